@@ -1,0 +1,1 @@
+//! The optim room of gannet.

@@ -1,0 +1,1 @@
+//! The train room of gannet.
