@@ -1,1 +1,35 @@
-//! The core room of gannet.
+//! gannet-core: keys, shards, the row image and its journal, pulls and pushes.
+//!
+//! A table's shards live in images (memfd, or files that outlive the process). [`Shards`] is the part of a table that
+//! one thread owns; [`Shards::pull`] and [`Shards::push`] are the hot paths. The room opens no socket and reads no wall
+//! clock. docs/image.md has the bytes; docs/consistency.md says what survives what.
+#![deny(unsafe_code)]
+
+mod error;
+mod hash;
+mod image;
+mod index;
+mod init;
+mod journal;
+pub mod kill;
+mod layout;
+pub mod limits;
+mod pull;
+mod push;
+mod pushers;
+mod row;
+mod schema;
+mod shard;
+mod slot;
+mod store;
+mod table;
+mod width;
+
+pub use error::{OpenError, PullError, PushError};
+pub use hash::{hash, mix, shard_of};
+pub use init::initial_weights;
+pub use push::Applied;
+pub use pushers::PushName;
+pub use schema::{Init, SHARDS_DEFAULT, Schema, SchemaError};
+pub use store::Store;
+pub use table::{NO_SLOT, PusherStatus, Read, Shards, Stats, Write};

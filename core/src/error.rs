@@ -1,0 +1,159 @@
+//! The errors of this room, by family: opening, pulling, pushing.
+
+use crate::schema::SchemaError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a store or a table's shards cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The schema is not sound.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The range of shards is not one of the table's.
+    #[error("table {table:?} has shards 0..{shards}; {from}..{to} was asked")]
+    Range {
+        /// Table.
+        table: String,
+        /// Shards that it has.
+        shards: u32,
+        /// First asked.
+        from: u32,
+        /// End asked.
+        to: u32,
+    },
+    /// Another process owns the folder.
+    #[error("{}: another server owns this data folder (its LOCK is held); stop it or use another --data-dir", .0.display())]
+    Locked(PathBuf),
+    /// The operating system refused.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is not an image of this program.
+    #[error("{}: not a gannet shard image ({why}); move it away and restore from a checkpoint", path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What shows it.
+        why: String,
+    },
+    /// The image is damaged.
+    #[error("{}: the image is torn ({why}); move it away and restore from a checkpoint", path.display())]
+    Torn {
+        /// Which file.
+        path: PathBuf,
+        /// What shows it.
+        why: String,
+    },
+    /// The image was left open by another boot of the machine, so its last pages may not have reached the disk.
+    #[error("{}: the machine went down while this image was open, so it may be torn; move it away and restore from a checkpoint", path.display())]
+    OlderBoot {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The image holds a table of another schema.
+    #[error("{}: the image holds {found}; {wanted} was asked: use another table name or --data-dir", path.display())]
+    OtherSchema {
+        /// Which file.
+        path: PathBuf,
+        /// Its schema, in words.
+        found: String,
+        /// The schema asked for, in words.
+        wanted: String,
+    },
+}
+
+/// Why a pull is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PullError {
+    /// A key belongs to a shard that is not here.
+    #[error("key {key} belongs to shard {shard}, which is not here")]
+    WrongShard {
+        /// The key.
+        key: u64,
+        /// Its shard.
+        shard: u32,
+    },
+    /// Lengths do not agree.
+    #[error("{what}: {got} where {want} was expected")]
+    Length {
+        /// Of what.
+        what: &'static str,
+        /// Given.
+        got: usize,
+        /// Expected.
+        want: usize,
+    },
+}
+
+/// Why a push is refused. Rows before the refusal are applied and remembered: the same push, sent again, goes on there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PushError {
+    /// As for a pull.
+    #[error(transparent)]
+    Keys(#[from] PullError),
+    /// Keys are not in cut order.
+    #[error("keys are not in ascending order of shard at position {0}")]
+    Order(usize),
+    /// A newer incarnation of this pusher exists.
+    #[error(
+        "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place"
+    )]
+    Fenced {
+        /// Who.
+        pusher: u64,
+        /// Its incarnation.
+        incarnation: u64,
+        /// The one that took over.
+        newer: u64,
+    },
+    /// An earlier push of this pusher was refused half way and has not been sent again.
+    #[error("push ({seq}, part {part}) of this pusher was refused half way: send it again first")]
+    Unfinished {
+        /// Its sequence number.
+        seq: u64,
+        /// Its part.
+        part: u32,
+    },
+    /// The push was cut differently when it was first sent.
+    #[error("push ({seq}, part {part}) had {first} rows of shard {shard} when it was first sent, {now} now")]
+    Recut {
+        /// Sequence number.
+        seq: u64,
+        /// Part.
+        part: u32,
+        /// Shard.
+        shard: u32,
+        /// Rows then.
+        first: u32,
+        /// Rows now.
+        now: u32,
+    },
+    /// Too many pushers.
+    #[error(
+        "shard {shard} remembers {max} pushers, its limit; finish old workers under their own identity first"
+    )]
+    TooManyPushers {
+        /// Shard.
+        shard: u32,
+        /// The limit.
+        max: usize,
+    },
+    /// No memory or disk for new rows.
+    #[error("no space for new rows in shard {shard}: {source}; free some space and send the push again")]
+    NoSpace {
+        /// Shard.
+        shard: u32,
+        /// What the system said.
+        source: io::Error,
+    },
+}

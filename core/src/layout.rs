@@ -1,0 +1,97 @@
+//! Where things stand in a shard's image: offsets from its base, all of them constants or functions of the stride.
+//! docs/image.md is the same as byte tables.
+//!
+//! ```text
+//! 0                 header: head | hot words | extent directory | pushers | undo halves
+//! INDEX             buckets of the index
+//! OVERFLOW          overflow buckets
+//! SLAB              slots
+//! END
+//! ```
+//! The reserved address range has this shape; the file is dense: the extent directory says which chunk of the file
+//! backs which chunk of a region.
+
+use crate::limits::*;
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
+pub(crate) const FORMAT: u32 = 1;
+
+/// Immutable head: magic, format, shard, boot id, schema, crc. Written once when the image is made.
+pub(crate) const HEAD_BYTES: usize = 768;
+pub(crate) const HEAD_SCHEMA: usize = 64;
+
+// Words outside the journal.
+pub(crate) const CLEAN: usize = 0x300;
+pub(crate) const INCARNATION: usize = 0x308;
+pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
+/// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
+pub(crate) const COMMIT: usize = 0x400;
+/// The version counter: never journaled, only ever ahead.
+pub(crate) const VERSION: usize = 0x408;
+
+// Words that an undo record covers as one block.
+pub(crate) const HOT: usize = 0x440;
+pub(crate) const LIVE_ROWS: usize = HOT;
+pub(crate) const HIGH_WATER: usize = HOT + 8;
+pub(crate) const FREE_HEAD: usize = HOT + 16; // slot + 1; 0: none
+pub(crate) const LEVEL: usize = HOT + 24;
+pub(crate) const STAGE: usize = HOT + 32;
+pub(crate) const SPLIT: usize = HOT + 40;
+pub(crate) const OVERFLOW_USED: usize = HOT + 48;
+pub(crate) const OVERFLOW_FREE: usize = HOT + 56; // bucket number; 0: none
+pub(crate) const HOT_BYTES: usize = 64;
+
+/// The pusher whose part is being applied (entry + 1), 0: none.
+pub(crate) const CURRENT: usize = 0x4C0;
+pub(crate) const PUSHERS_USED: usize = 0x4C8;
+pub(crate) const REGION_BYTES: usize = 0x500; // a word for each region
+pub(crate) const EXTENTS_USED: usize = 0x540;
+
+pub(crate) const EXTENTS: usize = 0x1000;
+pub(crate) const PUSHERS: usize = EXTENTS + EXTENTS_MAX * 8;
+pub(crate) const PUSHER_BYTES: usize = 64;
+pub(crate) const UNDO: usize = PUSHERS + PUSHERS_MAX * PUSHER_BYTES;
+/// Bytes of an undo half before its records: the used length.
+pub(crate) const UNDO_HEAD: usize = 64;
+
+/// Bytes of one undo half for rows of this stride.
+pub(crate) fn undo_half(stride: usize) -> usize {
+    (UNDO_HEAD + (2 * EXPANSION_BUCKETS_MAX + 16) * 80 + 512 + 2 * stride).next_multiple_of(64)
+}
+
+/// Bytes of the header for rows of this stride.
+pub(crate) fn header_bytes(stride: usize) -> usize {
+    (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
+}
+
+pub(crate) const INDEX: usize = HEADER_RESERVE_BYTES;
+pub(crate) const OVERFLOW: usize = INDEX + INDEX_BYTES_MAX;
+pub(crate) const SLAB: usize = OVERFLOW + OVERFLOW_BYTES_MAX;
+pub(crate) const END: usize = SLAB + SLAB_BYTES_MAX;
+
+/// The regions that grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Region {
+    Index = 0,
+    Overflow = 1,
+    Slab = 2,
+}
+
+pub(crate) const REGIONS: [Region; 3] = [Region::Index, Region::Overflow, Region::Slab];
+
+impl Region {
+    pub(crate) fn start(self) -> usize {
+        [INDEX, OVERFLOW, SLAB][self as usize]
+    }
+    pub(crate) fn bytes_max(self) -> usize {
+        [INDEX_BYTES_MAX, OVERFLOW_BYTES_MAX, SLAB_BYTES_MAX][self as usize]
+    }
+    pub(crate) fn name(self) -> &'static str {
+        ["index", "overflow buckets", "rows"][self as usize]
+    }
+}
+
+const _: () =
+    assert!(UNDO + 2 * (UNDO_HEAD + 4096 + 2 * (16 + 8 * DIM_MAX as usize)) + 65536 < HEADER_RESERVE_BYTES);
+const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);

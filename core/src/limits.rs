@@ -1,0 +1,35 @@
+//! Every limit of this room, and how the limits relate.
+
+/// Bytes of one chunk: the unit in which regions take file space, and one huge page.
+pub const CHUNK_BYTES: usize = 2 << 20;
+/// Smallest step in which the tail of a region is allocated, bytes.
+pub const GROWTH_STEP_BYTES_MIN: usize = 16 << 10;
+/// Bytes reserved (address space only) for the header of a shard.
+pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;
+/// Most bytes of index buckets in a shard.
+pub const INDEX_BYTES_MAX: usize = 2 << 30;
+/// Most bytes of overflow buckets in a shard.
+pub const OVERFLOW_BYTES_MAX: usize = 512 << 20;
+/// Most bytes of rows in a shard (64 shards: 1 TiB a table).
+pub const SLAB_BYTES_MAX: usize = 16 << 30;
+/// Most slots in a shard; a slot number fits u32 and `u32::MAX` means "none".
+pub const SLOTS_MAX: u32 = 1 << 28;
+/// Most shards of a table.
+pub const SHARDS_MAX: u32 = 4096;
+/// Most floats of weights in a row.
+pub const DIM_MAX: u32 = 4096;
+/// Longest table name, bytes.
+pub const TABLE_NAME_BYTES_MAX: usize = 64;
+/// Pushers that a shard remembers.
+pub const PUSHERS_MAX: usize = 256;
+/// Extents that a shard's directory can hold.
+pub const EXTENTS_MAX: usize = 1024;
+/// Most keys of one pull or push call.
+pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
+/// Buckets of one index group that a journaled expansion may touch; a longer group is left as it is.
+pub const EXPANSION_BUCKETS_MAX: usize = 24;
+
+const _: () = assert!(SLOTS_MAX < u32::MAX);
+const _: () = assert!(INDEX_BYTES_MAX / 64 * 6 >= SLOTS_MAX as usize / 2);
+const _: () =
+    assert!(HEADER_RESERVE_BYTES.is_multiple_of(CHUNK_BYTES) && INDEX_BYTES_MAX.is_multiple_of(CHUNK_BYTES));

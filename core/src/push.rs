@@ -1,0 +1,432 @@
+//! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
+//! named, then applied row by row, each row a step of the journal.
+
+use crate::error::{PullError, PushError};
+use crate::hash::{hash, shard_of};
+use crate::index::{self, NONE};
+use crate::layout::*;
+use crate::pull::{holds, missing};
+use crate::pushers::{CLOSED, Entry, INTERRUPTED, PushName, offset};
+use crate::schema::Schema;
+use crate::shard::Shard;
+use crate::table::{Scratch, Shards, Write};
+use crate::width::{Width, by_width};
+use gannet_optim::{Update, Visitor, add_change, all_finite};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Rows asked for ahead of the one that is applied.
+const AHEAD: usize = 16;
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Rows applied now.
+    pub applied: u32,
+    /// Rows of parts that the shards had already: dropped.
+    pub doubled: u32,
+    /// Rows dropped because a value, or the row it would have made, is NaN or infinite.
+    pub not_finite: u32,
+    /// Rows not created because they were not admitted (admission is at the first push for now, so 0).
+    pub not_admitted: u32,
+}
+
+struct Push<'a> {
+    shards: &'a mut Shards,
+    name: &'a PushName,
+    write: Write,
+    keys: &'a [u64],
+    slots: &'a mut [u32],
+    values: &'a [f32],
+    applied: &'a mut Applied,
+}
+
+impl Shards {
+    /// Applies a push: `values` holds [`Schema::write_floats`] floats for each key, keys come in cut order (ascending
+    /// shard). `slots` are a keyset's handles, corrected where they are wrong; without them keys are looked up.
+    /// A key twice in one call is applied twice, in order.
+    ///
+    /// # Errors
+    /// See [`PushError`]. Whatever the error, no row is applied twice and none is lost when the push is sent again.
+    pub fn push(
+        &mut self,
+        name: &PushName,
+        write: Write,
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        values: &[f32],
+    ) -> Result<Applied, PushError> {
+        let want = keys.len() * self.schema.write_floats(write);
+        if values.len() != want {
+            return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
+        }
+        let by_keyset = slots.is_some();
+        let mut own = std::mem::take(&mut self.scratch.slots);
+        let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
+            let slots = slots.unwrap_or(&mut own);
+            let mut applied = Applied::default();
+            let rule = self.schema.rule;
+            let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
+            rule.visit(call).map(|()| applied)
+        });
+        self.scratch.slots = own;
+        result
+    }
+
+    /// The version counter at which each shard applied its run of the last push: (shard, version).
+    pub fn versions(&self) -> &[(u32, u64)] {
+        &self.scratch.versions
+    }
+
+    /// Cuts the keys into runs; without a keyset also finds each key's likely slot and asks for its row.
+    fn runs(
+        &mut self,
+        keys: &[u64],
+        own: &mut Vec<u32>,
+        slots: Option<&[u32]>,
+        by_keyset: bool,
+    ) -> Result<(), PushError> {
+        if let Some(slots) = slots
+            && slots.len() != keys.len()
+        {
+            return Err(PullError::Length { what: "slots", got: slots.len(), want: keys.len() }.into());
+        }
+        let Shards { schema, first, shards, scratch, .. } = self;
+        scratch.runs.clear();
+        scratch.versions.clear();
+        own.clear();
+        let mut last = u32::MAX;
+        let mut ring = [(0usize, 0u64, 0usize); 2 * AHEAD];
+        for i in 0..keys.len() + AHEAD {
+            if let Some(&key) = keys.get(i) {
+                let h = hash(key);
+                let number = shard_of(h, schema.shards);
+                let owner = number.wrapping_sub(*first) as usize;
+                let Some(shard) = shards.get(owner) else {
+                    return Err(PullError::WrongShard { key, shard: number }.into());
+                };
+                if number != last {
+                    if last != u32::MAX && number < last {
+                        return Err(PushError::Order(i));
+                    }
+                    scratch.runs.push((owner as u32, i as u32));
+                    last = number;
+                }
+                if !by_keyset {
+                    let home = shard.geometry.home(h);
+                    shard.image.prefetch_bucket(home);
+                    ring[i % (2 * AHEAD)] = (owner, h, home);
+                }
+            }
+            if by_keyset {
+                if i >= keys.len() {
+                    break;
+                }
+            } else if i >= AHEAD && i - AHEAD < keys.len() {
+                let (owner, h, home) = ring[(i - AHEAD) % (2 * AHEAD)];
+                let slot = index::candidate(&shards[owner].image, home, h);
+                own.push(slot);
+                if slot != NONE {
+                    shards[owner].image.prefetch_row(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pusher of this incarnation says that it will push no more. Older incarnations are not touched.
+    pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) {
+        for shard in &mut self.shards {
+            if let Some(i) = shard.pushers.find(pusher) {
+                let mut entry = Entry::load(&shard.image, i);
+                if entry.incarnation == incarnation {
+                    entry.flags |= CLOSED;
+                    shard.store_entry(&entry, i);
+                    shard.journal.settle(&shard.image);
+                }
+            }
+        }
+    }
+}
+
+impl Visitor for Push<'_> {
+    type Out = Result<(), PushError>;
+
+    fn run<U: Update>(self, rule: U) -> Self::Out {
+        let write = self.write;
+        by_width!(self.shards.schema.dim as usize, width => match write {
+            Write::Gradient => push(self, width, width.dim(), rule, |rule, row, g| rule.update(row, g)),
+            Write::Change => push(self, width, width.dim() * U::PLANES, rule, |_, row, c| add_change(row, c)),
+        })
+    }
+}
+
+/// Applies every run.
+#[inline(always)]
+fn push<U: Update, W: Width>(
+    call: Push<'_>,
+    width: W,
+    floats: usize,
+    rule: U,
+    update: impl Fn(U, &mut [f32], &[f32]) + Copy,
+) -> Result<(), PushError> {
+    let Shards { schema, shards, scratch, .. } = call.shards;
+    for r in 0..scratch.runs.len() {
+        let (owner, from) = scratch.runs[r];
+        let to = scratch.runs.get(r + 1).map_or(call.keys.len(), |next| next.1 as usize);
+        let from = from as usize;
+        let shard = &mut shards[owner as usize];
+        let start = match shard.begin_part(call.name, (to - from) as u32)? {
+            Start::Doubled(version) => {
+                call.applied.doubled += (to - from) as u32;
+                scratch.versions.push((shard.number, version));
+                continue;
+            }
+            Start::From(row) => row as usize,
+        };
+        call.applied.doubled += start as u32;
+        let run = Run {
+            schema,
+            keys: &call.keys[from..to],
+            slots: &mut call.slots[from..to],
+            values: &call.values[from * floats..to * floats],
+            start,
+        };
+        let result = if shard.journal.on {
+            apply::<U, W, true>(shard, run, scratch, width, floats, rule, update, call.applied)
+        } else {
+            apply::<U, W, false>(shard, run, scratch, width, floats, rule, update, call.applied)
+        };
+        shard.end_part(call.name, (to - from) as u32, &result);
+        result.map_err(|(_, e)| e)?;
+        scratch.versions.push((shard.number, shard.version));
+    }
+    Ok(())
+}
+
+/// The rows of one part in one shard; rows before `start` are applied already.
+struct Run<'a> {
+    schema: &'a Schema,
+    keys: &'a [u64],
+    slots: &'a mut [u32],
+    values: &'a [f32],
+    start: usize,
+}
+
+/// Applies rows `start..` of a run. On an error: how many rows are done.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
+fn apply<U: Update, W: Width, const JOURNAL: bool>(
+    shard: &mut Shard,
+    run: Run<'_>,
+    scratch: &mut Scratch,
+    width: W,
+    floats: usize,
+    rule: U,
+    update: impl Fn(U, &mut [f32], &[f32]),
+    applied: &mut Applied,
+) -> Result<(), (u32, PushError)> {
+    let stored = width.dim() * U::PLANES;
+    let Run { schema, keys, slots, values, start } = run;
+    // The row as it will be, in registers or on the stack where it is short.
+    let mut short = [0f32; 64];
+    let Scratch { row: long, init, .. } = scratch;
+    let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
+    for j in start..keys.len() {
+        if let Some(&slot) = slots.get(j + AHEAD) {
+            shard.image.prefetch_row(slot);
+        }
+        let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
+        let mut slot = slots[j];
+        if !holds(shard, slot, key) {
+            let h = hash(key);
+            slot = index::find(&shard.image, shard.geometry.home(h), h, key);
+            if slot == NONE {
+                missing(schema, rule, key, init, next);
+                update(rule, next, value);
+                if all_finite(value) && all_finite(next) {
+                    slots[j] = shard.insert(key, next).map_err(|e| (j as u32, e))?;
+                    applied.applied += 1;
+                } else {
+                    applied.not_finite += 1;
+                    shard.skip_step();
+                }
+                continue;
+            }
+            slots[j] = slot;
+        }
+        let mut row = shard.image.row(slot);
+        next.copy_from_slice(row.floats(stored));
+        update(rule, next, value);
+        if !(all_finite(value) && all_finite(next)) {
+            applied.not_finite += 1;
+            shard.skip_step();
+            continue;
+        }
+        if row.version() >> 2 == shard.version {
+            shard.version += 1;
+            shard.image.word(VERSION).store(shard.version, Release);
+        }
+        if JOURNAL {
+            shard.journal.arm_row(&mut shard.image, slot, 16 + stored * 4);
+        }
+        let version = shard.version;
+        row = shard.image.row(slot);
+        row.write(stored, version, |row| row.copy_from_slice(next));
+        shard.journal.done();
+        applied.applied += 1;
+    }
+    Ok(())
+}
+
+/// Where a part starts.
+enum Start {
+    /// The shard has it: the version that it was applied at.
+    Doubled(u64),
+    /// The first row to apply.
+    From(u32),
+}
+
+impl Shard {
+    /// Checks a part's name, and, when journaled, remembers it before its first row.
+    fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<Start, PushError> {
+        let known = self.pushers.find(name.pusher);
+        let mut from = 0;
+        if let Some(i) = known {
+            let e = Entry::load(&self.image, i);
+            if e.incarnation > name.incarnation {
+                let (pusher, incarnation, newer) = (name.pusher, name.incarnation, e.incarnation);
+                return Err(PushError::Fenced { pusher, incarnation, newer });
+            }
+            if e.incarnation == name.incarnation {
+                let interrupted = e.flags & INTERRUPTED != 0;
+                match (name.seq, name.part).cmp(&e.name()) {
+                    std::cmp::Ordering::Less => return Ok(Start::Doubled(e.version)),
+                    std::cmp::Ordering::Greater if interrupted => {
+                        return Err(PushError::Unfinished { seq: e.seq, part: e.part });
+                    }
+                    std::cmp::Ordering::Greater => {}
+                    std::cmp::Ordering::Equal if e.rows != rows => {
+                        let (seq, part, shard) = (e.seq, e.part, self.number);
+                        return Err(PushError::Recut { seq, part, shard, first: e.rows, now: rows });
+                    }
+                    std::cmp::Ordering::Equal if !interrupted => return Ok(Start::Doubled(e.version)),
+                    std::cmp::Ordering::Equal => from = e.done,
+                }
+            }
+        }
+        if known.is_none() && self.pushers.len() == crate::limits::PUSHERS_MAX {
+            return Err(PushError::TooManyPushers { shard: self.number, max: crate::limits::PUSHERS_MAX });
+        }
+        // A run of writes gets a version of its own.
+        self.version += 1;
+        self.image.word(VERSION).store(self.version, Release);
+        if self.journal.on {
+            let i = known.unwrap_or(self.pushers.len());
+            let start = self.journal.step() + 1 - u64::from(from);
+            self.store_entry(&self.entry(name, rows, start), i);
+        }
+        if known.is_none() {
+            self.pushers.add(name.pusher);
+        }
+        Ok(Start::From(from))
+    }
+
+    fn entry(&self, name: &PushName, rows: u32, start: u64) -> Entry {
+        let PushName { pusher, incarnation, seq, part } = *name;
+        Entry { pusher, incarnation, seq, part, rows, start, flags: 0, done: 0, version: self.version }
+    }
+
+    /// Writes a pusher's entry as one step; a part under way becomes the current one.
+    fn store_entry(&mut self, entry: &Entry, i: usize) {
+        self.journal.begin();
+        self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
+        self.journal.log(&mut self.image, CURRENT, 16);
+        self.journal.arm(&self.image);
+        entry.store(&self.image, i);
+        let used = self.image.word(PUSHERS_USED).load(Relaxed).max(i as u64 + 1);
+        self.image.word(PUSHERS_USED).store(used, Release);
+        if self.journal.on && entry.flags & CLOSED == 0 {
+            crate::kill_point!();
+            self.image.word(CURRENT).store(i as u64 + 1, Release);
+        }
+        self.journal.done();
+    }
+
+    /// Commits the rows of a part and remembers how far it came.
+    fn end_part(&mut self, name: &PushName, rows: u32, result: &Result<(), (u32, PushError)>) {
+        self.journal.settle(&self.image);
+        crate::kill_point!();
+        let i = self.pushers.find(name.pusher).unwrap_or(0);
+        let mut entry = if self.journal.on { Entry::load(&self.image, i) } else { self.entry(name, rows, 0) };
+        entry.version = self.version;
+        if let Err((done, _)) = result {
+            entry.done = *done;
+            entry.flags |= INTERRUPTED;
+        }
+        if self.journal.on {
+            // Single words: until CURRENT is 0 a recovery works these out again.
+            self.image.word(offset(i) + 48).store(entry.version, Release);
+            self.image
+                .word(offset(i) + 40)
+                .store(u64::from(entry.done) << 32 | u64::from(entry.flags), Release);
+            crate::kill_point!();
+            self.image.word(CURRENT).store(0, Release);
+        } else {
+            entry.store(&self.image, i);
+            let used = self.image.word(PUSHERS_USED).load(Relaxed).max(i as u64 + 1);
+            self.image.word(PUSHERS_USED).store(used, Release);
+        }
+    }
+
+    /// A row of a part that changes nothing is a step too.
+    #[cold]
+    fn skip_step(&mut self) {
+        self.journal.settle(&self.image);
+        self.journal.done();
+        self.journal.settle(&self.image);
+    }
+
+    /// Inserts a row with these floats, as one step.
+    #[inline(never)]
+    fn insert(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
+        let no_space = |shard| move |source| PushError::NoSpace { shard, source };
+        let h = hash(key);
+        let home = self.geometry.home(h);
+        index::prepare(&mut self.image, home).map_err(no_space(self.number))?;
+        let free = self.image.word(FREE_HEAD).load(Relaxed);
+        let high = self.image.word(HIGH_WATER).load(Relaxed);
+        let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
+        if slot >= self.image.slots() {
+            let bytes = (slot as usize + 1) * (self.image.row_offset(1) - self.image.row_offset(0));
+            self.image.grow(Region::Slab, bytes).map_err(no_space(self.number))?;
+            if slot >= self.image.slots() {
+                let limit =
+                    std::io::Error::other("the shard has the most slots that it can have: use more shards");
+                return Err(no_space(self.number)(limit));
+            }
+        }
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+        if free != 0 {
+            let next = self.image.row(slot).key();
+            self.image.word(FREE_HEAD).store(next, Release);
+        } else {
+            self.image.word(HIGH_WATER).store(high + 1, Release);
+        }
+        crate::kill_point!();
+        let version = self.version;
+        let mut r = self.image.row(slot);
+        r.set_key(key);
+        r.write(row.len(), version, |floats| floats.copy_from_slice(row));
+        index::insert(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live + 1, Release);
+        index::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
+        self.journal.done();
+        Ok(slot)
+    }
+}

@@ -1,0 +1,120 @@
+//! What a shard remembers of each pusher: the name of its last part, and how many rows of it are applied.
+//! Entries live in the image; this is their layout and the in-memory list of whose they are.
+
+use crate::image::Image;
+use crate::layout::*;
+use crate::limits::PUSHERS_MAX;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// The name of a part: parts of one pusher come in ascending (seq, part) order; a higher incarnation fences lower ones.
+/// Pushes of training data are named by the data (`seq` = batch), others by a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PushName {
+    /// Who pushes: a stable identity.
+    pub pusher: u64,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Sequence number.
+    pub seq: u64,
+    /// Part of the push.
+    pub part: u32,
+}
+
+/// The part was refused or cut off before its end.
+pub(crate) const INTERRUPTED: u32 = 1;
+/// The pusher said that it is done.
+pub(crate) const CLOSED: u32 = 2;
+
+/// One pusher's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) seq: u64,
+    pub(crate) part: u32,
+    pub(crate) rows: u32,
+    /// The journal step of the part's row 0.
+    pub(crate) start: u64,
+    pub(crate) flags: u32,
+    /// Rows that are applied, when interrupted.
+    pub(crate) done: u32,
+    /// The shard's version counter that the part was applied at.
+    pub(crate) version: u64,
+}
+
+/// Offset of entry `i`.
+pub(crate) fn offset(i: usize) -> usize {
+    PUSHERS + i * PUSHER_BYTES
+}
+
+impl Entry {
+    pub(crate) fn load(image: &Image, i: usize) -> Entry {
+        let w = |n: usize| image.word(offset(i) + 8 * n).load(Relaxed);
+        Entry {
+            pusher: w(0),
+            incarnation: w(1),
+            seq: w(2),
+            part: w(3) as u32,
+            rows: (w(3) >> 32) as u32,
+            start: w(4),
+            flags: w(5) as u32,
+            done: (w(5) >> 32) as u32,
+            version: w(6),
+        }
+    }
+
+    pub(crate) fn store(&self, image: &Image, i: usize) {
+        let words = [
+            self.pusher,
+            self.incarnation,
+            self.seq,
+            u64::from(self.rows) << 32 | u64::from(self.part),
+            self.start,
+            u64::from(self.done) << 32 | u64::from(self.flags),
+            self.version,
+        ];
+        for (n, word) in words.into_iter().enumerate() {
+            image.word(offset(i) + 8 * n).store(word, Release);
+            crate::kill_point!();
+        }
+    }
+
+    pub(crate) fn name(&self) -> (u64, u32) {
+        (self.seq, self.part)
+    }
+}
+
+/// Whose the entries are.
+#[derive(Default)]
+pub(crate) struct Pushers {
+    ids: Vec<u64>,
+    last: usize,
+}
+
+impl Pushers {
+    pub(crate) fn load(image: &Image) -> Pushers {
+        let used = (image.word(PUSHERS_USED).load(Relaxed) as usize).min(PUSHERS_MAX);
+        Pushers { ids: (0..used).map(|i| Entry::load(image, i).pusher).collect(), last: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The entry of a pusher, if it has one.
+    pub(crate) fn find(&mut self, pusher: u64) -> Option<usize> {
+        if self.ids.get(self.last) != Some(&pusher) {
+            self.last = self.ids.iter().position(|&p| p == pusher)?;
+        }
+        Some(self.last)
+    }
+
+    /// Remembers that the next entry is this pusher's; `None` when all are taken.
+    pub(crate) fn add(&mut self, pusher: u64) -> Option<usize> {
+        if self.ids.len() == PUSHERS_MAX {
+            return None;
+        }
+        self.ids.push(pusher);
+        Some(self.ids.len() - 1)
+    }
+}

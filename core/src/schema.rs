@@ -1,0 +1,204 @@
+//! What a table is: its name, dimension, update rule, initial values and number of shards.
+
+use crate::limits::{DIM_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
+use gannet_optim::Rule;
+
+/// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// All zero.
+    Zero,
+    /// Uniform in `[low, high)`.
+    Uniform {
+        /// Lowest value.
+        low: f32,
+        /// Bound above.
+        high: f32,
+    },
+    /// Normal with this mean and standard deviation.
+    Normal {
+        /// Mean.
+        mean: f32,
+        /// Standard deviation.
+        deviation: f32,
+    },
+}
+
+/// A table's schema. Two tables are the same only if every field is equal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    /// Name: 1 to 64 bytes of `[A-Za-z0-9_.-]`, not starting with a dot; also the name of its folder.
+    pub name: String,
+    /// Weights a row.
+    pub dim: u32,
+    /// The update rule that the server runs.
+    pub rule: Rule,
+    /// Initial weights.
+    pub init: Init,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// Number of shards, a power of two, fixed for the table's life.
+    pub shards: u32,
+}
+
+/// Shards of a table unless said otherwise.
+pub const SHARDS_DEFAULT: u32 = 64;
+
+/// Why a schema cannot be.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// The name is empty, too long, or has other characters.
+    #[error("table name {0:?}: 1 to 64 characters of A-Z a-z 0-9 _ . - are allowed, not starting with a dot")]
+    Name(String),
+    /// The dimension is 0 or too large.
+    #[error("table {table:?}: dim {dim} is outside 1..={DIM_MAX}")]
+    Dim {
+        /// Table.
+        table: String,
+        /// What was asked.
+        dim: u32,
+    },
+    /// The number of shards is not a power of two in range.
+    #[error("table {table:?}: {shards} shards: a power of two from 1 to {SHARDS_MAX} is needed")]
+    Shards {
+        /// Table.
+        table: String,
+        /// What was asked.
+        shards: u32,
+    },
+    /// The initial values are not finite.
+    #[error("table {table:?}: initial values {init:?} are not finite or not in order")]
+    Init {
+        /// Table.
+        table: String,
+        /// What was asked.
+        init: Init,
+    },
+    /// The rule's hyper-parameters are out of range.
+    #[error("table {table:?}: {reason}")]
+    Rule {
+        /// Table.
+        table: String,
+        /// What the rule says.
+        reason: String,
+    },
+}
+
+impl Schema {
+    /// A table of one weight a row with zero initial values and 64 shards.
+    pub fn scalar(name: &str, rule: Rule) -> Schema {
+        Schema { name: name.into(), dim: 1, rule, init: Init::Zero, seed: 0, shards: SHARDS_DEFAULT }
+    }
+
+    /// Floats stored for a row: `planes * dim`.
+    pub fn floats(&self) -> usize {
+        self.rule.planes() * self.dim as usize
+    }
+
+    /// Bytes from one slot to the next: version, key and floats, rounded up to 8.
+    pub fn stride(&self) -> usize {
+        16 + (self.floats() * 4).next_multiple_of(8)
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn check(&self) -> Result<(), SchemaError> {
+        let table = || self.name.clone();
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if self.name.is_empty()
+            || self.name.len() > TABLE_NAME_BYTES_MAX
+            || self.name.starts_with('.')
+            || !self.name.chars().all(allowed)
+        {
+            return Err(SchemaError::Name(table()));
+        }
+        if self.dim == 0 || self.dim > DIM_MAX {
+            return Err(SchemaError::Dim { table: table(), dim: self.dim });
+        }
+        if !self.shards.is_power_of_two() || self.shards > SHARDS_MAX {
+            return Err(SchemaError::Shards { table: table(), shards: self.shards });
+        }
+        let sound = match self.init {
+            Init::Zero => true,
+            Init::Uniform { low, high } => low.is_finite() && high.is_finite() && low <= high,
+            Init::Normal { mean, deviation } => mean.is_finite() && deviation.is_finite() && deviation >= 0.0,
+        };
+        if !sound {
+            return Err(SchemaError::Init { table: table(), init: self.init });
+        }
+        self.rule.check().map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })
+    }
+
+    /// The schema as bytes, for image headers and for comparison: fixed width, little-endian, docs/image.md.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        out.extend((self.name.len() as u32).to_le_bytes());
+        out.extend(self.name.as_bytes());
+        out.extend(self.dim.to_le_bytes());
+        out.extend(self.shards.to_le_bytes());
+        out.extend(self.seed.to_le_bytes());
+        let (kind, a, b) = match self.init {
+            Init::Zero => (0u32, 0.0, 0.0),
+            Init::Uniform { low, high } => (1, low, high),
+            Init::Normal { mean, deviation } => (2, mean, deviation),
+        };
+        out.extend(kind.to_le_bytes());
+        out.extend(a.to_le_bytes());
+        out.extend(b.to_le_bytes());
+        let (kind, p) = rule_words(&self.rule);
+        out.extend(kind.to_le_bytes());
+        p.iter().for_each(|x| out.extend(x.to_le_bytes()));
+        out
+    }
+
+    /// The other way round; `None` when the bytes are not a schema that [`check`](Self::check)s.
+    pub fn decode(bytes: &[u8]) -> Option<Schema> {
+        let mut at = 0;
+        let mut take = |n: usize| {
+            at += n;
+            bytes.get(at - n..at)
+        };
+        let word = |b: &[u8]| Some(u32::from_le_bytes(b.try_into().ok()?));
+        let real = |b: &[u8]| Some(f32::from_le_bytes(b.try_into().ok()?));
+        let length = word(take(4)?)? as usize;
+        let name = String::from_utf8(take(length.min(TABLE_NAME_BYTES_MAX + 1))?.to_vec()).ok()?;
+        let dim = word(take(4)?)?;
+        let shards = word(take(4)?)?;
+        let seed = u64::from_le_bytes(take(8)?.try_into().ok()?);
+        let kind = word(take(4)?)?;
+        let (a, b) = (real(take(4)?)?, real(take(4)?)?);
+        let init = match kind {
+            0 => Init::Zero,
+            1 => Init::Uniform { low: a, high: b },
+            2 => Init::Normal { mean: a, deviation: b },
+            _ => return None,
+        };
+        let kind = word(take(4)?)?;
+        let p = [real(take(4)?)?, real(take(4)?)?, real(take(4)?)?, real(take(4)?)?];
+        let schema = Schema { name, dim, rule: rule_of(kind, p)?, init, seed, shards };
+        schema.check().ok().map(|()| schema)
+    }
+}
+
+fn rule_words(rule: &Rule) -> (u32, [f32; 4]) {
+    match rule {
+        Rule::Add(_) => (0, [0.0; 4]),
+        Rule::Sgd(r) => (1, [r.lr, 0.0, 0.0, 0.0]),
+        Rule::AdaGrad(r) => (2, [r.lr, r.eps, r.initial_accumulator, 0.0]),
+        Rule::Ftrl(r) => (3, [r.alpha, r.beta, r.l1, r.l2]),
+    }
+}
+
+fn rule_of(kind: u32, p: [f32; 4]) -> Option<Rule> {
+    use gannet_optim::{AdaGrad, Add, Ftrl, Sgd};
+    Some(match kind {
+        0 => Rule::Add(Add),
+        1 => Rule::Sgd(Sgd { lr: p[0] }),
+        2 => Rule::AdaGrad(AdaGrad { lr: p[0], eps: p[1], initial_accumulator: p[2] }),
+        3 => Rule::Ftrl(Ftrl { alpha: p[0], beta: p[1], l1: p[2], l2: p[3] }),
+        _ => return None,
+    })
+}

@@ -1,0 +1,235 @@
+//! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
+
+use crate::error::OpenError;
+use crate::hash::hash;
+use crate::image::{Image, Medium};
+use crate::index::{self, Geometry, Moved, NONE};
+use crate::journal::Journal;
+use crate::layout::*;
+use crate::pushers::{Entry, INTERRUPTED, Pushers};
+use crate::row::LIVE;
+use crate::schema::Schema;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+pub(crate) struct Shard {
+    pub(crate) image: Image,
+    pub(crate) journal: Journal,
+    pub(crate) geometry: Geometry,
+    pub(crate) pushers: Pushers,
+    /// The version counter, kept at hand; the image's word follows it.
+    pub(crate) version: u64,
+    pub(crate) number: u32,
+    pub(crate) moved: Moved,
+}
+
+/// Where a shard's file is and how it is kept.
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) medium: Medium,
+    /// The file outlives the process, so steps are journaled.
+    pub(crate) durable: bool,
+    pub(crate) boot: [u8; 16],
+}
+
+impl Shard {
+    /// Makes a new image of an empty shard.
+    pub(crate) fn create(
+        file: File,
+        place: &Place<'_>,
+        schema: &Schema,
+        number: u32,
+    ) -> Result<Shard, OpenError> {
+        let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
+        let mut image = Image::create(file, schema.stride(), place.medium).map_err(io)?;
+        image.grow(Region::Index, 4096).map_err(io)?;
+        (0..2).for_each(|i| image.bucket(i).reset());
+        image.word(INCARNATION).store(1, Relaxed);
+        write_head(&mut image, schema, number);
+        if place.durable {
+            image.sync().map_err(io)?;
+        }
+        Shard::start(image, place, schema, number)
+    }
+
+    /// Opens an image that is there, and undoes the step that was under way when its process died.
+    pub(crate) fn reopen(
+        file: File,
+        place: &Place<'_>,
+        schema: &Schema,
+        number: u32,
+    ) -> Result<Shard, OpenError> {
+        let path = place.path;
+        let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
+        let torn = |why: String| OpenError::Torn { path: path.into(), why };
+        let length = file.metadata().map_err(io)?.len();
+        if length < crate::limits::CHUNK_BYTES as u64 {
+            return Err(torn(format!("{length} bytes are less than a header")));
+        }
+        let mut image = Image::map(file, schema.stride(), place.medium).map_err(io)?;
+        check_head(&image, place, schema, number)?;
+        image.check_extents(length).map_err(torn)?;
+        image.map_extents().map_err(io)?;
+        image.word(INCARNATION).fetch_add(1, Relaxed);
+        Shard::start(image, place, schema, number)
+    }
+
+    fn start(mut image: Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
+        let torn = |why: String| OpenError::Torn { path: place.path.into(), why };
+        let journal = Journal::recover(&mut image, schema.stride(), place.durable).map_err(torn)?;
+        settle_current(&image, journal.step());
+        let geometry = Geometry::load(&image);
+        geometry.check(&image).map_err(torn)?;
+        let words = |at| image.word(at).load(Relaxed);
+        if words(HIGH_WATER) > u64::from(image.slots())
+            || words(LIVE_ROWS) > words(HIGH_WATER)
+            || words(OVERFLOW_USED) as usize > image.overflow_buckets()
+        {
+            return Err(torn("its counters do not fit its regions".into()));
+        }
+        let [a, b] = boot_words(place.boot);
+        image.word(BOOT).store(a, Relaxed);
+        image.word(BOOT + 8).store(b, Relaxed);
+        image.word(CLEAN).store(0, Release);
+        let pushers = Pushers::load(&image);
+        let version = words(VERSION);
+        Ok(Shard { image, journal, geometry, pushers, version, number, moved: Moved::new() })
+    }
+
+    /// Rows that are live.
+    pub(crate) fn live(&self) -> u64 {
+        self.image.word(LIVE_ROWS).load(Relaxed)
+    }
+
+    /// The slot of a key; `NONE` when it has no row.
+    pub(crate) fn find(&self, key: u64) -> u32 {
+        let h = hash(key);
+        index::find(&self.image, self.geometry.home(h), h, key)
+    }
+
+    /// Frees the row of `key`; `false` when there is none.
+    pub(crate) fn free(&mut self, key: u64) -> bool {
+        let slot = self.find(key);
+        if slot == NONE {
+            return false;
+        }
+        let h = hash(key);
+        self.version += 1;
+        self.image.word(VERSION).store(self.version, Release);
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+        let home = self.geometry.home(h);
+        index::remove(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let next = self.image.word(FREE_HEAD).load(Relaxed);
+        self.image.row(slot).free(self.version, next);
+        crate::kill_point!();
+        self.image.word(FREE_HEAD).store(u64::from(slot) + 1, Release);
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live - 1, Release);
+        self.journal.done();
+        self.journal.settle(&self.image);
+        true
+    }
+
+    /// Calls `row` for up to `most` live rows from slot `from` on; the slot to go on at, or `None` at the end.
+    pub(crate) fn scan(
+        &mut self,
+        from: u32,
+        most: usize,
+        floats: usize,
+        mut row: impl FnMut(u64, u64, &[f32]),
+    ) -> Option<u32> {
+        let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
+        let mut seen = 0;
+        for slot in from..end {
+            if seen == most {
+                return Some(slot);
+            }
+            let r = self.image.row(slot);
+            if r.version() & LIVE != 0 {
+                row(r.key(), r.version() >> 2, r.floats(floats));
+                seen += 1;
+            }
+        }
+        None
+    }
+
+    /// Marks the image as closed in order, once everything is on its medium.
+    pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
+        self.journal.settle(&self.image);
+        self.image.sync()?;
+        self.image.word(CLEAN).store(1, Release);
+        self.image.sync()
+    }
+
+    /// This life of the shard: grows with every opening.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.image.word(INCARNATION).load(Relaxed)
+    }
+}
+
+/// A part that was under way keeps the number of its rows that are applied.
+fn settle_current(image: &Image, step: u64) {
+    let current = image.word(CURRENT).load(Relaxed) as usize;
+    if current != 0 && current <= crate::limits::PUSHERS_MAX {
+        let mut entry = Entry::load(image, current - 1);
+        let done = step.saturating_sub(entry.start).min(u64::from(entry.rows)) as u32;
+        if done < entry.rows {
+            entry.done = done;
+            entry.flags |= INTERRUPTED;
+            entry.store(image, current - 1);
+        }
+    }
+    image.word(CURRENT).store(0, Release);
+}
+
+fn boot_words(boot: [u8; 16]) -> [u64; 2] {
+    let (a, b) = boot.split_at(8);
+    [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
+}
+
+fn write_head(image: &mut Image, schema: &Schema, number: u32) {
+    let schema = schema.encode();
+    let head = image.head_mut();
+    head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    head[12..16].copy_from_slice(&number.to_le_bytes());
+    head[16..20].copy_from_slice(&(schema.len() as u32).to_le_bytes());
+    head[HEAD_SCHEMA..HEAD_SCHEMA + schema.len()].copy_from_slice(&schema);
+    let crc = crc32c::crc32c(&head[8..HEAD_BYTES - 4]);
+    head[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    // The magic comes last: a file without it was never an image.
+    head[..8].copy_from_slice(&MAGIC.to_le_bytes());
+}
+
+fn check_head(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
+    let path = place.path;
+    let head = image.head();
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
+    if head[..8] != MAGIC.to_le_bytes() {
+        return Err(OpenError::Foreign { path: path.into(), why: "its first bytes are not GANNETIM".into() });
+    }
+    if word(8) != FORMAT {
+        let why = format!("format {}, this program writes {FORMAT}", word(8));
+        return Err(OpenError::Foreign { path: path.into(), why });
+    }
+    if word(HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
+        return Err(OpenError::Torn { path: path.into(), why: "the checksum of its head is wrong".into() });
+    }
+    let length = (word(16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
+    let found = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
+    if found.as_ref() != Some(schema) || word(12) != number {
+        let found = found.map_or("an unknown schema".into(), |s| format!("shard {} of {s:?}", word(12)));
+        let wanted = format!("shard {number} of {schema:?}");
+        return Err(OpenError::OtherSchema { path: path.into(), found, wanted });
+    }
+    let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
+    if image.word(CLEAN).load(Relaxed) == 0 && boot != [0, 0] && boot != boot_words(place.boot) {
+        return Err(OpenError::OlderBoot { path: path.into() });
+    }
+    Ok(())
+}

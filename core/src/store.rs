@@ -1,0 +1,145 @@
+//! Where images live: in memory (memfd; they die with the process) or as files in a data folder (they survive the
+//! process; on a disk also a machine that goes down in order).
+
+use crate::error::OpenError;
+use crate::image::Medium;
+use crate::schema::Schema;
+use crate::shard::{Place, Shard};
+use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create, statfs};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A place for images. Cheap to clone: the lock on a data folder is held until the last clone is gone.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    folder: Option<Folder>,
+    boot: [u8; 16],
+}
+
+struct Folder {
+    path: PathBuf,
+    medium: Medium,
+    _lock: File,
+}
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+impl Store {
+    /// Images in memory.
+    pub fn memory() -> Store {
+        Store(Arc::new(Inner { folder: None, boot: [0; 16] }))
+    }
+
+    /// Images in the folder `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written, or another process owns it.
+    pub fn open_dir(path: &Path) -> Result<Store, OpenError> {
+        let from = Path::new("/proc/sys/kernel/random/boot_id");
+        let io = |source| OpenError::Io { what: "reading", path: from.into(), source };
+        let text = std::fs::read_to_string(from).map_err(io)?;
+        let mut boot = [0u8; 16];
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).unwrap_or("0");
+            *byte = u8::from_str_radix(pair, 16).unwrap_or(0);
+        }
+        Store::open_dir_as(path, boot)
+    }
+
+    /// As [`open_dir`](Self::open_dir), in the boot of the machine that `boot` names (the kernel's boot_id).
+    ///
+    /// # Errors
+    /// As for `open_dir`.
+    pub fn open_dir_as(path: &Path, boot: [u8; 16]) -> Result<Store, OpenError> {
+        let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
+        std::fs::create_dir_all(path).map_err(io("making the data folder"))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("LOCK"))
+            .map_err(io("opening LOCK in"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
+            Err(e) => return Err(io("locking")(e.into())),
+        }
+        let kind = statfs(path).map_err(|e| io("looking at")(e.into()))?;
+        let medium = if kind.f_type as u64 == TMPFS_MAGIC { Medium::Memory } else { Medium::Disk };
+        Ok(Store(Arc::new(Inner { folder: Some(Folder { path: path.into(), medium, _lock: lock }), boot })))
+    }
+
+    /// Whether images outlive the process.
+    pub fn durable(&self) -> bool {
+        self.0.folder.is_some()
+    }
+
+    /// "memfd", "tmpfs" or "disk".
+    pub fn kind(&self) -> &'static str {
+        match &self.0.folder {
+            None => "memfd",
+            Some(f) if f.medium == Medium::Memory => "tmpfs",
+            Some(_) => "disk",
+        }
+    }
+
+    /// Names of the tables that have images here.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn tables(&self) -> io::Result<Vec<String>> {
+        let Some(folder) = &self.0.folder else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&folder.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Opens or makes one shard.
+    pub(crate) fn shard(&self, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
+        let boot = self.0.boot;
+        let Some(folder) = &self.0.folder else {
+            let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
+            let file =
+                memfd_create(format!("gannet-{}-{number}", schema.name), MemfdFlags::CLOEXEC).map_err(
+                    |e| OpenError::Io { what: "memfd_create for", path: path.clone(), source: e.into() },
+                )?;
+            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot };
+            return Shard::create(file.into(), &place, schema, number);
+        };
+        let table = folder.path.join(&schema.name);
+        let path = table.join(format!("shard-{number:04}.image"));
+        let io = |what, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| OpenError::Io { what, path, source }
+        };
+        let place = Place { path: &path, medium: folder.medium, durable: true, boot };
+        let open =
+            |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
+        match open(&path, false) {
+            Ok(file) => Shard::reopen(file, &place, schema, number),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                // A new image gets its name once it is whole: a kill in between leaves only a .new file, made again.
+                std::fs::create_dir_all(&table).map_err(io("making", &table))?;
+                let new = path.with_extension("new");
+                let file = open(&new, true).map_err(io("making", &new))?;
+                let shard = Shard::create(file, &place, schema, number)?;
+                std::fs::rename(&new, &path).map_err(io("naming", &path))?;
+                Ok(shard)
+            }
+            Err(e) => Err(io("opening", &path)(e)),
+        }
+    }
+}

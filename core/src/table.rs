@@ -1,0 +1,209 @@
+//! The shards of one table that one thread owns: opening, freeing, scanning and statistics. Pulls and pushes stand in
+//! pull.rs and push.rs.
+
+use crate::error::OpenError;
+use crate::pushers::{CLOSED, Entry};
+use crate::schema::Schema;
+use crate::shard::Shard;
+use crate::store::Store;
+use std::ops::Range;
+
+/// What a pull answers for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// `dim` weights.
+    Weights,
+    /// The `planes * dim` floats that are stored.
+    State,
+}
+
+/// What a push carries for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// `dim` floats: a gradient, for the table's rule.
+    Gradient,
+    /// `planes * dim` floats: a change of state, added to the row (replay).
+    Change,
+}
+
+impl Schema {
+    /// Floats that `read` answers for a row.
+    pub fn read_floats(&self, read: Read) -> usize {
+        match read {
+            Read::Weights => self.dim as usize,
+            Read::State => self.floats(),
+        }
+    }
+
+    /// Floats that `write` carries for a row.
+    pub fn write_floats(&self, write: Write) -> usize {
+        match write {
+            Write::Gradient => self.dim as usize,
+            Write::Change => self.floats(),
+        }
+    }
+}
+
+/// The slot handle of a key that has no row.
+pub const NO_SLOT: u32 = crate::index::NONE;
+
+/// A contiguous range of a table's shards, owned by one thread (`Send`, not `Sync`).
+pub struct Shards {
+    pub(crate) schema: Schema,
+    pub(crate) first: u32,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) scratch: Scratch,
+    durable: bool,
+}
+
+/// Buffers that calls use again.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) row: Vec<f32>,
+    pub(crate) init: Vec<f32>,
+    pub(crate) slots: Vec<u32>,
+    pub(crate) runs: Vec<(u32, u32)>,
+    pub(crate) versions: Vec<(u32, u64)>,
+}
+
+/// Sizes of a range of shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Live rows.
+    pub rows: u64,
+    /// Bytes of memory or disk: headers, indexes and rows.
+    pub bytes: u64,
+    /// Shards.
+    pub shards: u32,
+}
+
+/// What the shards remember of a pusher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PusherStatus {
+    /// Who.
+    pub pusher: u64,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// The highest (seq, part) that any of the shards has.
+    pub seq: u64,
+    /// Part of it.
+    pub part: u32,
+    /// Whether it said that it is done.
+    pub closed: bool,
+}
+
+impl Shards {
+    /// Opens (or makes) the shards `range` of a table.
+    ///
+    /// # Errors
+    /// The schema or range is not sound; the images are locked, foreign, torn, of another schema or of an older boot;
+    /// or the system refuses space.
+    pub fn open(store: &Store, schema: &Schema, range: Range<u32>) -> Result<Shards, OpenError> {
+        schema.check()?;
+        if range.start >= range.end || range.end > schema.shards {
+            let (table, shards) = (schema.name.clone(), schema.shards);
+            return Err(OpenError::Range { table, shards, from: range.start, to: range.end });
+        }
+        let first = range.start;
+        let shards = range.map(|n| store.shard(schema, n)).collect::<Result<Vec<_>, _>>()?;
+        let floats = schema.floats();
+        let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };
+        Ok(Shards { schema: schema.clone(), first, shards, scratch, durable: store.durable() })
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Which shards these are.
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first + self.shards.len() as u32
+    }
+
+    /// Whether the images outlive the process.
+    pub fn durable(&self) -> bool {
+        self.durable
+    }
+
+    /// Rows and bytes.
+    pub fn stats(&self) -> Stats {
+        self.shards.iter().fold(Stats::default(), |s, shard| Stats {
+            rows: s.rows + shard.live(),
+            bytes: s.bytes + shard.image.bytes(),
+            shards: s.shards + 1,
+        })
+    }
+
+    /// The shard's incarnation: it grows with every opening of its image.
+    pub fn incarnation(&self) -> u64 {
+        self.shards.iter().map(Shard::incarnation).max().unwrap_or(0)
+    }
+
+    /// What is remembered of each pusher, over all shards here.
+    pub fn pushers(&self) -> Vec<PusherStatus> {
+        let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
+        for shard in &self.shards {
+            for i in 0..shard.pushers.len() {
+                let e = Entry::load(&shard.image, i);
+                let closed = e.flags & CLOSED != 0;
+                let Entry { pusher, incarnation, seq, part, .. } = e;
+                let status = PusherStatus { pusher, incarnation, seq, part, closed };
+                let known = all.entry(e.pusher).or_insert(status);
+                let newer = (incarnation, seq, part) > (known.incarnation, known.seq, known.part);
+                let closed = if incarnation == known.incarnation { closed || known.closed } else { closed };
+                if newer {
+                    *known = status;
+                    known.closed = closed;
+                } else if incarnation == known.incarnation {
+                    known.closed = closed;
+                }
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// Frees the row of `key`, so that its slot can be used again; `false` when it has none.
+    pub fn free(&mut self, key: u64) -> bool {
+        let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
+        match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
+            Some(shard) => shard.free(key),
+            None => false,
+        }
+    }
+
+    /// Appends up to `most` rows of shard `shard` from `from` on (0 at first): keys, and the stored floats of each.
+    /// Answers where to go on, or `None` at the end.
+    pub fn scan(
+        &mut self,
+        shard: u32,
+        from: u32,
+        most: usize,
+        keys: &mut Vec<u64>,
+        rows: &mut Vec<f32>,
+    ) -> Option<u32> {
+        let floats = self.schema.floats();
+        self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?.scan(
+            from,
+            most,
+            floats,
+            |key, _, row| {
+                keys.push(key);
+                rows.extend_from_slice(row);
+            },
+        )
+    }
+
+    /// After this every image is on its medium and marked as closed in order.
+    ///
+    /// # Errors
+    /// The system could not write; that image counts as not closed.
+    pub fn mark_clean(&mut self) -> std::io::Result<()> {
+        if self.durable {
+            for shard in &mut self.shards {
+                shard.mark_clean()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! How wide a row is: a constant for the common dimensions, so that loops over a row unroll, or a run-time number.
+
+/// Weights a row.
+pub(crate) trait Width: Copy {
+    fn dim(self) -> usize;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Fixed<const D: usize>;
+
+impl<const D: usize> Width for Fixed<D> {
+    #[inline(always)]
+    fn dim(self) -> usize {
+        D
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Any(pub(crate) usize);
+
+impl Width for Any {
+    #[inline(always)]
+    fn dim(self) -> usize {
+        self.0
+    }
+}
+
+/// Runs `$body` with `$width` bound to the width of `$dim`.
+macro_rules! by_width {
+    ($dim:expr, $width:ident => $body:expr) => {
+        match $dim {
+            1 => {
+                let $width = $crate::width::Fixed::<1>;
+                $body
+            }
+            16 => {
+                let $width = $crate::width::Fixed::<16>;
+                $body
+            }
+            64 => {
+                let $width = $crate::width::Fixed::<64>;
+                $body
+            }
+            n => {
+                let $width = $crate::width::Any(n);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_width;

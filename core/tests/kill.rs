@@ -1,0 +1,158 @@
+//! kill -9 between any two stores that matter: a child process applies parts (updates, inserts, bucket splits, frees)
+//! to an image on disk and SIGKILLs itself at its n-th kill point, for every n; the image is reopened, the part is
+//! sent again, and every Add must have been applied exactly once.
+//!
+//! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
+#![cfg(feature = "kill-points")]
+
+use gannet_core::*;
+use gannet_optim::{Add, Rule};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+const ROWS_A_PART: u64 = 24;
+const PARTS: u64 = 12;
+
+fn schema() -> Schema {
+    Schema { name: "t".into(), dim: 2, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards: 1 }
+}
+
+/// Keys of a part: half of them old (updates), half new (inserts, splits).
+fn part(n: u64) -> Vec<u64> {
+    (0..ROWS_A_PART).map(|i| (n * ROWS_A_PART / 2 + i) * 7919).collect()
+}
+
+/// The script that both the child and the model follow: pushes, and after every third one some rows are freed.
+fn freed(n: u64) -> Vec<u64> {
+    if n % 3 == 2 { part(n).into_iter().step_by(5).collect() } else { Vec::new() }
+}
+
+fn push(table: &mut Shards, n: u64) -> Applied {
+    let keys = part(n);
+    let values: Vec<f32> = keys.iter().flat_map(|_| [1.0, n as f32]).collect();
+    let name = PushName { pusher: 3, incarnation: 1, seq: n, part: 0 };
+    table.push(&name, Write::Gradient, &keys, None, &values).unwrap()
+}
+
+fn open(folder: &Path) -> (Store, Shards) {
+    let store = Store::open_dir(folder).unwrap();
+    let shards = Shards::open(&store, &schema(), 0..1).unwrap();
+    (store, shards)
+}
+
+/// The child: from part `first` on, killed after `points`; says how far it came on stdout.
+#[test]
+fn child() {
+    let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let (_store, mut table) = {
+        if std::env::var("KILL_OPEN").is_ok() {
+            kill::after(number("KILL_AFTER") as i64);
+        }
+        open(Path::new(&folder))
+    };
+    kill::after(number("KILL_AFTER") as i64);
+    for n in number("KILL_FIRST")..PARTS {
+        push(&mut table, n);
+        std::fs::write(Path::new(&folder).join("acked"), n.to_string()).unwrap();
+        for key in freed(n) {
+            table.free(key);
+        }
+        std::fs::write(Path::new(&folder).join("freed"), n.to_string()).unwrap();
+    }
+    std::process::exit(42);
+}
+
+/// Runs the child; whether it finished (otherwise it was killed).
+fn run_child(folder: &Path, first: u64, after: u64, at_open: bool) -> bool {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
+    command.env("KILL_FIRST", first.to_string()).env("KILL_AFTER", after.to_string());
+    if at_open {
+        command.env("KILL_OPEN", "1");
+    }
+    let status = command.output().unwrap().status;
+    match (status.code(), status.signal()) {
+        (Some(42), _) => true,
+        (_, Some(9)) => false,
+        other => panic!("the child ended with {other:?}"),
+    }
+}
+
+fn done(folder: &Path, what: &str) -> u64 {
+    std::fs::read_to_string(folder.join(what)).map_or(0, |s| s.parse::<u64>().unwrap() + 1)
+}
+
+/// What the table holds after all parts: count of Adds and sum, by key.
+fn model() -> std::collections::HashMap<u64, [f32; 2]> {
+    let mut rows = std::collections::HashMap::new();
+    for n in 0..PARTS {
+        for key in part(n) {
+            let row: &mut [f32; 2] = rows.entry(key).or_default();
+            row[0] += 1.0;
+            row[1] += n as f32;
+        }
+        for key in freed(n) {
+            rows.remove(&key);
+        }
+    }
+    rows
+}
+
+fn check(table: &mut Shards, context: &str) {
+    let want = model();
+    let (mut keys, mut rows) = (Vec::new(), Vec::new());
+    let mut from = Some(0);
+    while let Some(at) = from {
+        from = table.scan(0, at, 1000, &mut keys, &mut rows);
+    }
+    assert_eq!(keys.len(), want.len(), "{context}: rows");
+    for (key, row) in keys.iter().zip(rows.chunks(2)) {
+        assert_eq!(Some(row), want.get(key).map(|r| &r[..]), "{context}: key {key}");
+        let mut out = [0.0; 2];
+        table.pull(&[*key], Read::Weights, &mut out, None).unwrap();
+        assert_eq!(out, row, "{context}: key {key} by the index");
+    }
+    assert_eq!(table.stats().rows as usize, want.len(), "{context}: count");
+}
+
+/// Finishes the script from what was acknowledged on, as a worker would: the unacknowledged part is sent again.
+fn finish(table: &mut Shards, folder: &Path) {
+    let (acked, freed_to) = (done(folder, "acked"), done(folder, "freed"));
+    for n in freed_to..acked {
+        freed(n).into_iter().for_each(|key| {
+            table.free(key);
+        });
+    }
+    for n in acked..PARTS {
+        push(table, n);
+        freed(n).into_iter().for_each(|key| {
+            table.free(key);
+        });
+    }
+}
+
+#[test]
+fn every_step_can_be_the_last() {
+    let stride = std::env::var("KILL_STRIDE").ok().map_or(3, |s| s.parse().unwrap());
+    let (mut kills, mut after) = (0, 1);
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let finished = run_child(folder.path(), 0, after, false);
+        // Killed again while the undo is put back: recovery can be cut off as well.
+        if kills % 4 == 1 {
+            run_child(folder.path(), PARTS, 1 + kills / 4 % 3, true);
+        }
+        let (_store, mut table) = open(folder.path());
+        finish(&mut table, folder.path());
+        check(&mut table, &format!("killed at point {after}"));
+        if finished {
+            break;
+        }
+        kills += 1;
+        after += stride;
+    }
+    assert!(kills > 100, "only {kills} kill points were passed");
+    println!("{kills} kills");
+}

@@ -1,0 +1,284 @@
+//! The shards against a naive model: a map from key to row, under random pulls, pushes, keysets, frees and reopenings.
+
+use gannet_core::*;
+use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd, Update, Visitor, add_change};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
+    let init = Init::Uniform { low: -0.5, high: 0.5 };
+    Schema { name: "t".into(), dim, rule, init, seed: 11, shards }
+}
+
+/// What the table should hold.
+struct Model {
+    schema: Schema,
+    rows: HashMap<u64, Vec<f32>>,
+}
+
+struct ModelPush<'a>(&'a mut Model, u64, Write, &'a [f32]);
+impl Visitor for ModelPush<'_> {
+    type Out = ();
+    fn run<U: Update>(self, rule: U) {
+        let ModelPush(model, key, write, value) = self;
+        let mut row = model.row(key);
+        match write {
+            Write::Gradient => rule.update(&mut row, value),
+            Write::Change => add_change(&mut row, value),
+        }
+        if row.iter().chain(value).all(|x| x.is_finite()) {
+            model.rows.insert(key, row);
+        }
+    }
+}
+
+struct ModelInit<'a>(&'a Schema, u64);
+impl Visitor for ModelInit<'_> {
+    type Out = Vec<f32>;
+    fn run<U: Update>(self, rule: U) -> Vec<f32> {
+        let mut weights = vec![0.0; self.0.dim as usize];
+        initial_weights(self.0.init, self.0.seed, self.1, &mut weights);
+        let mut row = vec![0.0; self.0.floats()];
+        rule.init(&weights, &mut row);
+        row
+    }
+}
+
+impl Model {
+    fn row(&self, key: u64) -> Vec<f32> {
+        self.rows.get(&key).cloned().unwrap_or_else(|| self.schema.rule.visit(ModelInit(&self.schema, key)))
+    }
+    fn push(&mut self, key: u64, write: Write, value: &[f32]) {
+        let rule = self.schema.rule;
+        rule.visit(ModelPush(self, key, write, value));
+    }
+    fn check(&self, shards: &mut Shards, keys: &[u64]) {
+        let floats = self.schema.floats();
+        let mut out = vec![0.0; keys.len() * floats];
+        shards.pull(keys, Read::State, &mut out, None).unwrap();
+        for (key, row) in keys.iter().zip(out.chunks(floats)) {
+            assert_eq!(row, self.row(*key), "key {key}");
+        }
+        assert_eq!(shards.stats().rows as usize, self.rows.len());
+    }
+}
+
+fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
+    keys.sort_by_key(|&k| shard_of(hash(k), shards));
+    keys
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Push(Vec<u16>, bool, bool),
+    BadPush(u16, bool),
+    Free(Vec<u16>),
+    Reopen,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let keys = || prop::collection::vec(0..3000u16, 1..400);
+    prop::collection::vec(
+        prop_oneof![
+            6 => (keys(), any::<bool>(), any::<bool>()).prop_map(|(k, c, s)| Action::Push(k, c, s)),
+            1 => (any::<u16>(), any::<bool>()).prop_map(|(k, n)| Action::BadPush(k % 3000, n)),
+            3 => keys().prop_map(Action::Free),
+            1 => Just(Action::Reopen),
+        ],
+        1..25,
+    )
+}
+
+fn rules() -> impl Strategy<Value = Rule> {
+    prop_oneof![
+        Just(Rule::Add(Add)),
+        Just(Rule::Sgd(Sgd { lr: 0.1 })),
+        Just(Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 })),
+        Just(Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.5 })),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn agrees_with_a_map(actions in actions(), rule in rules(), dim in prop_oneof![Just(1u32), Just(3), Just(16), Just(40), Just(64)],
+                         shards in prop_oneof![Just(1u32), Just(4)], durable in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |store: &Store, schema: &Schema| Shards::open(store, schema, 0..shards).unwrap();
+        let schema = schema(rule, dim, shards);
+        let mut store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
+        let mut table = open(&store, &schema);
+        let mut model = Model { schema: schema.clone(), rows: HashMap::new() };
+        let mut kept: (Vec<u64>, Vec<u32>) = Default::default();
+        let all = cut((0..3000u64).map(|k| k * 7919).collect(), shards);
+        for (seq, action) in (1u64..).zip(actions) {
+            let name = PushName { pusher: 9, incarnation: 1, seq, part: 0 };
+            match action {
+                Action::Push(keys, change, by_keyset) => {
+                    let write = if change { Write::Change } else { Write::Gradient };
+                    let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
+                    // A keyset of an earlier moment: its slots may be stale by now.
+                    let by_keyset = by_keyset && !kept.0.is_empty();
+                    if by_keyset { keys = kept.0.clone(); }
+                    let w = schema.write_floats(write);
+                    let values: Vec<f32> = (0..keys.len() * w).map(|i| ((i as u64 * 31 + seq) % 17) as f32 / 16.0).collect();
+                    let slots = by_keyset.then_some(&mut kept.1[..]);
+                    let done = table.push(&name, write, &keys, slots, &values).unwrap();
+                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
+                    for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value); }
+                    // The same name again is dropped whole.
+                    let again = table.push(&name, write, &keys, None, &values).unwrap();
+                    prop_assert_eq!(again, Applied { doubled: keys.len() as u32, ..Applied::default() });
+                    let mut out = vec![0.0; keys.len() * dim as usize];
+                    let mut slots = Vec::new();
+                    table.pull(&keys, Read::Weights, &mut out, Some(&mut slots)).unwrap();
+                    keys.dedup();
+                    if keys.len() == slots.len() { kept = (keys, slots); }
+                }
+                Action::BadPush(key, nan) => {
+                    let bad = if nan { f32::NAN } else { f32::INFINITY };
+                    let mut values = vec![1.0; schema.dim as usize];
+                    *values.last_mut().unwrap() = bad;
+                    let done = table.push(&name, Write::Gradient, &[u64::from(key) * 7919], None, &values).unwrap();
+                    prop_assert_eq!(done, Applied { not_finite: 1, ..Applied::default() });
+                }
+                Action::Free(keys) => for key in keys {
+                    let key = u64::from(key) * 7919;
+                    prop_assert_eq!(table.free(key), model.rows.remove(&key).is_some());
+                },
+                Action::Reopen => if durable {
+                    drop(table);
+                    drop(store);
+                    store = Store::open_dir(folder.path()).unwrap();
+                    table = open(&store, &schema);
+                },
+            }
+            model.check(&mut table, &all);
+        }
+        // A scan sees every row once.
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        for shard in 0..shards {
+            let mut from = Some(0);
+            while let Some(at) = from { from = table.scan(shard, at, 100, &mut keys, &mut rows); }
+        }
+        prop_assert_eq!(keys.len(), model.rows.len());
+        for (key, row) in keys.iter().zip(rows.chunks(schema.floats())) { prop_assert_eq!(row, &model.rows[key][..]); }
+    }
+}
+
+/// Many rows: every bucket split happens, slots are found again, memory stays within the promise.
+#[test]
+fn grows_to_a_million() {
+    let schema = Schema {
+        shards: 8,
+        ..Schema::scalar("big", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }))
+    };
+    let store = Store::memory();
+    let mut table = Shards::open(&store, &schema, 0..8).unwrap();
+    let n = 1_000_000u64;
+    for (seq, block) in (0..n).collect::<Vec<_>>().chunks(50_000).enumerate() {
+        let keys = cut(block.to_vec(), 8);
+        let values: Vec<f32> = keys.iter().flat_map(|&k| [k as f32, 1.0]).collect();
+        let name = PushName { pusher: 1, incarnation: 1, seq: seq as u64, part: 0 };
+        table.push(&name, Write::Change, &keys, None, &values).unwrap();
+    }
+    let keys = cut((0..n + 1000).collect(), 8);
+    let mut out = vec![0.0; keys.len() * 2];
+    for (k, o) in keys.chunks(50_000).zip(out.chunks_mut(100_000)) {
+        table.pull(k, Read::State, o, None).unwrap();
+    }
+    for (&k, row) in keys.iter().zip(out.chunks(2)) {
+        assert_eq!(row, if k < n { [k as f32, 1.0] } else { [0.0, 0.0] }, "key {k}");
+    }
+    let stats = table.stats();
+    assert_eq!(stats.rows, n);
+    let bytes = stats.bytes as f64 / n as f64;
+    assert!(bytes <= 40.0, "{bytes} bytes a row");
+}
+
+#[test]
+fn refuses_what_it_must() {
+    let s = schema(Rule::Add(Add), 2, 4);
+    let store = Store::memory();
+    let mut table = Shards::open(&store, &s, 1..3).unwrap();
+    let of = |shard: u32| (0..).find(|&k| shard_of(hash(k), 4) == shard).unwrap();
+    let (k1, k2, k0) = (of(1), of(2), of(0));
+    let name = |seq, incarnation| PushName { pusher: 1, incarnation, seq, part: 0 };
+    let v4 = [1.0; 4];
+    assert!(matches!(
+        table.push(&name(1, 5), Write::Gradient, &[k2, k1], None, &v4),
+        Err(PushError::Order(1))
+    ));
+    assert!(matches!(
+        table.push(&name(1, 5), Write::Gradient, &[k1, k0], None, &v4),
+        Err(PushError::Keys(PullError::WrongShard { shard: 0, .. }))
+    ));
+    assert!(matches!(
+        table.push(&name(1, 5), Write::Gradient, &[k1], None, &v4),
+        Err(PushError::Keys(PullError::Length { want: 2, .. }))
+    ));
+    table.push(&name(1, 5), Write::Gradient, &[k1, k2], None, &v4).unwrap();
+    assert!(matches!(
+        table.push(&name(9, 4), Write::Gradient, &[k1, k2], None, &v4),
+        Err(PushError::Fenced { newer: 5, .. })
+    ));
+    table.close_pusher(1, 5);
+    assert!(table.pushers()[0].closed);
+    // A new life starts its own numbering.
+    table.push(&name(1, 6), Write::Gradient, &[k1, k2], None, &v4).unwrap();
+    let mut out = [0.0; 2];
+    table.pull(&[k1], Read::Weights, &mut out, None).unwrap();
+    let mut init = [0.0; 2];
+    initial_weights(s.init, s.seed, k1, &mut init);
+    assert_eq!(out, [init[0] + 2.0, init[1] + 2.0]);
+    for (name, dim, shards) in
+        [("", 1, 4), ("../x", 1, 4), ("t", 0, 4), ("t", 1, 3), ("t", 1, 0), ("t", 5000, 4)]
+    {
+        let bad = Schema { name: name.into(), dim, shards, ..s.clone() };
+        assert!(matches!(Shards::open(&store, &bad, 0..1), Err(OpenError::Schema(_))), "{bad:?}");
+    }
+}
+
+#[test]
+fn images_that_are_not_ours_are_refused_by_name() {
+    let s = schema(Rule::Add(Add), 2, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t/shard-0000.image");
+    {
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut table = Shards::open(&store, &s, 0..1).unwrap();
+        let name = PushName { pusher: 1, incarnation: 1, seq: 1, part: 0 };
+        table.push(&name, Write::Gradient, &[5], None, &[1.0, 2.0]).unwrap();
+        assert!(matches!(Store::open_dir(folder.path()), Err(OpenError::Locked(_))));
+    }
+    let store = Store::open_dir_as(folder.path(), [7; 16]).unwrap();
+    let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
+    // Another boot without the clean flag; with it, the image is welcome.
+    assert!(matches!(open(&s), Err(OpenError::OlderBoot { .. })));
+    drop(store);
+    {
+        let store = Store::open_dir(folder.path()).unwrap();
+        Shards::open(&store, &s, 0..1).unwrap().mark_clean().unwrap();
+    }
+    let store = Store::open_dir_as(folder.path(), [7; 16]).unwrap();
+    let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
+    open(&s).unwrap();
+    let other = Schema { seed: 12, ..s.clone() };
+    assert!(matches!(open(&other), Err(OpenError::OtherSchema { .. })));
+    let good = std::fs::read(&path).unwrap();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut bad = good.clone();
+        bad[at..at + bytes.len()].copy_from_slice(bytes);
+        std::fs::write(&path, bad).unwrap();
+    };
+    with(0, b"SQLite");
+    assert!(matches!(open(&s), Err(OpenError::Foreign { .. })));
+    with(70, b"x");
+    assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
+    with(0x540, &9999u64.to_le_bytes()); // more extents than there can be
+    assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
+    std::fs::write(&path, &good[..good.len() - (2 << 20)]).unwrap(); // an extent is past the end
+    assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
+    std::fs::write(&path, b"").unwrap();
+    assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
+}
