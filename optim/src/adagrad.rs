@@ -1,0 +1,63 @@
+//! AdaGrad with a diagonal matrix: Duchi, Hazan, Singer, "Adaptive Subgradient Methods for Online Learning
+//! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
+//! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
+
+use crate::{RuleError, Update};
+
+/// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdaGrad {
+    /// The learning rate: finite, above 0.
+    pub lr: f32,
+    /// Keeps the first steps finite: finite, at least 0, and above 0 when `initial_accumulator` is 0.
+    pub eps: f32,
+    /// `s` of a fresh row: finite, at least 0.
+    pub initial_accumulator: f32,
+}
+
+impl AdaGrad {
+    pub(crate) fn check(&self) -> Result<(), RuleError> {
+        let Self { lr, eps, initial_accumulator } = *self;
+        let unless =
+            |ok, parameter, value, allowed| RuleError::unless(ok, "adagrad", parameter, value, allowed);
+        let from_zero = |v: f32| v.is_finite() && v >= 0.0;
+        unless(lr.is_finite() && lr > 0.0, "lr", lr, "finite and above 0")?;
+        unless(from_zero(eps), "eps", eps, "finite and at least 0")?;
+        unless(
+            from_zero(initial_accumulator),
+            "initial_accumulator",
+            initial_accumulator,
+            "finite and at least 0",
+        )?;
+        // 0 / (sqrt(0) + 0) would be the first step of a zero gradient.
+        unless(eps + initial_accumulator > 0.0, "eps", eps, "above 0 when the initial accumulator is 0")
+    }
+}
+
+impl Update for AdaGrad {
+    const PLANES: usize = 2;
+
+    #[inline(always)]
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        assert_eq!(row.len(), 2 * weights.len());
+        let (w, s) = row.split_at_mut(weights.len());
+        w.copy_from_slice(weights);
+        s.fill(self.initial_accumulator);
+    }
+
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        assert_eq!(row.len(), 2 * gradient.len());
+        let (w, s) = row.split_at_mut(gradient.len());
+        for ((w, s), g) in w.iter_mut().zip(s).zip(gradient) {
+            *s += g * g;
+            *w -= self.lr * g / (s.sqrt() + self.eps);
+        }
+    }
+
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        assert_eq!(row.len(), 2 * out.len());
+        out.copy_from_slice(&row[..out.len()]);
+    }
+}

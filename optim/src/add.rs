@@ -1,0 +1,26 @@
+//! Add: a row of counters or sums. What is pushed is added, nothing else.
+
+use crate::Update;
+
+/// `v += pushed`. The row is `[v]`, and its weights are `v`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Add;
+
+impl Update for Add {
+    const PLANES: usize = 1;
+
+    #[inline(always)]
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        row.copy_from_slice(weights);
+    }
+
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        crate::add_change(row, gradient);
+    }
+
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        out.copy_from_slice(row);
+    }
+}

@@ -1,0 +1,102 @@
+//! FTRL-Proximal, per coordinate, with L1 and L2: McMahan et al., "Ad Click Prediction: a View from the
+//! Trenches", KDD 2013, algorithm 1.
+
+use crate::{RuleError, Update};
+
+/// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
+/// `g - sigma * w`. The weight is derived from them whenever it is read:
+/// ```text
+/// w     = 0 where |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / alpha + l2)
+/// sigma = (sqrt(n + g^2) - sqrt(n)) / alpha
+/// z    += g - sigma * w;  n += g^2
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ftrl {
+    /// The learning rate's numerator: finite, above 0, its reciprocal finite.
+    pub alpha: f32,
+    /// The learning rate's offset: finite, at least 0, and above 0 when `l2` is 0.
+    pub beta: f32,
+    /// Strength of the L1 term: finite, at least 0.
+    pub l1: f32,
+    /// Strength of the L2 term: finite, at least 0.
+    pub l2: f32,
+}
+
+impl Ftrl {
+    /// The weight of one coordinate from its `z` and the root of its `n`. Never `-0`.
+    #[inline(always)]
+    pub fn weight(&self, z: f32, sqrt_n: f32) -> f32 {
+        // Without a branch, and with 1 / alpha, which a loop computes once.
+        let beyond = (z.abs() - self.l1).max(0.0);
+        (0.0 - beyond.copysign(z)) / ((self.beta + sqrt_n) * (1.0 / self.alpha) + self.l2)
+    }
+
+    /// One coordinate's `(z, n)` after gradient `g`, where `weight` is the weight before it. For loops that
+    /// have derived the weight already; [`Update::update`] gives the same bits.
+    #[inline(always)]
+    pub fn step(&self, z: f32, n: f32, weight: f32, g: f32) -> (f32, f32) {
+        let next = n + g * g;
+        let sigma = (next.sqrt() - n.sqrt()) * (1.0 / self.alpha);
+        (z + (g - sigma * weight), next)
+    }
+
+    /// `z` of a coordinate with `n = 0` whose weight is `w`.
+    #[inline(always)]
+    fn z_of(&self, w: f32) -> f32 {
+        let z = w * (self.beta * (1.0 / self.alpha) + self.l2) + self.l1.copysign(w);
+        if w == 0.0 { 0.0 } else { -z }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), RuleError> {
+        let Self { alpha, beta, l1, l2 } = *self;
+        let unless = |ok, parameter, value, allowed| RuleError::unless(ok, "ftrl", parameter, value, allowed);
+        let from_zero = |v: f32| v.is_finite() && v >= 0.0;
+        unless(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "finite and above 0")?;
+        unless((1.0 / alpha).is_finite(), "alpha", alpha, "large enough for a finite 1 / alpha")?;
+        unless(from_zero(beta), "beta", beta, "finite and at least 0")?;
+        unless(from_zero(l1), "l1", l1, "finite and at least 0")?;
+        unless(from_zero(l2), "l2", l2, "finite and at least 0")?;
+        // A fresh row's weight is 0 / (beta / alpha + l2).
+        let fresh = beta * (1.0 / alpha) + l2;
+        unless(
+            fresh.is_finite() && fresh > 0.0,
+            "beta",
+            beta,
+            "such that beta / alpha + l2 is finite and above 0",
+        )
+    }
+}
+
+impl Update for Ftrl {
+    const PLANES: usize = 2;
+
+    /// `weights()` gives the weights back to within `2^-23 * (|w| + l1 / (beta / alpha + l2))`: with a large
+    /// `l1` small weights lose digits in `z`.
+    #[inline(always)]
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        assert_eq!(row.len(), 2 * weights.len());
+        let (z, n) = row.split_at_mut(weights.len());
+        for (z, w) in z.iter_mut().zip(weights) {
+            *z = self.z_of(*w);
+        }
+        n.fill(0.0);
+    }
+
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        assert_eq!(row.len(), 2 * gradient.len());
+        let (z, n) = row.split_at_mut(gradient.len());
+        for ((z, n), g) in z.iter_mut().zip(n).zip(gradient) {
+            (*z, *n) = self.step(*z, *n, self.weight(*z, n.sqrt()), *g);
+        }
+    }
+
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        assert_eq!(row.len(), 2 * out.len());
+        let (z, n) = row.split_at(out.len());
+        for ((w, z), n) in out.iter_mut().zip(z).zip(n) {
+            *w = self.weight(*z, n.sqrt());
+        }
+    }
+}
