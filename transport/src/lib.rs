@@ -1,1 +1,28 @@
-//! The transport room of gannet.
+//! Links that move frames between a worker and a server, and what makes and waits for them.
+//!
+//! A frame is a 64-byte [`Head`] and a payload of at most [`limits::FRAME_BYTES_MAX`] bytes. A [`Link`] is one
+//! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
+//! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
+//! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
+//! [`tcp::Tcp`] over sockets, [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
+#![deny(unsafe_code)]
+
+mod buffer;
+mod error;
+mod head;
+pub mod limits;
+mod link;
+mod net;
+mod owner;
+mod receive;
+pub mod sim;
+pub mod tcp;
+mod transmit;
+
+pub use error::{HeadError, LinkError, NetError};
+pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};
+pub use link::{Filled, Link, Stream};
+pub use net::{Event, Listener, Net, Poll, Waker};
+pub use owner::{Nothing, Owner, Parts};
+pub use receive::{Frame, Receive};
+pub use transmit::{Full, Transmit};

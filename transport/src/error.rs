@@ -1,0 +1,130 @@
+//! What can go wrong on a link and between addresses. Each error names the peer, what was wrong and, where
+//! there is one, the remedy. An error of a link ends that link and nothing else.
+
+use crate::limits::{FRAME_BYTES_MAX, PAYLOAD_ALIGN};
+use std::io;
+use std::sync::Arc;
+
+/// Why a head was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// The first two bytes are not "GN".
+    #[error("not a gannet frame: it starts with {got:#06x}; is this port gannet's?")]
+    Magic {
+        /// The first two bytes, little-endian.
+        got: u16,
+    },
+    /// The peer speaks another version of the frame format.
+    #[error("frame format version {got}, ours is {ours}: run the same gannet on both sides")]
+    Version {
+        /// The peer's version.
+        got: u8,
+        /// Our version.
+        ours: u8,
+    },
+    /// The head's own checksum is wrong.
+    #[error("the head's checksum is {got:#010x}, its bytes give {want:#010x}")]
+    HeadCrc {
+        /// As sent.
+        got: u32,
+        /// As computed.
+        want: u32,
+    },
+    /// The payload's checksum is wrong.
+    #[error("the payload's checksum is {got:#010x}, its bytes give {want:#010x} ({len} bytes)")]
+    PayloadCrc {
+        /// As sent.
+        got: u32,
+        /// As computed.
+        want: u32,
+        /// Payload bytes.
+        len: u32,
+    },
+    /// A longer payload than a frame may have.
+    #[error("a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}")]
+    TooLarge {
+        /// Payload bytes, as the head says.
+        len: u32,
+    },
+    /// A payload length that would put the next frame out of alignment.
+    #[error("a payload of {len} bytes, which is no multiple of {PAYLOAD_ALIGN}")]
+    Unaligned {
+        /// Payload bytes, as the head says.
+        len: u32,
+    },
+    /// Flag bits or reserved bytes that this version does not know.
+    #[error("unknown flags {flags:#04x} or reserved bytes {reserved:#010x}")]
+    Unknown {
+        /// The flags byte.
+        flags: u8,
+        /// The reserved word.
+        reserved: u32,
+    },
+}
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The peer closed the connection, or was closed.
+    #[error("{peer} closed the connection")]
+    Closed {
+        /// The other side's address.
+        peer: Arc<str>,
+    },
+    /// The connection broke.
+    #[error("the connection to {peer} broke: {source}")]
+    Io {
+        /// The other side's address.
+        peer: Arc<str>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Bytes that are no frame of ours.
+    #[error("a bad frame from {peer}: {source}")]
+    Frame {
+        /// The other side's address.
+        peer: Arc<str>,
+        /// What was wrong.
+        source: HeadError,
+    },
+}
+
+/// Why no link could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// The address does not resolve.
+    #[error("{addr} is not an address (host:port): {source}")]
+    Address {
+        /// As given.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody answered there.
+    #[error("cannot connect to {addr}: {source}")]
+    Connect {
+        /// As given.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {source}; choose another port, or end what uses this one")]
+    Listen {
+        /// As given.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A descriptor could not be had or watched.
+    #[error("cannot {what}: {source}; `ulimit -n` is the usual limit")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,36 @@
+//! Every limit of the transport, and the relations between them, which are compile-time facts.
+
+/// Bytes of a frame's head on the wire.
+pub const HEAD_BYTES: usize = 64;
+/// The most payload that one frame may carry: a part of 256 KiB and 4 KiB for what goes around it.
+pub const FRAME_BYTES_MAX: usize = (256 << 10) + (4 << 10);
+/// The receive buffer of a link. Allocated zeroed, so pages that are never touched cost nothing.
+pub const RECEIVE_BYTES: usize = 512 << 10;
+/// The out buffer of a link: heads of posted frames, and replies written in place.
+pub const TRANSMIT_BYTES: usize = 1 << 20;
+/// The most entries (runs of buffered bytes and lent frames) that wait on one link.
+pub const TRANSMIT_ITEMS_MAX: usize = 4096;
+/// The most parts given to one system call.
+pub const PARTS_MAX: usize = 32;
+/// Payloads are a multiple of this, and stand aligned to it in the receive buffer.
+pub const PAYLOAD_ALIGN: usize = 8;
+/// Below this much free space behind the bytes received, they are moved to the front of the buffer.
+pub const RECEIVE_TAIL_MIN: usize = 64 << 10;
+/// The most events one wait reports; the others are reported by the next.
+pub const EVENTS_MAX: usize = 256;
+/// Connections that may wait to be accepted.
+pub const BACKLOG: usize = 1024;
+
+const _: () = {
+    assert!(HEAD_BYTES.is_multiple_of(PAYLOAD_ALIGN));
+    assert!(FRAME_BYTES_MAX.is_multiple_of(PAYLOAD_ALIGN));
+    assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
+    assert!(RECEIVE_BYTES >= HEAD_BYTES + FRAME_BYTES_MAX + RECEIVE_TAIL_MIN);
+    assert!(TRANSMIT_BYTES >= 2 * (HEAD_BYTES + FRAME_BYTES_MAX));
+    assert!(PARTS_MAX >= 8);
+};
+
+/// `bytes` rounded up to a payload's alignment.
+pub const fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAYLOAD_ALIGN)
+}

@@ -1,0 +1,116 @@
+//! A session with one peer: a stream of bytes, a receive half, a transmit half. Driven by one thread, never blocking.
+//!
+//! The poll reports edges, so a link remembers whether its stream may have bytes and may take some, and forgets it
+//! when the stream says otherwise (or moves less than it was offered, which means the same).
+
+use crate::error::LinkError;
+use crate::net::Event;
+use crate::owner::Owner;
+use crate::receive::Receive;
+use crate::transmit::Transmit;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+/// What carries a link's bytes: in order or not at all, without waiting.
+pub trait Stream {
+    /// Receives into these pieces in order. `None`: nothing there now. An end of the stream is an error
+    /// (`UnexpectedEof`). Fewer bytes than asked for: nothing more is there now.
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
+    /// Sends from these pieces in order. `None`: no room now. Fewer bytes than offered: no more room now.
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>>;
+    /// The other side's address.
+    fn peer(&self) -> Arc<str>;
+    /// The bytes leave this host's memory (or are to be treated so): payloads then carry checksums.
+    fn is_remote(&self) -> bool;
+}
+
+/// What a [`Link::fill`] brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// This many bytes.
+    Bytes(usize),
+    /// Nothing is there now: wait for an event.
+    Empty,
+    /// The receive buffer holds frames that have not been consumed: handle them first.
+    Held,
+}
+
+/// One session with one peer. Dropping it closes the connection.
+pub struct Link<S> {
+    stream: S,
+    receive: Receive,
+    transmit: Transmit,
+    readable: bool,
+    writable: bool,
+    /// The peer has said that it ends: a short read does not mean that nothing more is there.
+    ending: bool,
+}
+
+impl<S: Stream> Link<S> {
+    /// A link over a connected stream.
+    pub fn new(stream: S) -> Link<S> {
+        let peer = stream.peer();
+        let transmit = Transmit::new(peer.clone(), stream.is_remote());
+        Link { stream, receive: Receive::new(peer), transmit, readable: true, writable: true, ending: false }
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> &Arc<str> {
+        self.receive.peer()
+    }
+
+    /// The stream, for a poll to watch.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// Takes note of what a poll saw.
+    pub fn note(&mut self, event: &Event) {
+        self.readable |= event.readable || event.closed;
+        self.writable |= event.writable;
+        self.ending |= event.closed;
+    }
+
+    /// Bytes may be waiting in the stream.
+    pub fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// There is something to send and, as far as known, room for it.
+    pub fn can_send(&self) -> bool {
+        self.writable && !self.transmit.is_empty()
+    }
+
+    /// Both halves, so that a frame can be read in place while its reply is written.
+    pub fn halves(&mut self) -> (&mut Receive, &mut Transmit) {
+        (&mut self.receive, &mut self.transmit)
+    }
+
+    /// The transmit half.
+    pub fn transmit(&mut self) -> &mut Transmit {
+        &mut self.transmit
+    }
+
+    /// The receive half.
+    pub fn receive(&mut self) -> &mut Receive {
+        &mut self.receive
+    }
+
+    /// Receives once. `Filled::Empty` also marks the link as not readable.
+    pub fn fill<O: Owner>(&mut self, owner: &mut O) -> Result<Filled, LinkError> {
+        let (filled, asked) = self.receive.fill(&mut self.stream, owner)?;
+        self.readable = match filled {
+            Filled::Bytes(bytes) => bytes == asked || self.ending,
+            Filled::Empty => false,
+            Filled::Held => self.readable,
+        };
+        Ok(filled)
+    }
+
+    /// Sends what is queued until nothing is left (`true`) or the stream takes no more (`false`).
+    pub fn flush<O: Owner>(&mut self, owner: &mut O) -> Result<bool, LinkError> {
+        let done = self.transmit.flush(&mut self.stream, owner)?;
+        self.writable = done;
+        Ok(done)
+    }
+}

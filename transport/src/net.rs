@@ -1,0 +1,76 @@
+//! How links are made and waited for, and what time it is: what a role needs to know of a network.
+
+use crate::error::NetError;
+use crate::link::Stream;
+use std::time::Duration;
+
+/// What a wait saw of one stream or listener. Reported once for each change: see [`crate::Link::note`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Event {
+    /// The token it was added with.
+    pub token: u64,
+    /// Bytes (or connections) have come.
+    pub readable: bool,
+    /// There is room to send again.
+    pub writable: bool,
+    /// The peer has ended or broken the connection.
+    pub closed: bool,
+}
+
+/// A network. Roles are generic over it.
+pub trait Net: Clone + 'static {
+    /// Its connections.
+    type Stream: Stream + 'static;
+    /// Its listeners.
+    type Listener: Listener<Stream = Self::Stream>;
+    /// Its polls.
+    type Poll: Poll<Stream = Self::Stream, Listener = Self::Listener, Waker = Self::Waker>;
+    /// What wakes a poll from another thread.
+    type Waker: Waker;
+
+    /// Connects, waiting at most `timeout`.
+    fn connect(&self, addr: &str, timeout: Duration) -> Result<Self::Stream, NetError>;
+    /// Listens on an address; port 0 chooses one.
+    fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
+    /// A poll for the calling thread.
+    fn poll(&self) -> Result<Self::Poll, NetError>;
+    /// Time since some fixed moment; never goes back.
+    fn now(&self) -> Duration;
+}
+
+/// Where connections come in.
+pub trait Listener {
+    /// Its connections.
+    type Stream;
+    /// The next connection, or `None` when none waits.
+    fn accept(&mut self) -> Result<Option<Self::Stream>, NetError>;
+    /// The address that it listens on, with the port that was chosen.
+    fn addr(&self) -> &str;
+}
+
+/// Waits for many streams at once. Edges are reported, not states.
+pub trait Poll {
+    /// The streams it waits for.
+    type Stream;
+    /// The listeners it waits for.
+    type Listener;
+    /// What wakes it.
+    type Waker;
+    /// Watches a stream; `token` (not `u64::MAX`) names it in events. Dropping the stream ends the watch.
+    fn add(&mut self, stream: &Self::Stream, token: u64) -> Result<(), NetError>;
+    /// Stops watching a stream that lives on.
+    fn remove(&mut self, stream: &Self::Stream) -> Result<(), NetError>;
+    /// Watches a listener.
+    fn add_listener(&mut self, listener: &Self::Listener, token: u64) -> Result<(), NetError>;
+    /// A handle that ends a wait from anywhere.
+    fn waker(&self) -> Self::Waker;
+    /// Waits for at most `timeout` (zero: only looks), then replaces `events` with what was seen.
+    /// Returns early, perhaps with no events, when woken.
+    fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError>;
+}
+
+/// Ends the wait of the poll that it came from, or the next one when none is under way.
+pub trait Waker: Clone {
+    /// Wakes.
+    fn wake(&self);
+}

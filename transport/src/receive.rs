@@ -1,0 +1,218 @@
+//! The receive half of a link: bytes in, whole and checked frames out, in place.
+//!
+//! ```text
+//! buffer:  | consumed | head, payload | head, payload | head, pa ... | free |
+//!                     ^ start: the front frame                       ^ end
+//! ```
+//! Frames are multiples of 8 bytes, the buffer starts on a cache line, and moves go to its front: so every payload
+//! stands 8-aligned. A payload whose owner has a place for it skips the buffer but for what came with its head.
+
+use crate::buffer::Buffer;
+use crate::error::{HeadError, LinkError};
+use crate::head::Head;
+use crate::limits::{HEAD_BYTES, PAYLOAD_ALIGN, RECEIVE_BYTES, RECEIVE_TAIL_MIN};
+use crate::link::{Filled, Stream};
+use crate::owner::Owner;
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+
+/// A received frame, borrowed from the link.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// Its head.
+    pub head: Head,
+    /// Its payload, 8-aligned; empty when the payload went to its owner's place.
+    pub payload: &'a [u8],
+}
+
+/// The front frame: its head is known and right.
+struct Front {
+    head: Head,
+    /// `Some(bytes so far)`: the payload goes to its owner's place; its head has left the buffer.
+    placed: Option<usize>,
+    /// The payload is whole and right.
+    checked: bool,
+}
+
+/// The receive half of a [`crate::Link`].
+pub struct Receive {
+    buffer: Buffer,
+    start: usize,
+    end: usize,
+    front: Option<Front>,
+    /// The padding behind a placed payload.
+    padding: [u8; PAYLOAD_ALIGN],
+    peer: Arc<str>,
+}
+
+impl Receive {
+    pub(crate) fn new(peer: Arc<str>) -> Receive {
+        let buffer = Buffer::new(RECEIVE_BYTES);
+        Receive { buffer, start: 0, end: 0, front: None, padding: [0; PAYLOAD_ALIGN], peer }
+    }
+
+    pub(crate) fn peer(&self) -> &Arc<str> {
+        &self.peer
+    }
+
+    /// Part of a frame has come and the rest has not: a peer that leaves it so for long has stalled.
+    pub fn is_partial(&self) -> bool {
+        self.front.is_some() || self.start != self.end
+    }
+
+    /// The frame at the front when it is whole, without consuming it. An error means that the peer sent
+    /// something that is no frame of ours: drop the link.
+    #[inline]
+    pub fn peek<O: Owner>(&mut self, owner: &mut O) -> Result<Option<Frame<'_>>, LinkError> {
+        match self.ready(owner) {
+            Ok(false) => Ok(None),
+            Ok(true) => Ok(self.front.as_ref().map(|front| {
+                let from = self.start + HEAD_BYTES;
+                let payload = match front.placed {
+                    None => &self.buffer.bytes()[from..from + front.head.len as usize],
+                    Some(_) => &[],
+                };
+                Frame { head: front.head, payload }
+            })),
+            Err(source) => Err(LinkError::Frame { peer: self.peer.clone(), source }),
+        }
+    }
+
+    /// Gives the front frame's bytes back.
+    ///
+    /// # Panics
+    /// When no whole frame was peeked at.
+    #[inline]
+    pub fn consume(&mut self) {
+        let front = self.front.take().filter(|front| front.checked);
+        let front = front.expect("consume follows a peek that gave a frame");
+        if front.placed.is_none() {
+            self.start += HEAD_BYTES + front.head.len as usize;
+        }
+    }
+
+    fn ready<O: Owner>(&mut self, owner: &mut O) -> Result<bool, HeadError> {
+        if self.front.is_none() {
+            if self.end - self.start < HEAD_BYTES {
+                return Ok(false);
+            }
+            let head = Head::decode(&self.buffer.bytes()[self.start..self.start + HEAD_BYTES])?;
+            let placed = self.begin_place(&head, owner);
+            self.front = Some(Front { head, placed, checked: false });
+        }
+        let Some(front) = &mut self.front else { return Ok(false) };
+        if front.checked {
+            return Ok(true);
+        }
+        let len = front.head.len as usize;
+        match front.placed {
+            None => {
+                let from = self.start + HEAD_BYTES;
+                if self.end - from < len {
+                    return Ok(false);
+                }
+                front.head.check_payload(&[&self.buffer.bytes()[from..from + len]])?;
+            }
+            Some(done) => {
+                if done < len {
+                    return Ok(false);
+                }
+                let place = place_of(owner, &front.head);
+                let short = len - place.len();
+                front.head.check_payload(&[place, &self.padding[..short]])?;
+            }
+        }
+        front.checked = true;
+        Ok(true)
+    }
+
+    /// Asks the owner for a place; if there is one, takes the head and what has come of the payload out of the buffer.
+    fn begin_place<O: Owner>(&mut self, head: &Head, owner: &mut O) -> Option<usize> {
+        let len = head.len as usize;
+        if len == 0 {
+            return None;
+        }
+        let place = owner.place(head)?;
+        check_place(place.len(), head);
+        let from = self.start + HEAD_BYTES;
+        let here = (self.end - from).min(len);
+        let bytes = &self.buffer.bytes()[from..from + here];
+        let (rows, padding) = bytes.split_at(here.min(place.len()));
+        place[..rows.len()].copy_from_slice(rows);
+        self.padding[..padding.len()].copy_from_slice(padding);
+        self.start = from + here;
+        Some(here)
+    }
+
+    /// One receive: what came, and how much was asked for.
+    pub(crate) fn fill<S: Stream, O: Owner>(
+        &mut self,
+        stream: &mut S,
+        owner: &mut O,
+    ) -> Result<(Filled, usize), LinkError> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        let moved = match &mut self.front {
+            Some(Front { head, placed: Some(done), checked: false }) if *done < head.len as usize => {
+                // Only the next head is taken along: more of the next payload would have to be copied.
+                debug_assert_eq!(self.end, 0);
+                let place = place_of(owner, head);
+                let (len, rows) = (head.len as usize, place.len());
+                let padding = &mut self.padding[done.saturating_sub(rows)..len - rows];
+                let asked = len - *done + HEAD_BYTES;
+                let next = &mut self.buffer.bytes_mut()[..HEAD_BYTES];
+                let mut pieces = [
+                    IoSliceMut::new(&mut place[(*done).min(rows)..]),
+                    IoSliceMut::new(padding),
+                    IoSliceMut::new(next),
+                ];
+                stream.recv(&mut pieces).map(|got| {
+                    let bytes = got.unwrap_or(0);
+                    let payload = bytes.min(len - *done);
+                    *done += payload;
+                    self.end += bytes - payload;
+                    (got, asked)
+                })
+            }
+            front => {
+                let pending = self.end - self.start;
+                let wanted = front.as_ref().map_or(HEAD_BYTES, |front| HEAD_BYTES + front.head.len as usize);
+                let tail = self.buffer.len() - self.end;
+                if self.start > 0 && (tail < RECEIVE_TAIL_MIN || pending + tail < wanted) {
+                    self.buffer.bytes_mut().copy_within(self.start..self.end, 0);
+                    (self.start, self.end) = (0, pending);
+                }
+                let end = self.end;
+                let free = &mut self.buffer.bytes_mut()[end..];
+                if free.is_empty() {
+                    return Ok((Filled::Held, 0));
+                }
+                let asked = free.len();
+                stream.recv(&mut [IoSliceMut::new(free)]).map(|got| {
+                    self.end += got.unwrap_or(0);
+                    (got, asked)
+                })
+            }
+        };
+        match moved {
+            Ok((Some(bytes), asked)) => Ok((Filled::Bytes(bytes), asked)),
+            Ok((None, asked)) => Ok((Filled::Empty, asked)),
+            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(LinkError::Closed { peer: self.peer.clone() })
+            }
+            Err(source) => Err(LinkError::Io { peer: self.peer.clone(), source }),
+        }
+    }
+}
+
+fn place_of<'o, O: Owner>(owner: &'o mut O, head: &Head) -> &'o mut [u8] {
+    let place = owner.place(head).expect("an owner gives a frame's place until it is consumed");
+    check_place(place.len(), head);
+    place
+}
+
+fn check_place(bytes: usize, head: &Head) {
+    let len = head.len as usize;
+    assert!(bytes <= len && len - bytes < PAYLOAD_ALIGN, "a place of {bytes} bytes for a payload of {len}");
+}

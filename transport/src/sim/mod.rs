@@ -1,0 +1,304 @@
+//! A network in memory, with faults and a clock of its own, all from one seed: a whole cluster in one thread.
+//!
+//! Servers are actors: functions that do what there is to do and return. When the one who drives the simulation (the
+//! test, through a worker) waits, the actors run and virtual time goes on to the next event: so the worker's blocking
+//! calls are the same code as over TCP.
+
+mod prng;
+mod world;
+
+pub use prng::Prng;
+pub use world::Faults;
+
+use crate::error::NetError;
+use crate::link::Stream;
+use crate::net::{Event, Listener, Net, Poll, Waker};
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use world::{Side, World};
+
+/// The longest step of virtual time, so that actors see their own time limits pass.
+const STEP_MAX: Duration = Duration::from_millis(10);
+
+type Actor = Box<dyn FnMut()>;
+
+/// A simulated network; clones are the same one. Not `Send`: it is one thread's.
+#[derive(Clone)]
+pub struct Sim {
+    world: Rc<RefCell<World>>,
+    actors: Rc<RefCell<Vec<(u64, Actor)>>>,
+    next_actor: Rc<Cell<u64>>,
+    /// An actor is running: waits inside it must not step the world.
+    stepping: Rc<Cell<bool>>,
+}
+
+impl Sim {
+    /// The world of this seed.
+    pub fn new(seed: u64, faults: Faults) -> Sim {
+        Sim {
+            world: Rc::new(RefCell::new(World::new(seed, faults))),
+            actors: Rc::default(),
+            next_actor: Rc::default(),
+            stepping: Rc::default(),
+        }
+    }
+
+    /// Runs `actor` whenever someone waits, until [`Sim::remove_actor`].
+    pub fn add_actor(&self, actor: impl FnMut() + 'static) -> u64 {
+        let id = self.next_actor.get();
+        self.next_actor.set(id + 1);
+        self.actors.borrow_mut().push((id, Box::new(actor)));
+        id
+    }
+
+    /// Drops an actor and all that it holds: as if its process had been killed. Not from within an actor.
+    pub fn remove_actor(&self, id: u64) {
+        let mut actors = self.actors.borrow_mut();
+        let gone: Vec<_> = actors.extract_if(.., |(actor, _)| *actor == id).collect();
+        drop(actors);
+        drop(gone);
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world.borrow_mut().faults = faults;
+    }
+
+    /// Breaks every connection to this address, with what is in flight.
+    pub fn reset_all(&self, addr: &str) {
+        self.world.borrow_mut().reset_all(addr);
+    }
+
+    /// Breaks every connection to this address and refuses new ones for so long.
+    pub fn cut_off(&self, addr: &str, duration: Duration) {
+        let mut world = self.world.borrow_mut();
+        let until = world.now + duration;
+        world.cut_off(addr, until);
+    }
+
+    /// Connections broken so far.
+    pub fn resets(&self) -> u64 {
+        self.world.borrow().resets
+    }
+
+    /// Lets the world go on for so long.
+    pub fn run(&self, duration: Duration) {
+        let deadline = self.now() + duration;
+        while self.now() < deadline {
+            self.step(deadline);
+        }
+    }
+
+    /// Runs every actor once, then moves time on to the next event, at most to `deadline`.
+    fn step(&self, deadline: Duration) {
+        self.run_actors();
+        let mut world = self.world.borrow_mut();
+        let step = world.now + STEP_MAX;
+        world.now = world.next_due().unwrap_or(step).min(step).min(deadline).max(world.now);
+    }
+
+    fn run_actors(&self) {
+        if self.stepping.replace(true) {
+            return;
+        }
+        for (_, actor) in self.actors.borrow_mut().iter_mut() {
+            actor();
+        }
+        self.stepping.set(false);
+    }
+}
+
+impl Net for Sim {
+    type Stream = SimStream;
+    type Listener = SimListener;
+    type Poll = SimPoll;
+    type Waker = SimWaker;
+
+    fn connect(&self, addr: &str, _: Duration) -> Result<SimStream, NetError> {
+        let connected = self.world.borrow_mut().connect(addr);
+        let side = connected.map_err(|source| NetError::Connect { addr: addr.to_owned(), source })?;
+        Ok(SimStream::new(&self.world, side))
+    }
+
+    fn listen(&self, addr: &str) -> Result<SimListener, NetError> {
+        let listening = self.world.borrow_mut().listen(addr);
+        let bound = listening.map_err(|source| NetError::Listen { addr: addr.to_owned(), source })?;
+        Ok(SimListener { world: self.world.clone(), addr: bound })
+    }
+
+    fn poll(&self) -> Result<SimPoll, NetError> {
+        Ok(SimPoll { sim: self.clone(), sides: Vec::new(), listeners: Vec::new(), woken: Rc::default() })
+    }
+
+    fn now(&self) -> Duration {
+        self.world.borrow().now
+    }
+}
+
+/// A side of a simulated connection; dropping it closes the side.
+pub struct SimStream {
+    world: Rc<RefCell<World>>,
+    side: Side,
+    peer: Arc<str>,
+    scratch: Vec<u8>,
+}
+
+impl SimStream {
+    fn new(world: &Rc<RefCell<World>>, side: Side) -> SimStream {
+        let peer = world.borrow().peer_name(side);
+        SimStream { world: world.clone(), side, peer, scratch: Vec::new() }
+    }
+
+    /// Breaks the connection.
+    pub fn reset(&self) {
+        self.world.borrow_mut().reset(self.side.connection);
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        self.world.borrow_mut().close(self.side);
+    }
+}
+
+impl Stream for SimStream {
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        self.scratch.resize(pieces.iter().map(|piece| piece.len()).sum(), 0);
+        let Some(got) = self.world.borrow_mut().recv(self.side, &mut self.scratch)? else { return Ok(None) };
+        let mut rest = &self.scratch[..got];
+        for piece in pieces {
+            let (here, after) = rest.split_at(rest.len().min(piece.len()));
+            piece[..here.len()].copy_from_slice(here);
+            rest = after;
+        }
+        Ok(Some(got))
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.scratch.clear();
+        for piece in pieces {
+            self.scratch.extend_from_slice(piece);
+        }
+        self.world.borrow_mut().send(self.side, &self.scratch)
+    }
+
+    fn peer(&self) -> Arc<str> {
+        self.peer.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+/// A simulated listening address; dropping it frees the address.
+pub struct SimListener {
+    world: Rc<RefCell<World>>,
+    addr: String,
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        self.world.borrow_mut().unlisten(&self.addr);
+    }
+}
+
+impl Listener for SimListener {
+    type Stream = SimStream;
+
+    fn accept(&mut self) -> Result<Option<SimStream>, NetError> {
+        let accepted = self.world.borrow_mut().accept(&self.addr);
+        Ok(accepted.map(|side| SimStream::new(&self.world, side)))
+    }
+
+    fn addr(&self) -> &str {
+        &self.addr
+    }
+}
+
+/// Waits in virtual time.
+pub struct SimPoll {
+    sim: Sim,
+    sides: Vec<(Side, u64)>,
+    listeners: Vec<(String, u64)>,
+    woken: Rc<Cell<bool>>,
+}
+
+impl SimPoll {
+    fn look(&mut self, events: &mut Vec<Event>) {
+        let mut world = self.sim.world.borrow_mut();
+        self.sides.retain(|(side, _)| world.is_open(*side));
+        for &(side, token) in &self.sides {
+            let edge = world.edge(side);
+            if edge.readable || edge.writable || edge.closed {
+                events.push(Event {
+                    token,
+                    readable: edge.readable,
+                    writable: edge.writable,
+                    closed: edge.closed,
+                });
+            }
+        }
+        for (addr, token) in &self.listeners {
+            if world.has_waiting(addr) {
+                events.push(Event { token: *token, readable: true, ..Event::default() });
+            }
+        }
+    }
+}
+
+impl Poll for SimPoll {
+    type Stream = SimStream;
+    type Listener = SimListener;
+    type Waker = SimWaker;
+
+    fn add(&mut self, stream: &SimStream, token: u64) -> Result<(), NetError> {
+        self.sides.retain(|(side, _)| *side != stream.side);
+        self.sides.push((stream.side, token));
+        Ok(())
+    }
+
+    fn remove(&mut self, stream: &SimStream) -> Result<(), NetError> {
+        self.sides.retain(|(side, _)| *side != stream.side);
+        Ok(())
+    }
+
+    fn add_listener(&mut self, listener: &SimListener, token: u64) -> Result<(), NetError> {
+        self.listeners.push((listener.addr.clone(), token));
+        Ok(())
+    }
+
+    fn waker(&self) -> SimWaker {
+        SimWaker(self.woken.clone())
+    }
+
+    fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
+        events.clear();
+        let deadline = self.sim.now() + timeout;
+        loop {
+            self.look(events);
+            if !events.is_empty() || self.woken.replace(false) || self.sim.stepping.get() {
+                return Ok(());
+            }
+            if self.sim.now() >= deadline {
+                self.sim.run_actors();
+                self.look(events);
+                return Ok(());
+            }
+            self.sim.step(deadline);
+        }
+    }
+}
+
+/// Wakes a simulated poll.
+#[derive(Clone)]
+pub struct SimWaker(Rc<Cell<bool>>);
+
+impl Waker for SimWaker {
+    fn wake(&self) {
+        self.0.set(true);
+    }
+}

@@ -1,0 +1,319 @@
+//! The simulated world: connections as two directions of bytes in flight, a clock, and what goes wrong.
+//!
+//! A link over TCP delivers in order or dies, so these are the faults: bytes come late and in any pieces; a connection
+//! is reset at any byte, with everything in flight lost on both sides; a direction stalls; connects are refused; an
+//! address is cut off for a while.
+
+use super::prng::Prng;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What goes wrong, and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct Faults {
+    /// A send breaks its connection: times in a million sends.
+    pub reset_per_million: u32,
+    /// A connect is refused: times in a million.
+    pub refuse_per_million: u32,
+    /// A direction stalls for up to `stall_max`: times in a million sends.
+    pub stall_per_million: u32,
+    /// The longest stall.
+    pub stall_max: Duration,
+    /// The longest that bytes are under way.
+    pub delay_max: Duration,
+    /// The most bytes in flight in one direction.
+    pub window_bytes: usize,
+    /// The most bytes that one receive gives, 0 for no limit.
+    pub piece_bytes_max: usize,
+}
+
+impl Faults {
+    /// Only small delays.
+    pub fn none() -> Faults {
+        Faults {
+            reset_per_million: 0,
+            refuse_per_million: 0,
+            stall_per_million: 0,
+            stall_max: Duration::ZERO,
+            delay_max: Duration::from_micros(50),
+            window_bytes: 256 << 10,
+            piece_bytes_max: 0,
+        }
+    }
+}
+
+/// Bytes under way from one side to the other.
+#[derive(Default)]
+struct Direction {
+    /// In order; each piece is there from its time on.
+    pieces: VecDeque<(Duration, Vec<u8>)>,
+    in_flight: usize,
+    /// Bytes ever sent and taken out.
+    sent: u64,
+    taken: u64,
+    /// Bytes that the reader's poll has been told of.
+    told: u64,
+    /// The sender was turned away and has not yet been told of room.
+    writer_waits: bool,
+    closed: bool,
+    close_told: bool,
+}
+
+impl Direction {
+    fn due(&self, now: Duration) -> u64 {
+        let due = self.pieces.iter().take_while(|(at, _)| *at <= now).map(|(_, bytes)| bytes.len() as u64);
+        self.taken + due.sum::<u64>()
+    }
+}
+
+struct Connection {
+    /// `[0]`: from the side that connected.
+    ways: [Direction; 2],
+    reset: bool,
+    addr: String,
+    /// Sides that still hold their stream.
+    open: [bool; 2],
+}
+
+/// A side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Side {
+    pub(super) connection: u64,
+    /// 0: the side that connected.
+    pub(super) side: usize,
+}
+
+/// What a poll is told of one side.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Edge {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) closed: bool,
+}
+
+pub(super) struct World {
+    pub(super) now: Duration,
+    pub(super) prng: Prng,
+    pub(super) faults: Faults,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+    next_port: u16,
+    /// Listening addresses and the connections that wait to be accepted.
+    listeners: BTreeMap<String, VecDeque<Side>>,
+    cut_off: BTreeMap<String, Duration>,
+    /// Connections broken so far, by chance or by order.
+    pub(super) resets: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, faults: Faults) -> World {
+        World {
+            now: Duration::from_secs(1),
+            prng: Prng::new(seed),
+            faults,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            next_port: 20_000,
+            listeners: BTreeMap::new(),
+            cut_off: BTreeMap::new(),
+            resets: 0,
+        }
+    }
+
+    pub(super) fn listen(&mut self, addr: &str) -> io::Result<String> {
+        let addr = match addr.strip_suffix(":0") {
+            Some(host) => {
+                self.next_port += 1;
+                format!("{host}:{}", self.next_port)
+            }
+            None => addr.to_owned(),
+        };
+        if self.listeners.contains_key(&addr) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        self.listeners.insert(addr.clone(), VecDeque::new());
+        Ok(addr)
+    }
+
+    pub(super) fn unlisten(&mut self, addr: &str) {
+        self.listeners.remove(addr);
+    }
+
+    pub(super) fn connect(&mut self, addr: &str) -> io::Result<Side> {
+        self.now += Duration::from_micros(50 + self.prng.below(100));
+        let cut = self.cut_off.get(addr).is_some_and(|until| *until > self.now);
+        if cut || self.prng.chance(self.faults.refuse_per_million) || !self.listeners.contains_key(addr) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let id = self.next_connection;
+        self.next_connection += 1;
+        let ways = [Direction::default(), Direction::default()];
+        self.connections
+            .insert(id, Connection { ways, reset: false, addr: addr.to_owned(), open: [true; 2] });
+        self.listeners.get_mut(addr).expect("looked up above").push_back(Side { connection: id, side: 1 });
+        Ok(Side { connection: id, side: 0 })
+    }
+
+    pub(super) fn accept(&mut self, addr: &str) -> Option<Side> {
+        self.listeners.get_mut(addr)?.pop_front()
+    }
+
+    pub(super) fn has_waiting(&self, addr: &str) -> bool {
+        self.listeners.get(addr).is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    pub(super) fn peer_name(&self, side: Side) -> Arc<str> {
+        let Some(connection) = self.connections.get(&side.connection) else { return "gone".into() };
+        match side.side {
+            0 => connection.addr.as_str().into(),
+            _ => format!("sim-peer:{}", side.connection).into(),
+        }
+    }
+
+    pub(super) fn reset(&mut self, connection: u64) {
+        let Some(connection) = self.connections.get_mut(&connection) else { return };
+        if !connection.reset {
+            connection.reset = true;
+            self.resets += 1;
+            for way in &mut connection.ways {
+                way.pieces.clear();
+                way.close_told = false;
+            }
+        }
+    }
+
+    pub(super) fn reset_all(&mut self, addr: &str) {
+        let ids =
+            self.connections.iter().filter(|(_, connection)| connection.addr == addr).map(|(id, _)| *id);
+        for id in ids.collect::<Vec<_>>() {
+            self.reset(id);
+        }
+    }
+
+    pub(super) fn cut_off(&mut self, addr: &str, until: Duration) {
+        self.reset_all(addr);
+        self.cut_off.insert(addr.to_owned(), until);
+    }
+
+    pub(super) fn close(&mut self, side: Side) {
+        let Some(connection) = self.connections.get_mut(&side.connection) else { return };
+        connection.open[side.side] = false;
+        connection.ways[side.side].closed = true;
+        if connection.open == [false; 2] {
+            self.connections.remove(&side.connection);
+        }
+    }
+
+    pub(super) fn is_open(&self, side: Side) -> bool {
+        self.connections.get(&side.connection).is_some_and(|connection| connection.open[side.side])
+    }
+
+    pub(super) fn send(&mut self, side: Side, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let (faults, now) = (self.faults, self.now);
+        if self.prng.chance(faults.reset_per_million) {
+            self.reset(side.connection);
+        }
+        let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
+        if connection.reset || !connection.open[1 - side.side] {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let way = &mut connection.ways[side.side];
+        let room = faults.window_bytes.saturating_sub(way.in_flight);
+        let whole = bytes.len().min(room);
+        if whole == 0 {
+            way.writer_waits = true;
+            return Ok(None);
+        }
+        // Now and then less than there is room for, so that every byte is a boundary some time.
+        let sent = if self.prng.chance(100_000) { 1 + self.prng.below(whole as u64) as usize } else { whole };
+        let mut delay = Duration::from_nanos(self.prng.below(faults.delay_max.as_nanos() as u64 + 1));
+        if self.prng.chance(faults.stall_per_million) {
+            delay += Duration::from_nanos(self.prng.below(faults.stall_max.as_nanos() as u64 + 1));
+        }
+        let after = way.pieces.back().map_or(Duration::ZERO, |(at, _)| *at);
+        way.pieces.push_back((after.max(now + delay), bytes[..sent].to_vec()));
+        way.in_flight += sent;
+        way.sent += sent as u64;
+        way.writer_waits = sent < bytes.len();
+        Ok(Some(sent))
+    }
+
+    pub(super) fn recv(&mut self, side: Side, out: &mut [u8]) -> io::Result<Option<usize>> {
+        let now = self.now;
+        let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
+        if connection.reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let way = &mut connection.ways[1 - side.side];
+        let due = (way.due(now) - way.taken) as usize;
+        if due == 0 {
+            let ended = way.closed && way.pieces.is_empty();
+            return if ended { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
+        }
+        let mut want = due.min(out.len());
+        if self.faults.piece_bytes_max > 0 {
+            want = want.min(1 + self.prng.below(self.faults.piece_bytes_max as u64) as usize);
+        }
+        let mut got = 0;
+        while got < want {
+            let Some((at, mut piece)) = way.pieces.pop_front() else { break };
+            let here = piece.len().min(want - got);
+            out[got..got + here].copy_from_slice(&piece[..here]);
+            got += here;
+            if here < piece.len() {
+                piece.drain(..here);
+                way.pieces.push_front((at, piece));
+            }
+        }
+        way.taken += got as u64;
+        way.in_flight -= got;
+        // Less than asked for means "nothing more": what is left is told of again.
+        way.told = way.taken;
+        Ok(Some(got))
+    }
+
+    /// What is new on this side since the last time.
+    pub(super) fn edge(&mut self, side: Side) -> Edge {
+        let now = self.now;
+        let window = self.faults.window_bytes;
+        let Some(connection) = self.connections.get_mut(&side.connection) else { return Edge::default() };
+        let reset = connection.reset;
+        let mut edge = Edge::default();
+        let incoming = &mut connection.ways[1 - side.side];
+        let due = incoming.due(now);
+        if due > incoming.told {
+            incoming.told = due;
+            edge.readable = true;
+        }
+        let ended = reset || incoming.closed && incoming.pieces.is_empty();
+        if ended && !incoming.close_told {
+            incoming.close_told = true;
+            edge.closed = true;
+            edge.readable = true;
+        }
+        let outgoing = &mut connection.ways[side.side];
+        if outgoing.writer_waits && (outgoing.in_flight < window || reset) {
+            outgoing.writer_waits = false;
+            edge.writable = true;
+        }
+        edge
+    }
+
+    /// When the next bytes become due: almost at once while some poll has not been told of bytes that are.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        let mut next: Option<Duration> = None;
+        for connection in self.connections.values() {
+            for (side, way) in connection.ways.iter().enumerate() {
+                let untold = connection.open[1 - side] && way.due(self.now) > way.told;
+                let at = match untold {
+                    true => Some(self.now + Duration::from_micros(1)),
+                    false => way.pieces.iter().map(|(at, _)| *at).find(|at| *at > self.now),
+                };
+                next = [next, at].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+}
