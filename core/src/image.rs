@@ -272,6 +272,12 @@ impl Image {
         prefetch(self.base.wrapping_add(INDEX + i * 64));
     }
 
+    /// Asks the cache for overflow bucket `i`; any `i` will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_overflow(&self, i: usize) {
+        prefetch(self.base.wrapping_add(OVERFLOW + i * 64));
+    }
+
     /// Asks the cache for a row; any slot will do.
     #[inline(always)]
     pub(crate) fn prefetch_row(&self, slot: u32) {

@@ -80,10 +80,25 @@ fn linked(image: &Image, link: u32) -> Option<&Bucket> {
     (link != 0 && link as usize <= image.overflow_buckets()).then(|| image.overflow(link as usize - 1))
 }
 
-/// The first slot in the home bucket whose tag fits; `NONE` when there is none (the chain is not looked at).
+/// The first slot in the home bucket whose tag fits; `NONE` when there is none: then the first overflow bucket, if
+/// there is one, is asked for, so that a later [`find`] meets it in the cache.
 #[inline(always)]
 pub(crate) fn candidate(image: &Image, home: usize, hash: u64) -> u32 {
     let bucket = image.bucket(home);
+    let mask = bucket.matches(tag(hash));
+    if mask != 0 {
+        return bucket.slot(mask.trailing_zeros() as usize);
+    }
+    if bucket.link() != 0 {
+        image.prefetch_overflow(bucket.link() as usize - 1);
+    }
+    NONE
+}
+
+/// Second look for a key without a candidate: the first overflow bucket, asked for by [`candidate`].
+#[inline(always)]
+pub(crate) fn second_candidate(image: &Image, home: usize, hash: u64) -> u32 {
+    let Some(bucket) = linked(image, image.bucket(home).link()) else { return NONE };
     let mask = bucket.matches(tag(hash));
     if mask == 0 { NONE } else { bucket.slot(mask.trailing_zeros() as usize) }
 }

@@ -102,6 +102,17 @@ fn pull<U: Update, W: Width>(
                 shard.image.prefetch_row(candidates[r]);
             }
         }
+        // Half a stage on, keys in an overflow bucket get their turn.
+        if i >= AHEAD + AHEAD / 2 && i - AHEAD - AHEAD / 2 < n {
+            let r = (i - AHEAD - AHEAD / 2) % RING;
+            if candidates[r] == NONE {
+                let shard = &shards[owners[r]];
+                candidates[r] = index::second_candidate(&shard.image, homes[r], hashes[r]);
+                if candidates[r] != NONE {
+                    shard.image.prefetch_row(candidates[r]);
+                }
+            }
+        }
         if i >= 2 * AHEAD {
             let j = i - 2 * AHEAD;
             let r = j % RING;

@@ -96,7 +96,7 @@ impl Shards {
         own.clear();
         let mut last = u32::MAX;
         let mut ring = [(0usize, 0u64, 0usize); 2 * AHEAD];
-        for i in 0..keys.len() + AHEAD {
+        for i in 0..keys.len() + AHEAD + AHEAD / 2 {
             if let Some(&key) = keys.get(i) {
                 let h = hash(key);
                 let number = shard_of(h, schema.shards);
@@ -111,23 +111,27 @@ impl Shards {
                     scratch.runs.push((owner as u32, i as u32));
                     last = number;
                 }
-                if !by_keyset {
-                    let home = shard.geometry.home(h);
-                    shard.image.prefetch_bucket(home);
-                    ring[i % (2 * AHEAD)] = (owner, h, home);
+                if by_keyset {
+                    continue;
                 }
+                let home = shard.geometry.home(h);
+                shard.image.prefetch_bucket(home);
+                ring[i % (2 * AHEAD)] = (owner, h, home);
+            } else if by_keyset {
+                break;
             }
-            if by_keyset {
-                if i >= keys.len() {
-                    break;
-                }
-            } else if i >= AHEAD && i - AHEAD < keys.len() {
+            if i >= AHEAD && i - AHEAD < keys.len() {
                 let (owner, h, home) = ring[(i - AHEAD) % (2 * AHEAD)];
                 let slot = index::candidate(&shards[owner].image, home, h);
                 own.push(slot);
-                if slot != NONE {
-                    shards[owner].image.prefetch_row(slot);
-                }
+                shards[owner].image.prefetch_row(slot);
+            }
+            // Half a stage on, keys in an overflow bucket get their turn.
+            if i >= AHEAD + AHEAD / 2 && own[i - AHEAD - AHEAD / 2] == NONE {
+                let (owner, h, home) = ring[(i - AHEAD - AHEAD / 2) % (2 * AHEAD)];
+                let slot = index::second_candidate(&shards[owner].image, home, h);
+                own[i - AHEAD - AHEAD / 2] = slot;
+                shards[owner].image.prefetch_row(slot);
             }
         }
         Ok(())
