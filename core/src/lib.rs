@@ -5,6 +5,7 @@
 //! clock. docs/image.md has the bytes; docs/consistency.md says what survives what.
 #![deny(unsafe_code)]
 
+mod checkpoint;
 mod error;
 mod hash;
 mod image;
@@ -25,6 +26,7 @@ mod store;
 mod table;
 mod width;
 
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 pub use error::{OpenError, PullError, PushError};
 pub use hash::{hash, mix, shard_of};
 pub use init::initial_weights;
