@@ -70,7 +70,7 @@ impl Ftrl {
 impl Update for Ftrl {
     const PLANES: usize = 2;
 
-    /// `weights()` gives the weights back to within `2^-23 * (|w| + l1 / (beta / alpha + l2))`: with a large
+    /// `weights()` gives the weights back to within `2^-23 * (2 |w| + l1 / (beta / alpha + l2))`: with a large
     /// `l1` small weights lose digits in `z`.
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
