@@ -1,1 +1,24 @@
-//! The node room of gannet.
+//! The roles: a [`Server`] owns shards and answers, a [`Worker`] pulls and pushes.
+//!
+//! A server is an acceptor and one thread a core; each thread owns a contiguous part of the shards of every table and
+//! its links. A worker has one link to each thread of each server. On a link frames are handled and answered in order:
+//! a pull sees every push sent before it on the link. docs/wire.md has the frames byte by byte.
+#![forbid(unsafe_code)]
+
+mod control;
+mod cut;
+mod error;
+pub mod limits;
+mod message;
+mod partition;
+mod server;
+mod worker;
+
+pub use cut::{Chunk, Cut};
+pub use error::{Refusal, ServerError, WorkerError};
+pub use gannet_core::{Applied, Init, PusherStatus, Read, Schema, Stats, Store, Write};
+pub use gannet_optim as optim;
+pub use gannet_transport as transport;
+pub use partition::share;
+pub use server::{LocalServer, Served, Server, ServerConfig};
+pub use worker::{Counters, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};

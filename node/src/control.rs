@@ -1,0 +1,163 @@
+//! Control messages: rkyv archives of frozen V1 structs behind a version word, copied to aligned memory and validated
+//! before anything in them is believed. A change of a message is a new struct and a new version.
+
+use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
+use rkyv::bytecheck::CheckBytes;
+use rkyv::rancor::Error;
+use rkyv::ser::allocator::ArenaHandle;
+use rkyv::util::AlignedVec;
+use rkyv::{Archive, Deserialize, Serialize};
+
+const VERSION: u32 = 1;
+
+/// A worker says who it is and which thread of the server it wants.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct HelloV1 {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) thread: u32,
+}
+
+/// A server thread answers a hello.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct WelcomeV1 {
+    /// Which life of the server.
+    pub(crate) incarnation: u64,
+    /// This session's number, part of its keysets' names.
+    pub(crate) session: u32,
+    pub(crate) threads: u32,
+}
+
+/// A worker names a table and which of how many servers it takes this one for.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct OpenTableV1 {
+    /// As `Schema::encode` of core.
+    pub(crate) schema: Vec<u8>,
+    pub(crate) server: u32,
+    pub(crate) servers: u32,
+}
+
+/// A server thread answers an open.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct TableOpenedV1 {
+    /// The table's number on this thread.
+    pub(crate) table: u32,
+    pub(crate) first_shard: u32,
+    pub(crate) end_shard: u32,
+    /// The images' incarnation.
+    pub(crate) incarnation: u64,
+    /// The shards remember a push of this worker's incarnation.
+    pub(crate) known: bool,
+}
+
+/// Sizes of a thread's part of a table, and its pushers.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct StatusV1 {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) shards: u32,
+    pub(crate) pushers: Vec<PusherV1>,
+}
+
+/// What a thread's shards remember of a pusher.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct PusherV1 {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) seq: u64,
+    pub(crate) part: u32,
+    pub(crate) closed: bool,
+}
+
+/// Why a request was refused; the code is in the head.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct RefusedV1 {
+    pub(crate) text: String,
+}
+
+/// A payload that is no control message of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ControlError {
+    #[error("a control message of {0} bytes is too short for its own length")]
+    Short(usize),
+    #[error("control message version {0}, ours is {VERSION}: run the same gannet on both sides")]
+    Version(u32),
+    #[error("a control message that does not validate: {0}")]
+    Invalid(String),
+}
+
+/// The payload of a message: version u32, archive length u32, archive.
+pub(crate) fn seal<T>(message: &T) -> Vec<u8>
+where
+    T: for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, Error>>,
+{
+    let archive = rkyv::to_bytes::<Error>(message).expect("plain structs always archive");
+    let mut payload = Vec::with_capacity(8 + archive.len());
+    payload.extend(VERSION.to_le_bytes());
+    payload.extend((archive.len() as u32).to_le_bytes());
+    payload.extend_from_slice(&archive);
+    payload
+}
+
+/// The message in a payload, validated.
+pub(crate) fn open<T>(payload: &[u8]) -> Result<T, ControlError>
+where
+    T: Archive,
+    T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>> + Deserialize<T, HighDeserializer<Error>>,
+{
+    let Some((&[a, b, c, d, e, f, g, h], rest)) = payload.split_first_chunk() else {
+        return Err(ControlError::Short(payload.len()));
+    };
+    let version = u32::from_le_bytes([a, b, c, d]);
+    if version != VERSION {
+        return Err(ControlError::Version(version));
+    }
+    let length = u32::from_le_bytes([e, f, g, h]) as usize;
+    let archive = rest.get(..length).ok_or(ControlError::Short(payload.len()))?;
+    let mut aligned = AlignedVec::<16>::with_capacity(length);
+    aligned.extend_from_slice(archive);
+    rkyv::from_bytes::<T, Error>(&aligned).map_err(|error| ControlError::Invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes() {
+        let hello = seal(&HelloV1 { pusher: 0x0102_0304_0506_0708, incarnation: 9, thread: 3 });
+        let mut want = vec![1, 0, 0, 0, 24, 0, 0, 0];
+        want.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(hello, want);
+        let open_table = seal(&OpenTableV1 { schema: vec![7; 12], server: 1, servers: 2 });
+        let mut want = vec![1, 0, 0, 0, 28, 0, 0, 0];
+        want.extend([7; 12]);
+        want.extend([0xF4, 0xFF, 0xFF, 0xFF, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(open_table, want);
+    }
+
+    #[test]
+    fn messages_come_through() {
+        let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, part: 4, closed: true };
+        let status = StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 3] };
+        assert_eq!(open::<StatusV1>(&seal(&status)), Ok(status));
+        let mut other = seal(&RefusedV1 { text: "no".into() });
+        other[0] = 2;
+        assert_eq!(open::<RefusedV1>(&other), Err(ControlError::Version(2)));
+        assert_eq!(open::<RefusedV1>(&other[..5]), Err(ControlError::Short(5)));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_messages_are_refused_or_read_but_never_believed_blindly(at in 8usize..120, byte: u8) {
+            let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, part: 4, closed: true };
+            let mut bytes = seal(&StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 2] });
+            let at = at.min(bytes.len() - 1);
+            bytes[at] = byte;
+            if let Ok(status) = open::<StatusV1>(&bytes) {
+                prop_assert!(status.pushers.len() <= 2);
+            }
+        }
+    }
+}

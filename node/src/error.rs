@@ -1,0 +1,180 @@
+//! What can go wrong in the roles, by family. Every error names the peer, the limit and the remedy where there is one.
+
+use gannet_core::{OpenError, PullError, PushError};
+use gannet_transport::{LinkError, NetError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a server refused a request: the code on the wire. The link lives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Not a request, or one whose lengths do not fit.
+    Malformed = 1,
+    /// No such table or thread.
+    Unknown = 2,
+    /// Another schema, number of servers or place among them than the table was opened with.
+    Mismatch = 3,
+    /// A key of a shard that lives elsewhere.
+    WrongShard = 4,
+    /// A newer incarnation of the pusher exists.
+    Fenced = 5,
+    /// No memory or disk for new rows: send it again when there is.
+    NoSpace = 6,
+    /// The keyset is not kept: send the keys. Later pushes of the session are refused too, so that order is kept.
+    NoKeyset = 7,
+    /// An earlier push of the session was refused: send all from there on again, over a new session.
+    AfterRefusal = 8,
+    /// A limit of the server.
+    Limit = 9,
+    /// The images cannot be opened.
+    Images = 10,
+    /// The push does not follow from what the shard remembers of its pusher.
+    Name = 11,
+}
+
+impl Refusal {
+    pub(crate) fn of(code: u16) -> Refusal {
+        use Refusal::*;
+        let all = [
+            Malformed,
+            Unknown,
+            Mismatch,
+            WrongShard,
+            Fenced,
+            NoSpace,
+            NoKeyset,
+            AfterRefusal,
+            Limit,
+            Images,
+            Name,
+        ];
+        all.into_iter().find(|refusal| *refusal as u16 == code).unwrap_or(Malformed)
+    }
+
+    pub(crate) fn of_pull(error: &PullError) -> Refusal {
+        match error {
+            PullError::WrongShard { .. } => Refusal::WrongShard,
+            _ => Refusal::Malformed,
+        }
+    }
+
+    pub(crate) fn of_push(error: &PushError) -> Refusal {
+        match error {
+            PushError::Keys(error) => Refusal::of_pull(error),
+            PushError::Fenced { .. } => Refusal::Fenced,
+            PushError::TooManyPushers { .. } => Refusal::Limit,
+            PushError::NoSpace { .. } => Refusal::NoSpace,
+            PushError::Unfinished { .. } | PushError::Recut { .. } => Refusal::Name,
+            _ => Refusal::Malformed,
+        }
+    }
+
+    /// Everything from the refused push on is to be sent again, over a new session.
+    pub(crate) fn asks_for_resend(self) -> bool {
+        matches!(self, Refusal::NoSpace | Refusal::NoKeyset | Refusal::AfterRefusal)
+    }
+}
+
+/// Why a server cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The network refused.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// A number out of range.
+    #[error("{what} is {got}; {allowed} is allowed")]
+    Config {
+        /// Which option.
+        what: &'static str,
+        /// As given.
+        got: usize,
+        /// In words.
+        allowed: String,
+    },
+    /// The system gave no thread.
+    #[error("cannot start a server thread: {0}")]
+    Thread(std::io::Error),
+    /// A thread panicked: a bug.
+    #[error("the server's {0} died of a bug; its message stands above")]
+    Died(String),
+    /// The images could not be closed in order.
+    #[error(
+        "table {table:?}: cannot close its images: {source}; they are whole, but a machine that goes down now may tear them"
+    )]
+    Close {
+        /// Which table.
+        table: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Why a worker cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// No link could be had within the time limit.
+    #[error("{peer} has not answered for {:.1} s (--peer-timeout): {why}", waited.as_secs_f64())]
+    PeerLost {
+        /// Its address and thread.
+        peer: Arc<str>,
+        /// Since its last answer.
+        waited: Duration,
+        /// What happened last.
+        why: String,
+    },
+    /// The server refused.
+    #[error("{peer} refused {what}: {text}")]
+    Refused {
+        /// Its address and thread.
+        peer: Arc<str>,
+        /// The request.
+        what: String,
+        /// Its kind of refusal.
+        refusal: Refusal,
+        /// In its words.
+        text: String,
+    },
+    /// A server came back without what it had acknowledged.
+    #[error(
+        "{peer} was started again without the pushes that it had acknowledged to table {table:?}: start it on its --data-dir, or start the training again"
+    )]
+    Forgot {
+        /// Its address and thread.
+        peer: Arc<str>,
+        /// Which table.
+        table: String,
+    },
+    /// A server came back with another number of threads.
+    #[error("{peer} now has {now} threads, it had {before}: start it with --threads {before}")]
+    Threads {
+        /// Its address.
+        peer: Arc<str>,
+        /// Threads before.
+        before: u32,
+        /// Threads now.
+        now: u32,
+    },
+    /// The network refused.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// A link ended. Inside the worker this leads to a reconnect.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The peer's answer is none of ours. Inside the worker this leads to a reconnect.
+    #[error("{peer} answered nonsense: {what}")]
+    Protocol {
+        /// Its address and thread.
+        peer: Arc<str>,
+        /// What was wrong.
+        what: String,
+    },
+    /// A call that cannot be right.
+    #[error("{0}")]
+    Call(String),
+    /// The schema is not sound.
+    #[error(transparent)]
+    Schema(#[from] OpenError),
+}

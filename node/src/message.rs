@@ -1,0 +1,113 @@
+//! What the opaque fields of a head mean to the roles, frame kind by frame kind (docs/wire.md has the table).
+
+use gannet_core::{Applied, Read, Write};
+use gannet_transport::Head;
+
+pub(crate) const HELLO: u16 = 1;
+pub(crate) const WELCOME: u16 = 2;
+pub(crate) const OPEN_TABLE: u16 = 3;
+pub(crate) const TABLE_OPENED: u16 = 4;
+pub(crate) const PULL: u16 = 5;
+pub(crate) const ROWS: u16 = 6;
+pub(crate) const PUSH: u16 = 7;
+pub(crate) const ACK: u16 = 8;
+pub(crate) const SCAN: u16 = 9;
+pub(crate) const SCANNED: u16 = 10;
+pub(crate) const STATUS: u16 = 11;
+pub(crate) const STATUS_IS: u16 = 12;
+pub(crate) const CLOSE_PUSHER: u16 = 13;
+pub(crate) const PUSHER_CLOSED: u16 = 14;
+pub(crate) const REFUSED: u16 = 15;
+
+/// The kind that answers a request of this kind.
+pub(crate) fn answer_to(kind: u16) -> u16 {
+    kind + 1
+}
+
+/// Two u32 in a word, the first in the low half.
+pub(crate) fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The two u32 of a word.
+pub(crate) fn unpair(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+/// A pull: payload `keys` u64. `keep`: the place of the keyset to keep, plus 1; 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pull {
+    pub(crate) table: u32,
+    pub(crate) keys: u32,
+    pub(crate) read: Read,
+    pub(crate) keep: u32,
+}
+
+impl Pull {
+    pub(crate) fn head(&self, id: u64) -> Head {
+        let read = u16::from(self.read == Read::State);
+        Head::new(PULL, read, id, [pair(self.table, self.keys), u64::from(self.keep), 0, 0])
+    }
+
+    pub(crate) fn of(head: &Head) -> Option<Pull> {
+        let read = [Read::Weights, Read::State].get(usize::from(head.aux)).copied()?;
+        let (table, keys) = unpair(head.words[0]);
+        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()? })
+    }
+}
+
+/// A push: payload `keys` u64 (none with a keyset), then the floats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub(crate) table: u32,
+    pub(crate) keys: u32,
+    pub(crate) write: Write,
+    pub(crate) seq: u64,
+    pub(crate) part: u32,
+    /// (session, place plus 1); 0: the keys are in the payload.
+    pub(crate) keyset: u64,
+}
+
+impl Push {
+    pub(crate) fn head(&self, id: u64) -> Head {
+        let write = u16::from(self.write == Write::Change);
+        Head::new(PUSH, write, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
+    }
+
+    pub(crate) fn of(head: &Head) -> Option<Push> {
+        let write = [Write::Gradient, Write::Change].get(usize::from(head.aux)).copied()?;
+        let (table, keys) = unpair(head.words[0]);
+        let part = u32::try_from(head.words[2]).ok()?;
+        Some(Push { table, keys, write, seq: head.words[1], part, keyset: head.words[3] })
+    }
+}
+
+/// What became of a push, as an ack's words.
+pub(crate) fn ack_head(id: u64, applied: Applied) -> Head {
+    let first = pair(applied.applied, applied.doubled);
+    Head::new(ACK, 0, id, [first, pair(applied.not_finite, applied.not_admitted), 0, 0])
+}
+
+/// The reverse of [`ack_head`].
+pub(crate) fn acked(head: &Head) -> Applied {
+    let ((applied, doubled), (not_finite, not_admitted)) = (unpair(head.words[0]), unpair(head.words[1]));
+    Applied { applied, doubled, not_finite, not_admitted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_through_a_head() {
+        let pull = Pull { table: 3, keys: 77, read: Read::State, keep: 5 };
+        assert_eq!(Pull::of(&pull.head(9)), Some(pull));
+        assert_eq!(pull.head(9).words, [77 << 32 | 3, 5, 0, 0]);
+        let push = Push { table: 1, keys: 2, write: Write::Change, seq: u64::MAX, part: 4, keyset: 1 << 40 };
+        assert_eq!(Push::of(&push.head(9)), Some(push));
+        let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
+        assert_eq!(acked(&ack_head(1, applied)), applied);
+        assert_eq!(Pull::of(&Head::new(PULL, 2, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Pulls, pushes and scans: the frames that move rows. Read in place, answered in place.
+
+use super::keysets::Keysets;
+use super::tables::Table;
+use crate::error::Refusal;
+use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
+use crate::message::{self, Pull, Push, pair, unpair};
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{PushName, Shards};
+use gannet_transport::limits::padded;
+use gannet_transport::{Frame, Full, Head, Transmit};
+
+/// What handling a request came to.
+pub(super) type Handled = Result<(), Stop>;
+
+/// Why a request was not answered with what it asked for.
+pub(super) enum Stop {
+    /// There is no room for the answer: the request stays where it is.
+    Full,
+    /// It is refused.
+    Refused(Refusal, String),
+}
+
+impl From<Full> for Stop {
+    fn from(_: Full) -> Stop {
+        Stop::Full
+    }
+}
+
+/// A refusal with this text.
+pub(super) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Refused(refusal, text.into()))
+}
+
+/// Whose pushes a session carries, and whether they are taken.
+pub(super) struct Pusher {
+    pub(super) pusher: u64,
+    pub(super) incarnation: u64,
+    /// A push was refused that is to be sent again: taking a later one would make the resend look doubled.
+    pub(super) blocked: bool,
+}
+
+fn shards(tables: &mut [Table], table: u32) -> Result<&mut Shards, Stop> {
+    match tables.get_mut(table as usize).map(|table| table.shards.as_mut()) {
+        Some(Some(shards)) => Ok(shards),
+        Some(None) => refuse(Refusal::WrongShard, "this thread owns no shard of the table"),
+        None => refuse(Refusal::Unknown, format!("no table {table} has been opened on this thread")),
+    }
+}
+
+fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> Handled {
+    let got = frame.payload.len();
+    if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
+        let text = format!(
+            "{keys} keys with an answer of {answer} bytes; {PART_KEYS_MAX} and {PART_BYTES_MAX} are the limits"
+        );
+        return refuse(Refusal::Limit, text);
+    }
+    if got != padded(bytes) {
+        return refuse(Refusal::Malformed, format!("a payload of {got} bytes where {bytes} were announced"));
+    }
+    Ok(())
+}
+
+/// Answers a pull: rows straight into the out buffer.
+pub(super) fn pull(
+    frame: &Frame<'_>,
+    tables: &mut [Table],
+    keysets: &mut Keysets,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(request) = Pull::of(&frame.head) else {
+        return refuse(Refusal::Malformed, "a pull that cannot be read");
+    };
+    let shards = shards(tables, request.table)?;
+    let count = request.keys as usize;
+    let bytes = count * shards.schema().read_floats(request.read) * 4;
+    check_lengths(frame, count, count * 8, bytes)?;
+    let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
+    let out: &mut [f32] = cast_slice_mut(transmit.reserve(bytes).ok_or(Full)?);
+    let keyset = request.keep.checked_sub(1).and_then(|place| keysets.begin(place, request.table, count));
+    let kept = if keyset.is_some() { request.keep } else { 0 };
+    let pulled = match keyset {
+        Some(keyset) => {
+            keyset.keys.extend_from_slice(keys);
+            shards.pull(keys, request.read, out, Some(&mut keyset.slots))
+        }
+        None => shards.pull(keys, request.read, out, None),
+    };
+    if let Err(error) = pulled {
+        return refuse(Refusal::of_pull(&error), error.to_string());
+    }
+    let words = [frame.head.words[0], u64::from(kept), 0, 0];
+    transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
+    Ok(())
+}
+
+/// Applies a push whole, then acknowledges it.
+pub(super) fn push(
+    frame: &Frame<'_>,
+    tables: &mut [Table],
+    keysets: &mut Keysets,
+    session: u32,
+    pusher: &mut Pusher,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(request) = Push::of(&frame.head) else {
+        return refuse(Refusal::Malformed, "a push that cannot be read");
+    };
+    if pusher.blocked {
+        return refuse(Refusal::AfterRefusal, "an earlier push of this session was refused");
+    }
+    let shards = shards(tables, request.table)?;
+    let count = request.keys as usize;
+    let bytes = count * shards.schema().write_floats(request.write) * 4;
+    let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
+    check_lengths(frame, count, key_bytes + bytes, bytes + count * 8)?;
+    // Room for the ack first: an applied push is always acknowledged.
+    transmit.reserve(0).ok_or(Full)?;
+    let (keys, values) = frame.payload[..key_bytes + bytes].split_at(key_bytes);
+    let values: &[f32] = cast_slice(values);
+    let name = PushName {
+        pusher: pusher.pusher,
+        incarnation: pusher.incarnation,
+        seq: request.seq,
+        part: request.part,
+    };
+    let pushed = if request.keyset == 0 {
+        shards.push(&name, request.write, cast_slice(keys), None, values)
+    } else {
+        let (of_session, place) = unpair(request.keyset);
+        let keyset = if of_session == session {
+            keysets.get(place.wrapping_sub(1), request.table, count)
+        } else {
+            None
+        };
+        let Some(keyset) = keyset else {
+            pusher.blocked = true;
+            return refuse(Refusal::NoKeyset, format!("keyset {:#x} is not kept here", request.keyset));
+        };
+        shards.push(&name, request.write, &keyset.keys, Some(&mut keyset.slots), values)
+    };
+    match pushed {
+        Ok(applied) => {
+            transmit.commit(message::ack_head(frame.head.id, applied), 0);
+            Ok(())
+        }
+        Err(error) => {
+            let refusal = Refusal::of_push(&error);
+            pusher.blocked |= refusal.asks_for_resend();
+            refuse(refusal, error.to_string())
+        }
+    }
+}
+
+/// Buffers of scans, used again.
+#[derive(Default)]
+pub(super) struct ScanScratch {
+    keys: Vec<u64>,
+    rows: Vec<f32>,
+}
+
+/// Answers one page of a shard's rows: keys, then their floats.
+pub(super) fn scan(
+    frame: &Frame<'_>,
+    tables: &mut [Table],
+    scratch: &mut ScanScratch,
+    transmit: &mut Transmit,
+) -> Handled {
+    let (table, most) = unpair(frame.head.words[0]);
+    let (shard, from) = unpair(frame.head.words[1]);
+    let shards = shards(tables, table)?;
+    if !shards.range().contains(&shard) {
+        return refuse(Refusal::WrongShard, format!("shard {shard} is not here, {:?} are", shards.range()));
+    }
+    let floats = shards.schema().floats();
+    let most = (most as usize).clamp(1, crate::limits::part_keys(floats));
+    let out = transmit.reserve(most * (8 + 4 * floats)).ok_or(Full)?;
+    let ScanScratch { keys, rows } = scratch;
+    keys.clear();
+    rows.clear();
+    let next = shards.scan(shard, from, most, keys, rows).map_or(u64::MAX, u64::from);
+    let bytes = keys.len() * 8 + rows.len() * 4;
+    out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
+    out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
+    let words = [pair(keys.len() as u32, floats as u32), next, 0, 0];
+    transmit.commit(Head::new(message::SCANNED, 0, frame.head.id, words), bytes);
+    Ok(())
+}

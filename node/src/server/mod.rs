@@ -1,0 +1,291 @@
+//! The server: an acceptor and one thread a core, each owning its shards.
+
+mod acceptor;
+mod bulk;
+mod keysets;
+mod session;
+mod tables;
+mod thread;
+
+use crate::error::ServerError;
+use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
+use acceptor::{Acceptor, Door};
+use gannet_core::Store;
+use gannet_transport::{Listener, Net, Waker};
+use session::Greeted;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+use tables::Tables;
+use thread::{Settings, ShardThread};
+
+/// How a server is to run.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Where to listen, `host:port`; port 0 chooses one.
+    pub listen: String,
+    /// Shard-owning threads, 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// Where images live.
+    pub store: Store,
+    /// Bytes of keysets that a session may keep on a thread.
+    pub keyset_bytes_max: usize,
+    /// How long a thread looks for more after small frames before it sleeps.
+    pub spin: Duration,
+}
+
+impl ServerConfig {
+    /// In memory, with one thread a core.
+    pub fn new(listen: impl Into<String>) -> ServerConfig {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        ServerConfig {
+            listen: listen.into(),
+            threads,
+            store: Store::memory(),
+            keyset_bytes_max: KEYSET_BYTES_MAX,
+            spin: SPIN,
+        }
+    }
+
+    fn check(&self) -> Result<(), ServerError> {
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            let allowed = format!("1 to {THREADS_MAX}");
+            return Err(ServerError::Config { what: "--threads", got: self.threads, allowed });
+        }
+        Ok(())
+    }
+}
+
+/// Counts of a server, of all its threads.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) frames: AtomicU64,
+    pub(crate) sessions_begun: AtomicU64,
+    pub(crate) sessions_ended: AtomicU64,
+}
+
+/// What a server has done so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// Requests handled.
+    pub frames: u64,
+    /// Sessions that began.
+    pub sessions_begun: u64,
+    /// Sessions that ended.
+    pub sessions_ended: u64,
+}
+
+impl Tally {
+    fn read(&self) -> Served {
+        Served {
+            frames: self.frames.load(Relaxed),
+            sessions_begun: self.sessions_begun.load(Relaxed),
+            sessions_ended: self.sessions_ended.load(Relaxed),
+        }
+    }
+}
+
+/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors.
+pub struct Server {
+    addr: String,
+    stop: Arc<AtomicBool>,
+    wake_acceptor: Box<dyn Fn() + Send + Sync>,
+    acceptor: Option<JoinHandle<Result<(), ServerError>>>,
+    threads: Vec<JoinHandle<Result<u64, ServerError>>>,
+    tally: Arc<Tally>,
+}
+
+fn settings(config: &ServerConfig, thread: u32, incarnation: u64) -> Settings {
+    let (keyset_bytes_max, spin) = (config.keyset_bytes_max, config.spin);
+    Settings { thread, threads: config.threads as u32, incarnation, keyset_bytes_max, spin }
+}
+
+/// A number that another life of this server has not had.
+fn new_incarnation() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
+}
+
+impl Server {
+    /// Listens and starts the threads.
+    ///
+    /// # Errors
+    /// The address is taken, an option is out of range, or the system gives no thread.
+    pub fn start<N>(net: N, config: ServerConfig) -> Result<Server, ServerError>
+    where
+        N: Net + Send,
+        N::Stream: Send,
+        N::Listener: Send,
+        N::Waker: Send + Sync,
+    {
+        config.check()?;
+        let listener = net.listen(&config.listen)?;
+        let addr = listener.addr().to_owned();
+        let (stop, tally, incarnation) =
+            (Arc::new(AtomicBool::new(false)), Arc::<Tally>::default(), new_incarnation());
+        let (mut doors, mut threads) = (Vec::new(), Vec::new());
+        for thread in 0..config.threads as u32 {
+            let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
+            let tables = Tables::new(config.store.clone(), thread, config.threads as u32);
+            let settings = settings(&config, thread, incarnation);
+            let (net, stop, tally) = (net.clone(), stop.clone(), tally.clone());
+            // A poll belongs to its thread: it is made there, and only its waker comes back.
+            let (tell, told) = sync_channel(1);
+            let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
+                Ok(thread) => {
+                    let _ = tell.send(Ok(thread.waker()));
+                    run_thread(thread, &stop)
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                    Ok(0)
+                }
+            };
+            let name = format!("gannet-shard-{thread}");
+            threads.push(std::thread::Builder::new().name(name).spawn(run).map_err(ServerError::Thread)?);
+            let waker = told.recv().map_err(|_| ServerError::Died(format!("thread {thread}")))??;
+            doors.push(Door { inbox, waker });
+        }
+        let (tell, told) = sync_channel(1);
+        let stopping = stop.clone();
+        let run = move || match Acceptor::new(net, listener, doors) {
+            Ok(mut acceptor) => {
+                let _ = tell.send(Ok(acceptor.waker()));
+                while !stopping.load(Relaxed) {
+                    acceptor.run_once(TICK)?;
+                }
+                acceptor.wake_threads();
+                Ok(())
+            }
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                Ok(())
+            }
+        };
+        let builder = std::thread::Builder::new().name("gannet-accept".into());
+        let acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
+        let waker: N::Waker = told.recv().map_err(|_| ServerError::Died("acceptor".into()))??;
+        tracing::info!(addr, threads = config.threads, store = config.store.kind(), "serving");
+        Ok(Server { addr, stop, wake_acceptor: Box::new(move || waker.wake()), acceptor, threads, tally })
+    }
+
+    /// The address that it listens on, with the port that was chosen.
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// What it has done so far.
+    pub fn served(&self) -> Served {
+        self.tally.read()
+    }
+
+    /// Stops in order: requests received whole are answered, images are closed. Returns the rows of all tables.
+    ///
+    /// # Errors
+    /// An image could not be closed in order, or a thread had ended before.
+    pub fn stop(mut self) -> Result<u64, ServerError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<u64, ServerError> {
+        self.stop.store(true, Relaxed);
+        (self.wake_acceptor)();
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.join().map_err(|_| ServerError::Died("acceptor".into()))??;
+        }
+        let mut rows = 0;
+        let mut result = Ok(());
+        for (thread, handle) in self.threads.drain(..).enumerate() {
+            match handle.join().map_err(|_| ServerError::Died(format!("thread {thread}"))).flatten() {
+                Ok(own) => rows += own,
+                Err(error) => result = Err(error),
+            }
+        }
+        result.map(|()| rows)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.acceptor.is_some()
+            && let Err(error) = self.end()
+        {
+            tracing::error!(%error, "the server did not stop in order");
+        }
+    }
+}
+
+fn run_thread<N: Net>(mut thread: ShardThread<N>, stop: &AtomicBool) -> Result<u64, ServerError> {
+    while !stop.load(Relaxed) {
+        if let Err(error) = thread.run_once(TICK) {
+            tracing::error!(%error, "a server thread ends");
+            return Err(error);
+        }
+    }
+    thread.stop()
+}
+
+/// A server without threads of its own: whoever holds it lets it run. What a simulation uses.
+pub struct LocalServer<N: Net> {
+    addr: String,
+    acceptor: Acceptor<N>,
+    threads: Vec<ShardThread<N>>,
+    tally: Arc<Tally>,
+}
+
+impl<N: Net> LocalServer<N> {
+    /// Listens.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn new(net: N, config: ServerConfig) -> Result<LocalServer<N>, ServerError> {
+        config.check()?;
+        let listener = net.listen(&config.listen)?;
+        let addr = listener.addr().to_owned();
+        let tally = Arc::<Tally>::default();
+        let (mut doors, mut threads) = (Vec::new(), Vec::new());
+        for thread in 0..config.threads as u32 {
+            let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
+            let tables = Tables::new(config.store.clone(), thread, config.threads as u32);
+            let settings = settings(&config, thread, new_incarnation());
+            let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
+            doors.push(Door { inbox, waker: thread.waker() });
+            threads.push(thread);
+        }
+        let acceptor = Acceptor::new(net, listener, doors)?;
+        Ok(LocalServer { addr, acceptor, threads, tally })
+    }
+
+    /// The address that it listens on.
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// What it has done so far.
+    pub fn served(&self) -> Served {
+        self.tally.read()
+    }
+
+    /// Does everything that there is to do, without sleeping.
+    ///
+    /// # Errors
+    /// The poll failed.
+    pub fn run(&mut self) -> Result<(), ServerError> {
+        self.acceptor.run_once(Duration::ZERO)?;
+        for thread in &mut self.threads {
+            while thread.run_once(Duration::ZERO)? {}
+        }
+        Ok(())
+    }
+
+    /// As [`Server::stop`].
+    ///
+    /// # Errors
+    /// An image could not be closed in order.
+    pub fn stop(self) -> Result<u64, ServerError> {
+        self.threads.into_iter().map(ShardThread::stop).sum()
+    }
+}

@@ -1,0 +1,161 @@
+//! The tables of one server thread, and the rare requests about them.
+
+use super::bulk::{Handled, Pusher, Stop, refuse};
+use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
+use crate::error::{Refusal, ServerError};
+use crate::limits::TABLES_MAX;
+use crate::message;
+use crate::partition::share;
+use gannet_core::{Schema, Shards, Store};
+use gannet_transport::{Frame, Full, Head, Transmit};
+use std::ops::Range;
+
+/// A thread's part of a table.
+pub(super) struct Table {
+    schema: Schema,
+    /// Which server of how many this one is taken for.
+    server: u32,
+    servers: u32,
+    range: Range<u32>,
+    /// `None` when the part is empty.
+    pub(super) shards: Option<Shards>,
+}
+
+/// All tables of a thread, numbered in the order in which they were opened.
+pub(super) struct Tables {
+    pub(super) all: Vec<Table>,
+    store: Store,
+    thread: u32,
+    threads: u32,
+}
+
+impl Tables {
+    pub(super) fn new(store: Store, thread: u32, threads: u32) -> Tables {
+        Tables { all: Vec::new(), store, thread, threads }
+    }
+
+    /// Opens a table, or finds it open with the same schema and partition.
+    fn open(&mut self, schema: Schema, server: u32, servers: u32) -> Result<usize, Stop> {
+        if let Some(known) = self.all.iter().position(|table| table.schema.name == schema.name) {
+            let table = &self.all[known];
+            if table.schema != schema {
+                let text = format!("the table is open as {:?}; {schema:?} was asked", table.schema);
+                return refuse(Refusal::Mismatch, text);
+            }
+            if (table.server, table.servers) != (server, servers) {
+                let (was, of) = (table.server, table.servers);
+                let text = format!(
+                    "table {:?} is open here as server {was} of {of}; server {server} of {servers} was asked: \
+                     give every worker the same --ps-hosts",
+                    schema.name
+                );
+                return refuse(Refusal::Mismatch, text);
+            }
+            return Ok(known);
+        }
+        if self.all.len() == TABLES_MAX {
+            return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
+        }
+        let range = share(share(0..schema.shards, server, servers), self.thread, self.threads);
+        let shards = match range.is_empty() {
+            true => None,
+            false => match Shards::open(&self.store, &schema, range.clone()) {
+                Ok(shards) => Some(shards),
+                Err(error) => return refuse(Refusal::Images, error.to_string()),
+            },
+        };
+        tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
+        self.all.push(Table { schema, server, servers, range, shards });
+        Ok(self.all.len() - 1)
+    }
+
+    pub(super) fn answer_open(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        transmit: &mut Transmit,
+    ) -> Handled {
+        let request = match control::open::<OpenTableV1>(frame.payload) {
+            Ok(request) => request,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        let Some(schema) = Schema::decode(&request.schema) else {
+            return refuse(Refusal::Malformed, "the schema cannot be read");
+        };
+        if request.servers == 0 || request.server >= request.servers {
+            return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
+        }
+        let number = self.open(schema, request.server, request.servers)?;
+        let Table { range, shards, .. } = &self.all[number];
+        let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
+        let ours = (pusher.pusher, pusher.incarnation);
+        let known = shards.as_ref().is_some_and(|shards| {
+            shards.pushers().iter().any(|status| (status.pusher, status.incarnation) == ours)
+        });
+        let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
+        let opened = TableOpenedV1 { table, first_shard, end_shard, incarnation, known };
+        answer(frame, message::TABLE_OPENED, &control::seal(&opened), transmit)
+    }
+
+    fn get(&mut self, frame: &Frame<'_>) -> Result<&mut Table, Stop> {
+        let number = frame.head.words[0];
+        match self.all.get_mut(number as usize) {
+            Some(table) => Ok(table),
+            None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
+        }
+    }
+
+    pub(super) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+        let table = self.get(frame)?;
+        let (stats, pushers) = match &table.shards {
+            Some(shards) => (shards.stats(), shards.pushers()),
+            None => Default::default(),
+        };
+        let pushers = pushers.into_iter().map(|status| PusherV1 {
+            pusher: status.pusher,
+            incarnation: status.incarnation,
+            seq: status.seq,
+            part: status.part,
+            closed: status.closed,
+        });
+        let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
+        let status = StatusV1 { rows, bytes, shards, pushers: pushers.collect() };
+        answer(frame, message::STATUS_IS, &control::seal(&status), transmit)
+    }
+
+    pub(super) fn answer_close(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        transmit: &mut Transmit,
+    ) -> Handled {
+        let table = self.get(frame)?;
+        transmit.reserve(0).ok_or(Full)?;
+        if let Some(shards) = &mut table.shards {
+            shards.close_pusher(pusher.pusher, pusher.incarnation);
+        }
+        transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);
+        Ok(())
+    }
+
+    /// Marks every image as closed in order.
+    pub(super) fn close(&mut self) -> Result<(), ServerError> {
+        for table in &mut self.all {
+            if let Some(shards) = &mut table.shards {
+                let closed = shards.mark_clean();
+                closed.map_err(|source| ServerError::Close { table: table.schema.name.clone(), source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of all tables here.
+    pub(super) fn rows(&self) -> u64 {
+        self.all.iter().filter_map(|table| table.shards.as_ref()).map(|shards| shards.stats().rows).sum()
+    }
+}
+
+/// Queues a control answer.
+pub(super) fn answer(frame: &Frame<'_>, kind: u16, payload: &[u8], transmit: &mut Transmit) -> Handled {
+    Ok(transmit.send_copy(Head::new(kind, 0, frame.head.id, [0; 4]), payload)?)
+}

@@ -1,0 +1,190 @@
+//! A server thread: one poll, its links, its shards. `run_once` is the event loop.
+
+use super::Tally;
+use super::bulk::ScanScratch;
+use super::session::{Greeted, Room, Session};
+use super::tables::Tables;
+use crate::control::WelcomeV1;
+use crate::error::ServerError;
+use crate::limits::{INBOX_MAX, SESSIONS_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use gannet_transport::{Event, Net, Poll};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+pub(super) struct ShardThread<N: Net> {
+    net: N,
+    poll: N::Poll,
+    events: Vec<Event>,
+    inbox: Receiver<Greeted<N::Stream>>,
+    sessions: Vec<Option<Session<N::Stream>>>,
+    /// Sessions with something to do, each once (`queued`).
+    ready: VecDeque<usize>,
+    queued: Vec<bool>,
+    tables: Tables,
+    scratch: ScanScratch,
+    settings: Settings,
+    next_session: u32,
+    /// Until when a look costs less than a sleep.
+    spin_until: Duration,
+    next_tick: Duration,
+    tally: Arc<Tally>,
+}
+
+/// What a thread is told of its server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) thread: u32,
+    pub(super) threads: u32,
+    pub(super) incarnation: u64,
+    pub(super) keyset_bytes_max: usize,
+    pub(super) spin: Duration,
+}
+
+impl<N: Net> ShardThread<N> {
+    pub(super) fn new(
+        net: N,
+        inbox: Receiver<Greeted<N::Stream>>,
+        tables: Tables,
+        settings: Settings,
+        tally: Arc<Tally>,
+    ) -> Result<Self, ServerError> {
+        let poll = net.poll()?;
+        let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
+        Ok(ShardThread {
+            net,
+            poll,
+            events: Vec::new(),
+            inbox,
+            sessions: Vec::new(),
+            ready: VecDeque::new(),
+            queued: Vec::new(),
+            tables,
+            scratch: ScanScratch::default(),
+            settings,
+            next_session,
+            spin_until: Duration::ZERO,
+            next_tick: Duration::ZERO,
+            tally,
+        })
+    }
+
+    pub(super) fn waker(&self) -> N::Waker {
+        self.poll.waker()
+    }
+
+    /// One round: what has come, who is new, each ready link's turn, time limits. Sleeps at most `sleep` when there is
+    /// nothing to do. `true`: there is more to do at once.
+    pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
+        let busy = !self.ready.is_empty() || self.net.now() < self.spin_until;
+        let mut events = std::mem::take(&mut self.events);
+        self.poll.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
+        for event in &events {
+            if let Some(Some(session)) = self.sessions.get_mut(event.token as usize) {
+                session.note(event);
+                self.enqueue(event.token as usize);
+            }
+        }
+        self.events = events;
+        self.admit()?;
+        let now = self.net.now();
+        for _ in 0..self.ready.len() {
+            let Some(token) = self.ready.pop_front() else { break };
+            self.queued[token] = false;
+            self.serve(token, now);
+        }
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+        Ok(!self.ready.is_empty())
+    }
+
+    fn enqueue(&mut self, token: usize) {
+        if !std::mem::replace(&mut self.queued[token], true) {
+            self.ready.push_back(token);
+        }
+    }
+
+    fn serve(&mut self, token: usize, now: Duration) {
+        let Some(session) = &mut self.sessions[token] else { return };
+        let mut room = Room { tables: &mut self.tables, scratch: &mut self.scratch };
+        match session.turn(&mut room, now) {
+            Ok(turn) => {
+                if turn.frames > 0 {
+                    self.tally.frames.fetch_add(turn.frames, Relaxed);
+                    if turn.largest <= SPIN_FRAME_BYTES {
+                        self.spin_until = now + self.settings.spin;
+                    }
+                }
+                if turn.more {
+                    self.enqueue(token);
+                }
+            }
+            Err(error) => self.end(token, &error.to_string()),
+        }
+    }
+
+    fn end(&mut self, token: usize, why: &str) {
+        tracing::info!(thread = self.settings.thread, why, "a session ended");
+        self.sessions[token] = None;
+        self.tally.sessions_ended.fetch_add(1, Relaxed);
+    }
+
+    /// Takes over what the acceptor sent.
+    fn admit(&mut self) -> Result<(), ServerError> {
+        for _ in 0..INBOX_MAX {
+            let Ok(greeted) = self.inbox.try_recv() else { break };
+            let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
+            if free == SESSIONS_MAX {
+                tracing::warn!(peer = %greeted.link.peer(), "refused: {SESSIONS_MAX} sessions, the limit");
+                continue;
+            }
+            if free == self.sessions.len() {
+                self.sessions.push(None);
+                self.queued.push(false);
+            }
+            if let Err(error) = self.poll.add(greeted.link.stream(), free as u64) {
+                tracing::warn!(peer = %greeted.link.peer(), %error, "refused");
+                continue;
+            }
+            self.next_session = self.next_session.wrapping_add(1);
+            let Settings { threads, incarnation, keyset_bytes_max, .. } = self.settings;
+            let welcome = WelcomeV1 { incarnation, session: self.next_session, threads };
+            let session =
+                Session::new(greeted, self.next_session, &welcome, keyset_bytes_max, self.net.now());
+            self.sessions[free] = Some(session);
+            self.tally.sessions_begun.fetch_add(1, Relaxed);
+            self.enqueue(free);
+        }
+        Ok(())
+    }
+
+    /// Ends sessions whose peers have stalled.
+    fn tick(&mut self, now: Duration) {
+        self.next_tick = now + TICK;
+        for token in 0..self.sessions.len() {
+            if self.sessions[token].as_mut().is_some_and(|session| session.has_stalled(now)) {
+                self.end(token, "the peer stalled in the middle of a frame");
+            }
+        }
+    }
+
+    /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.
+    pub(super) fn stop(mut self) -> Result<u64, ServerError> {
+        let give_up = self.net.now() + STOP_TIME;
+        (0..self.sessions.len()).for_each(|token| self.enqueue(token));
+        while self.net.now() < give_up {
+            let more = self.run_once(Duration::from_millis(5))?;
+            let unsent =
+                self.sessions.iter_mut().flatten().any(|session| !session.link.transmit().is_empty());
+            if !more && !unsent {
+                break;
+            }
+        }
+        self.sessions.clear();
+        self.tables.close()?;
+        Ok(self.tables.rows())
+    }
+}

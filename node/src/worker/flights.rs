@@ -1,0 +1,215 @@
+//! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
+
+use crate::cut::Cut;
+use crate::message::{self, Pull, Push};
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{Applied, Read, Write};
+use gannet_transport::{Head, Owner, Parts};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Names a flight: its place and which of the flights that had this place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlightId {
+    pub(super) place: u32,
+    pub(super) turn: u32,
+}
+
+/// One part of a flight, queued on one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) place: u32,
+    pub(super) chunk: u32,
+    pub(super) push: bool,
+}
+
+impl Request {
+    pub(super) fn id(&self) -> u64 {
+        message::pair(self.chunk, self.place)
+    }
+}
+
+/// A part of a pull.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct PullPart {
+    /// The last own push that the answer includes.
+    pub(super) saw: u64,
+    /// The place of the keyset to keep, plus 1; 0 for none.
+    pub(super) keep: u32,
+    /// The epoch of the link on which it was kept; 0: not kept.
+    pub(super) kept: u64,
+}
+
+pub(super) struct PullFlight {
+    pub(super) cut: Arc<Cut>,
+    pub(super) read: Read,
+    pub(super) floats: usize,
+    pub(super) values: Vec<f32>,
+    pub(super) parts: Vec<PullPart>,
+}
+
+pub(super) struct PushFlight {
+    pub(super) cut: Arc<Cut>,
+    pub(super) write: Write,
+    pub(super) floats: usize,
+    pub(super) values: Vec<f32>,
+    pub(super) seq: u64,
+    /// For each part the keyset that it names instead of sending keys; 0 for none.
+    pub(super) keysets: Vec<u64>,
+    pub(super) applied: Applied,
+}
+
+/// A request that is no bulk: one for each link it goes to (`peers`), or one.
+pub(super) struct ControlFlight {
+    pub(super) kind: u16,
+    pub(super) table: Option<usize>,
+    pub(super) words: [u64; 4],
+    pub(super) payloads: Vec<Vec<u8>>,
+    /// Answers by part.
+    pub(super) answers: Vec<Option<(Head, Vec<u8>)>>,
+}
+
+pub(super) enum Work {
+    Pull(PullFlight),
+    Push(PushFlight),
+    Control(ControlFlight),
+}
+
+pub(super) struct Flight {
+    pub(super) work: Work,
+    /// Parts not yet answered.
+    pub(super) left: u32,
+    pub(super) bytes: usize,
+    /// A part was refused for good.
+    pub(super) failed: bool,
+    turn: u32,
+}
+
+/// All flights, by place.
+#[derive(Default)]
+pub(super) struct Flights {
+    places: Vec<Option<Flight>>,
+    free: Vec<u32>,
+    next_turn: u32,
+    /// Bytes under way, requests and answers.
+    pub(super) bytes: usize,
+    /// Pushes not wholly acknowledged.
+    pub(super) pushes: usize,
+}
+
+impl Flights {
+    pub(super) fn add(&mut self, work: Work, parts: usize, bytes: usize) -> FlightId {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        self.next_turn = self.next_turn.wrapping_add(1);
+        self.bytes += bytes;
+        self.pushes += usize::from(matches!(work, Work::Push(_)));
+        self.places[place as usize] =
+            Some(Flight { work, left: parts as u32, bytes, failed: false, turn: self.next_turn });
+        FlightId { place, turn: self.next_turn }
+    }
+
+    /// The flight, unless it has been taken.
+    pub(super) fn get(&self, id: FlightId) -> Option<&Flight> {
+        self.places.get(id.place as usize)?.as_ref().filter(|flight| flight.turn == id.turn)
+    }
+
+    pub(super) fn at(&mut self, place: u32) -> Option<&mut Flight> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    fn here(&self, place: u32) -> Option<&Flight> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    pub(super) fn take(&mut self, place: u32) -> Option<Flight> {
+        let flight = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        self.bytes -= flight.bytes;
+        self.pushes -= usize::from(matches!(flight.work, Work::Push(_)));
+        Some(flight)
+    }
+
+    /// Head and payload bytes of a request. `table`: the number of a table on the link.
+    pub(super) fn head(&self, request: Request, table: impl Fn(usize) -> u32) -> (Head, usize) {
+        let flight = self.here(request.place).expect("a queued request has its flight");
+        let (id, chunk) = (request.id(), request.chunk as usize);
+        match &flight.work {
+            Work::Pull(pull) => {
+                let keys = pull.cut.chunks()[chunk].len;
+                let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
+                (Pull { table, keys, read, keep }.head(id), keys as usize * 8)
+            }
+            Work::Push(push) => {
+                let keys = push.cut.chunks()[chunk].len;
+                let keyset = push.keysets[chunk];
+                let (table, write, seq, part) = (table(push.cut.table), push.write, push.seq, request.chunk);
+                let key_bytes = if keyset == 0 { keys as usize * 8 } else { 0 };
+                let bytes = key_bytes + keys as usize * push.floats * 4;
+                (Push { table, keys, write, seq, part, keyset }.head(id), bytes)
+            }
+            Work::Control(control) => {
+                let mut words = control.words;
+                if let Some(own) = control.table {
+                    words[0] |= u64::from(table(own));
+                }
+                (Head::new(control.kind, 0, id, words), control.payloads.get(chunk).map_or(0, Vec::len))
+            }
+        }
+    }
+
+    /// The request's kind.
+    pub(super) fn kind(&self, place: u32) -> Option<u16> {
+        Some(match &self.here(place)?.work {
+            Work::Pull(_) => message::PULL,
+            Work::Push(_) => message::PUSH,
+            Work::Control(control) => control.kind,
+        })
+    }
+}
+
+/// Lends the flights' memory to one link.
+pub(super) struct Lender<'a> {
+    pub(super) flights: &'a mut Flights,
+    pub(super) queue: &'a VecDeque<Request>,
+    /// Posted requests whose payload has not all gone, oldest first.
+    pub(super) unsent: &'a mut VecDeque<u64>,
+}
+
+impl Owner for Lender<'_> {
+    fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>) {
+        let (chunk, place) = message::unpair(token);
+        let Some(flight) = self.flights.here(place) else { return };
+        match &flight.work {
+            Work::Pull(pull) => {
+                let chunk = &pull.cut.chunks()[chunk as usize];
+                parts.push(cast_slice(&pull.cut.keys()[chunk.floats(1)]));
+            }
+            Work::Push(push) => {
+                let keyset = push.keysets[chunk as usize];
+                let chunk = &push.cut.chunks()[chunk as usize];
+                if keyset == 0 {
+                    parts.push(cast_slice(&push.cut.keys()[chunk.floats(1)]));
+                }
+                parts.push(cast_slice(&push.values[chunk.floats(push.floats)]));
+            }
+            Work::Control(control) => parts.push(&control.payloads[chunk as usize]),
+        }
+    }
+
+    fn sent(&mut self, token: u64) {
+        let first = self.unsent.pop_front();
+        debug_assert_eq!(first, Some(token));
+    }
+
+    fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
+        let request =
+            self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
+        let Work::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+        let range = pull.cut.chunks()[request.chunk as usize].floats(pull.floats);
+        let place: &mut [u8] = cast_slice_mut(&mut pull.values[range]);
+        (place.len().next_multiple_of(8) == head.len as usize).then_some(place)
+    }
+}

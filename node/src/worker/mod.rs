@@ -1,0 +1,170 @@
+//! The worker: pulls and pushes over one link to each thread of each server.
+//!
+//! The simple calls ([`Worker::pull`], [`Worker::push`]) wait for their answer. The pipelined ones keep many batches
+//! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
+//! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
+
+mod flights;
+mod peer;
+mod pipeline;
+mod pump;
+mod reconnect;
+mod simple;
+mod tables;
+
+pub use pipeline::{PullId, Pulled, PushId};
+pub use tables::{TableId, TableStatus};
+
+use crate::cut::Cut;
+use crate::error::WorkerError;
+use flights::Flights;
+use gannet_core::{Applied, Schema};
+use gannet_transport::{Event, Net};
+use peer::{Answered, Peer};
+use pipeline::Kept;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a worker is to run.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// The servers' addresses, `host:port`, in the same order for every worker of a table.
+    pub servers: Vec<String>,
+    /// Who pushes: a number that no other worker has and that this one keeps over restarts.
+    pub pusher: u64,
+    /// Which life of it: larger than that of any life before.
+    pub incarnation: u64,
+    /// How long a peer may be away, or leave requests unanswered, before a call fails.
+    pub peer_timeout: Duration,
+    /// How long a link may bring nothing while answers are due before it is made again.
+    pub stall_timeout: Duration,
+    /// Bytes of requests and answers under way before a `begin` call waits.
+    pub in_flight_bytes_max: usize,
+    /// How long a wait for small answers looks before it sleeps.
+    pub spin: Duration,
+}
+
+impl WorkerConfig {
+    /// A worker of these servers with a peer timeout of 60 s.
+    pub fn new(
+        servers: impl IntoIterator<Item = impl Into<String>>,
+        pusher: u64,
+        incarnation: u64,
+    ) -> WorkerConfig {
+        WorkerConfig {
+            servers: servers.into_iter().map(Into::into).collect(),
+            pusher,
+            incarnation,
+            peer_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(15),
+            in_flight_bytes_max: 256 << 20,
+            spin: crate::limits::SPIN,
+        }
+    }
+}
+
+/// What a worker has done so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests posted, resends included.
+    pub frames_sent: u64,
+    /// Answers received.
+    pub frames_received: u64,
+    /// Payload bytes of requests.
+    pub bytes_sent: u64,
+    /// Payload bytes of rows.
+    pub bytes_received: u64,
+    /// Requests posted again after a link was lost.
+    pub resends: u64,
+    /// Links lost.
+    pub links_lost: u64,
+    /// Rows applied.
+    pub applied: u64,
+    /// Rows that a server had already.
+    pub doubled: u64,
+    /// Rows dropped because a value was NaN or infinite.
+    pub not_finite: u64,
+    /// Rows not created because they were not admitted.
+    pub not_admitted: u64,
+}
+
+impl Counters {
+    fn count(&mut self, applied: &Applied) {
+        self.applied += u64::from(applied.applied);
+        self.doubled += u64::from(applied.doubled);
+        self.not_finite += u64::from(applied.not_finite);
+        self.not_admitted += u64::from(applied.not_admitted);
+    }
+}
+
+/// A table as this worker knows it.
+struct Table {
+    schema: Schema,
+    /// The link that each shard is behind.
+    owners: Vec<u32>,
+    last_seq: u64,
+}
+
+/// Pulls from and pushes to the servers. One thread's.
+pub struct Worker<N: Net> {
+    net: N,
+    config: WorkerConfig,
+    poll: N::Poll,
+    events: Vec<Event>,
+    peers: Vec<Peer<N::Stream>>,
+    flights: Flights,
+    tables: Vec<Table>,
+    counters: Counters,
+    answers: Vec<Answered>,
+    kept: VecDeque<Kept>,
+    /// Flights whose pushes were refused for good, until a call has told of it.
+    refused: VecDeque<WorkerError>,
+    /// Memory of acknowledged pushes, for [`Worker::spare`].
+    spare: Vec<Vec<f32>>,
+    cut: Arc<Cut>,
+    next_tick: Duration,
+}
+
+impl<N: Net> Worker<N> {
+    /// Connects to every thread of every server.
+    ///
+    /// # Errors
+    /// A server could not be reached for `peer_timeout`, or it refused.
+    pub fn connect(net: N, config: WorkerConfig) -> Result<Worker<N>, WorkerError> {
+        if config.servers.is_empty() {
+            return Err(WorkerError::Call("a worker needs at least one server".into()));
+        }
+        let poll = net.poll()?;
+        let mut worker = Worker {
+            net,
+            config,
+            poll,
+            events: Vec::new(),
+            peers: Vec::new(),
+            flights: Flights::default(),
+            tables: Vec::new(),
+            counters: Counters::default(),
+            answers: Vec::new(),
+            kept: VecDeque::new(),
+            refused: VecDeque::new(),
+            spare: Vec::new(),
+            cut: Arc::default(),
+            next_tick: Duration::ZERO,
+        };
+        for server in 0..worker.config.servers.len() {
+            worker.connect_server(server as u32)?;
+        }
+        Ok(worker)
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Links: one to each thread of each server.
+    pub fn links(&self) -> usize {
+        self.peers.len()
+    }
+}

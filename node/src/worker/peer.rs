@@ -1,0 +1,283 @@
+//! One thread of one server as the worker sees it: a link while there is one, and the requests that wait for answers.
+//!
+//! ```text
+//! queue:  | posted, in the order in which answers come | not yet posted |
+//! ```
+//! When the link is lost nothing of the queue is: pushes go again first, in order and by key (the server drops what
+//! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
+
+use super::Counters;
+use super::flights::{Flights, Lender, Request, Work};
+use crate::error::{Refusal, WorkerError};
+use crate::message::{self, acked, answer_to};
+use gannet_transport::{Filled, Frame, Link, Stream};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Receives in a row before other links have their turn.
+const FILLS_PER_TURN: usize = 8;
+
+pub(super) struct Peer<S> {
+    pub(super) addr: String,
+    /// Address and thread, for messages.
+    pub(super) name: Arc<str>,
+    pub(super) server: u32,
+    pub(super) thread: u32,
+    pub(super) threads: u32,
+    pub(super) link: Option<Link<S>>,
+    pub(super) session: u32,
+    /// Counts this peer's links from 1.
+    pub(super) epoch: u64,
+    /// The number of each of the worker's tables on this link.
+    pub(super) tables: Vec<u32>,
+    /// Tables for which this peer has acknowledged a push.
+    pub(super) acked: Vec<bool>,
+    pub(super) queue: VecDeque<Request>,
+    pub(super) posted: usize,
+    unsent: VecDeque<u64>,
+    /// The last answer, or when the first of the waiting requests came.
+    pub(super) good_at: Duration,
+    pub(super) linked_at: Duration,
+    pub(super) attempt_at: Duration,
+    pub(super) backoff: Duration,
+    pub(super) trouble: String,
+    pub(super) wait_logged: bool,
+    /// Places of keysets that are free.
+    free_keysets: Vec<u32>,
+    next_keyset: u32,
+}
+
+/// What became of an answer.
+pub(super) enum Answered {
+    /// A part of this flight, perhaps its last.
+    Part(u32),
+    /// Refused for good.
+    Refused { request: Request, refusal: Refusal, text: String },
+}
+
+impl<S: Stream> Peer<S> {
+    pub(super) fn new(addr: &str, server: u32, thread: u32, threads: u32, now: Duration) -> Peer<S> {
+        Peer {
+            addr: addr.to_owned(),
+            name: format!("{addr} (thread {thread})").into(),
+            server,
+            thread,
+            threads,
+            link: None,
+            session: 0,
+            epoch: 0,
+            tables: Vec::new(),
+            acked: Vec::new(),
+            queue: VecDeque::new(),
+            posted: 0,
+            unsent: VecDeque::new(),
+            good_at: now,
+            linked_at: now,
+            attempt_at: now,
+            backoff: crate::limits::BACKOFF.0,
+            trouble: String::from("no connection yet"),
+            wait_logged: false,
+            free_keysets: Vec::new(),
+            next_keyset: 0,
+        }
+    }
+
+    /// Queues a request.
+    pub(super) fn enqueue(&mut self, request: Request, now: Duration) {
+        if self.queue.is_empty() {
+            self.good_at = now;
+        }
+        self.queue.push_back(request);
+    }
+
+    /// Moves what can be moved, without waiting; `true` when anything was.
+    pub(super) fn turn(
+        &mut self,
+        flights: &mut Flights,
+        counters: &mut Counters,
+        answers: &mut Vec<Answered>,
+        now: Duration,
+    ) -> Result<bool, WorkerError> {
+        let Peer { link: Some(link), queue, unsent, .. } = self else { return Ok(false) };
+        let mut moved = false;
+        for _ in 0..FILLS_PER_TURN {
+            if !link.is_readable() {
+                break;
+            }
+            let filled = link.fill(&mut Lender { flights, queue, unsent })?;
+            moved |= matches!(filled, Filled::Bytes(_));
+            loop {
+                let (receive, _) = link.halves();
+                let Some(frame) = receive.peek(&mut Lender { flights, queue, unsent })? else { break };
+                let context = Context { name: &self.name, session_epoch: self.epoch, acked: &mut self.acked };
+                answers.push(answer(&frame, context, flights, queue, unsent, self.posted, counters)?);
+                receive.consume();
+                queue.pop_front();
+                self.posted -= 1;
+                (self.good_at, self.wait_logged) = (now, false);
+                self.backoff = crate::limits::BACKOFF.0;
+                counters.frames_received += 1;
+            }
+        }
+        moved |= self.post(flights, counters)?;
+        Ok(moved)
+    }
+
+    /// Posts what there is room for, and sends.
+    pub(super) fn post(
+        &mut self,
+        flights: &mut Flights,
+        counters: &mut Counters,
+    ) -> Result<bool, WorkerError> {
+        let Peer { link: Some(link), queue, unsent, tables, .. } = self else { return Ok(false) };
+        let mut moved = false;
+        loop {
+            while self.posted < queue.len() {
+                let request = queue[self.posted];
+                let (head, bytes) =
+                    flights.head(request, |table| tables.get(table).copied().unwrap_or(u32::MAX));
+                let owner = Lender { flights, queue, unsent };
+                if link.transmit().post(head, bytes, request.id(), &owner).is_err() {
+                    break;
+                }
+                if bytes > 0 {
+                    unsent.push_back(request.id());
+                }
+                self.posted += 1;
+                counters.frames_sent += 1;
+                counters.bytes_sent += bytes as u64;
+            }
+            if !link.can_send() {
+                return Ok(moved);
+            }
+            moved = true;
+            // When all has gone there may be room for more.
+            if !link.flush(&mut Lender { flights, queue, unsent })? || self.posted == queue.len() {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// The link is gone: everything in the queue is to go again.
+    pub(super) fn lose(
+        &mut self,
+        why: String,
+        flights: &mut Flights,
+        counters: &mut Counters,
+        now: Duration,
+    ) {
+        if self.link.take().is_some() {
+            counters.links_lost += 1;
+            counters.resends += self.posted as u64;
+        }
+        (self.trouble, self.attempt_at, self.posted) = (why, now, 0);
+        self.unsent.clear();
+        for push in self.queue.iter().filter(|request| request.push) {
+            if let Some(Work::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
+                flight.keysets[push.chunk as usize] = 0;
+            }
+        }
+    }
+
+    /// Puts the queue in the order in which it goes over a new link: pushes first.
+    pub(super) fn reorder(&mut self) {
+        let (pushes, others): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(|request| request.push);
+        self.queue.extend(pushes);
+        self.queue.extend(others);
+    }
+
+    /// A place for a keyset, plus 1; 0 when all are taken.
+    pub(super) fn take_keyset(&mut self) -> u32 {
+        if let Some(place) = self.free_keysets.pop() {
+            return place;
+        }
+        if self.next_keyset as usize == crate::limits::KEYSETS_MAX {
+            return 0;
+        }
+        self.next_keyset += 1;
+        self.next_keyset
+    }
+
+    pub(super) fn give_keyset(&mut self, place: u32) {
+        if place != 0 {
+            self.free_keysets.push(place);
+        }
+    }
+}
+
+struct Context<'a> {
+    name: &'a Arc<str>,
+    session_epoch: u64,
+    acked: &'a mut Vec<bool>,
+}
+
+/// Takes in the answer to the request at the front of the queue.
+fn answer(
+    frame: &Frame<'_>,
+    context: Context<'_>,
+    flights: &mut Flights,
+    queue: &VecDeque<Request>,
+    unsent: &VecDeque<u64>,
+    posted: usize,
+    counters: &mut Counters,
+) -> Result<Answered, WorkerError> {
+    let head = &frame.head;
+    let nonsense = |what: String| WorkerError::Protocol { peer: context.name.clone(), what };
+    let Some(&request) = queue.front().filter(|request| posted > 0 && request.id() == head.id) else {
+        return Err(nonsense(format!(
+            "an answer (kind {}) to request {:#x}, which is not the next",
+            head.kind, head.id
+        )));
+    };
+    if unsent.front() == Some(&head.id) {
+        return Err(nonsense(format!(
+            "an answer (kind {}) to a request that has not all been sent",
+            head.kind
+        )));
+    }
+    let kind = flights.kind(request.place).unwrap_or(0);
+    if head.kind == message::REFUSED {
+        let refusal = Refusal::of(head.aux);
+        let text =
+            crate::control::open::<crate::control::RefusedV1>(frame.payload).map(|refused| refused.text);
+        let text = text.unwrap_or_else(|error| error.to_string());
+        if request.push && refusal.asks_for_resend() {
+            // The link is given up, so that everything from this push on goes again, in order.
+            let what = format!("push {:#x}", head.id);
+            return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
+        }
+        return Ok(Answered::Refused { request, refusal, text });
+    }
+    if head.kind != answer_to(kind) {
+        return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
+    }
+    let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
+    match &mut flight.work {
+        Work::Pull(pull) => {
+            let part = &mut pull.parts[request.chunk as usize];
+            let bytes = pull.cut.chunks()[request.chunk as usize].len as usize * pull.floats * 4;
+            if head.len as usize != bytes.next_multiple_of(8) {
+                return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
+            }
+            let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
+            part.kept = if kept { context.session_epoch } else { 0 };
+            counters.bytes_received += u64::from(head.len);
+        }
+        Work::Push(push) => {
+            let now = acked(head);
+            push.applied.applied += now.applied;
+            push.applied.doubled += now.doubled;
+            push.applied.not_finite += now.not_finite;
+            push.applied.not_admitted += now.not_admitted;
+            counters.count(&now);
+            if let Some(acked) = context.acked.get_mut(push.cut.table) {
+                *acked = true;
+            }
+        }
+        Work::Control(control) => {
+            control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
+        }
+    }
+    Ok(Answered::Part(request.place))
+}

@@ -1,0 +1,270 @@
+//! The pipelined calls: many pulls and pushes under way, rows landing where they are used, values sent from where
+//! they are.
+
+use super::Worker;
+use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, Work};
+use super::tables::TableId;
+use crate::cut::Cut;
+use crate::error::WorkerError;
+use crate::limits::KEPT_PULLS_MAX;
+use crate::message::pair;
+use gannet_core::{Applied, Read, Write};
+use gannet_transport::Net;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Buffers of finished pushes that are kept for [`Worker::spare`].
+pub(super) const SPARE_MAX: usize = 16;
+
+/// Names a pull under way, and afterwards its keysets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullId(FlightId);
+
+/// Names a push under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PushId(FlightId);
+
+/// A pull's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pulled {
+    /// The rows, in cut order.
+    pub values: Vec<f32>,
+    /// For each chunk of the cut the sequence number of the last own push to this table that its rows include: all
+    /// own pushes up to it are in, none after it. A lost link can make it differ between the chunks of one pull.
+    pub saw: Vec<u64>,
+}
+
+/// The keysets of a finished pull.
+pub(super) struct Kept {
+    id: PullId,
+    cut: Arc<Cut>,
+    parts: Vec<PullPart>,
+}
+
+impl<N: Net> Worker<N> {
+    /// Cuts a batch by shard. `keys` should hold no key twice (a pull answers it twice, a push applies it twice).
+    ///
+    /// # Panics
+    /// When the table is another worker's, or there are more than `u32::MAX` keys.
+    pub fn cut(&self, table: TableId, keys: &[u64]) -> Cut {
+        let mut cut = Cut::default();
+        self.cut_into(table, keys, &mut cut);
+        cut
+    }
+
+    /// [`Worker::cut`] into the memory of a cut that is used no more.
+    ///
+    /// # Panics
+    /// As [`Worker::cut`].
+    pub fn cut_into(&self, table: TableId, keys: &[u64], cut: &mut Cut) {
+        let known = &self.tables[table.0];
+        cut.fill(table.0, &known.schema, &known.owners, keys);
+    }
+
+    /// Begins to pull the rows of a cut's keys into `values`, whose length is made right. With `keep` the servers
+    /// keep the keys' slots, so that a push to the same cut can name the pull instead of sending keys.
+    ///
+    /// # Errors
+    /// The cut is of another table; or what the wait for earlier flights brings when too much is under way.
+    pub fn begin_pull(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        read: Read,
+        mut values: Vec<f32>,
+        keep: bool,
+    ) -> Result<PullId, WorkerError> {
+        self.check_table(table, &cut)?;
+        let known = &self.tables[table.0];
+        let (floats, saw) = (known.schema.read_floats(read), known.last_seq);
+        let keys = cut.keys().len();
+        values.resize(keys * floats, 0.0);
+        let bytes = keys * (8 + 4 * floats);
+        self.wait_for_room(bytes)?;
+        let mut part = |chunk: &crate::Chunk| PullPart {
+            saw,
+            keep: if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 },
+            kept: 0,
+        };
+        let parts: Vec<_> = cut.chunks().iter().map(&mut part).collect();
+        let work = Work::Pull(PullFlight { cut: cut.clone(), read, floats, values, parts });
+        let id = self.launch(work, &cut, bytes, false)?;
+        Ok(PullId(id))
+    }
+
+    /// Waits for a pull's rows.
+    ///
+    /// # Errors
+    /// The pull has been taken before; a request was refused; a peer is lost for good.
+    pub fn finish_pull(&mut self, id: PullId) -> Result<Pulled, WorkerError> {
+        loop {
+            match self.flights.get(id.0) {
+                None => {
+                    let told = WorkerError::Call("this pull has been finished, or refused, before".into());
+                    return Err(self.refused.pop_front().unwrap_or(told));
+                }
+                Some(flight) if flight.left == 0 => break,
+                Some(_) => self.pump(self.config.peer_timeout)?,
+            }
+        }
+        let flight = self.flights.take(id.0.place).map(|flight| flight.work);
+        let Some(Work::Pull(PullFlight { cut, values, parts, .. })) = flight else {
+            return Err(WorkerError::Call("this is no pull".into()));
+        };
+        let saw = parts.iter().map(|part| part.saw).collect();
+        if parts.iter().any(|part| part.keep != 0) {
+            if self.kept.len() == KEPT_PULLS_MAX
+                && let Some(oldest) = self.kept.pop_front()
+            {
+                self.forget(&oldest);
+            }
+            self.kept.push_back(Kept { id, cut, parts });
+        }
+        Ok(Pulled { values, saw })
+    }
+
+    /// Whether [`Worker::finish_pull`] would return at once.
+    pub fn is_pulled(&self, id: PullId) -> bool {
+        self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
+    }
+
+    /// Begins to push `values`, rows in cut order. `keyset_of` names a finished pull of the same cut that was kept: its
+    /// keys are then not sent. `seq` must be larger than that of every push to this table before; its acknowledgement
+    /// is waited for by [`Worker::drain`].
+    ///
+    /// # Errors
+    /// The cut is of another table, lengths or `seq` do not fit, or as [`Worker::begin_pull`].
+    pub fn begin_push(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        write: Write,
+        values: Vec<f32>,
+        keyset_of: Option<PullId>,
+        seq: u64,
+    ) -> Result<PushId, WorkerError> {
+        self.check_table(table, &cut)?;
+        let known = &self.tables[table.0];
+        let floats = known.schema.write_floats(write);
+        let keys = cut.keys().len();
+        if values.len() != keys * floats {
+            let (got, want) = (values.len(), keys * floats);
+            return Err(WorkerError::Call(format!(
+                "a push of {keys} keys carries {got} floats, {want} are right"
+            )));
+        }
+        if seq <= known.last_seq {
+            let last = known.last_seq;
+            return Err(WorkerError::Call(format!(
+                "push {seq} after push {last}: sequence numbers must grow"
+            )));
+        }
+        let bytes = keys * (8 + 4 * floats);
+        self.wait_for_room(bytes)?;
+        let keysets = self.keysets_of(keyset_of, &cut);
+        self.tables[table.0].last_seq = seq;
+        let applied = Applied::default();
+        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets, applied });
+        let id = self.launch(work, &cut, bytes, true)?;
+        Ok(PushId(id))
+    }
+
+    /// Whether a push has been acknowledged in full (or refused).
+    pub fn is_acked(&self, id: PushId) -> bool {
+        self.flights.get(id.0).is_none()
+    }
+
+    /// Moves what can be moved, without waiting.
+    ///
+    /// # Errors
+    /// A request was refused, or a peer is lost for good.
+    pub fn poll(&mut self) -> Result<(), WorkerError> {
+        self.pump(Duration::ZERO)
+    }
+
+    /// Waits until every push is acknowledged.
+    ///
+    /// # Errors
+    /// A push was refused, or a peer is lost for good.
+    pub fn drain(&mut self) -> Result<(), WorkerError> {
+        while self.flights.pushes > 0 {
+            self.pump(self.config.peer_timeout)?;
+        }
+        self.pump(Duration::ZERO)
+    }
+
+    /// A buffer of a push that has been acknowledged, empty, for the next one.
+    pub fn spare(&mut self) -> Vec<f32> {
+        let mut spare = self.spare.pop().unwrap_or_default();
+        spare.clear();
+        spare
+    }
+
+    fn check_table(&self, table: TableId, cut: &Cut) -> Result<(), WorkerError> {
+        if cut.table != table.0 || table.0 >= self.tables.len() {
+            return Err(WorkerError::Call("the cut is of another table".into()));
+        }
+        Ok(())
+    }
+
+    /// Waits until `bytes` more may be under way; one flight always may.
+    fn wait_for_room(&mut self, bytes: usize) -> Result<(), WorkerError> {
+        while self.in_flight() && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
+            self.pump(self.config.peer_timeout)?;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> bool {
+        self.peers.iter().any(|peer| !peer.queue.is_empty())
+    }
+
+    /// Queues a flight's parts and sends what can be sent.
+    fn launch(&mut self, work: Work, cut: &Cut, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
+        let now = self.net.now();
+        let id = self.flights.add(work, cut.chunks().len(), bytes);
+        if cut.chunks().is_empty() && push {
+            self.flights.take(id.place);
+        }
+        let mut last = None;
+        for (number, chunk) in cut.chunks().iter().enumerate() {
+            let request = Request { place: id.place, chunk: number as u32, push };
+            self.peers[chunk.peer as usize].enqueue(request, now);
+            if last.is_some_and(|last| last != chunk.peer) {
+                self.send(last.unwrap_or_default() as usize)?;
+            }
+            last = Some(chunk.peer);
+        }
+        match last {
+            Some(last) => self.send(last as usize).map(|()| id),
+            None => Ok(id),
+        }
+    }
+
+    /// For each part of a push to this cut the keyset that stands for its keys; the pull's keysets are used up. Their
+    /// places are free at once: what takes them over comes after the push on the same link.
+    fn keysets_of(&mut self, pull: Option<PullId>, cut: &Arc<Cut>) -> Vec<u64> {
+        let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
+        let Some(kept) = found.and_then(|at| self.kept.remove(at)) else {
+            return vec![0; cut.chunks().len()];
+        };
+        let same = Arc::ptr_eq(&kept.cut, cut) || kept.cut.keys() == cut.keys();
+        let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
+            let peer = &self.peers[chunk.peer as usize];
+            let valid = same && part.kept == peer.epoch && peer.link.is_some();
+            if valid { pair(peer.session, part.keep) } else { 0 }
+        };
+        let names = match same {
+            true => cut.chunks().iter().zip(&kept.parts).map(name).collect(),
+            false => vec![0; cut.chunks().len()],
+        };
+        self.forget(&kept);
+        names
+    }
+
+    fn forget(&mut self, kept: &Kept) {
+        for (chunk, part) in kept.cut.chunks().iter().zip(&kept.parts) {
+            self.peers[chunk.peer as usize].give_keyset(part.keep);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The worker's event loop: each link's turn, then a wait; lost links, time limits.
+
+use super::Worker;
+use super::flights::{Request, Work};
+use super::peer::Answered;
+use super::pipeline::SPARE_MAX;
+use crate::error::{Refusal, WorkerError};
+use crate::limits::SPIN_FRAME_BYTES;
+use gannet_transport::{Net, Poll};
+use std::time::Duration;
+
+/// The longest wait before time limits are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl<N: Net> Worker<N> {
+    /// Moves what can be moved; when nothing can, waits at most `patience`.
+    pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        let now = self.net.now();
+        if self.turn_all(now)? || patience.is_zero() {
+            return self.look(now);
+        }
+        // Answers to little come soon: looking costs less than sleeping. Those to much are better slept for.
+        let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
+        let spin_until = now + spin;
+        loop {
+            let now = self.net.now();
+            let looking = now < spin_until;
+            self.wait(if looking { Duration::ZERO } else { patience.min(LOOK) })?;
+            if self.turn_all(now)? || !looking {
+                break;
+            }
+        }
+        self.look(now)
+    }
+
+    /// Waits for events and takes note of them.
+    pub(super) fn wait(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        self.poll.wait(patience, &mut self.events)?;
+        for event in &self.events {
+            if let Some(Some(link)) = self.peers.get_mut(event.token as usize).map(|peer| &mut peer.link) {
+                link.note(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every link's turn; `true` when anything moved.
+    fn turn_all(&mut self, now: Duration) -> Result<bool, WorkerError> {
+        let mut moved = false;
+        for number in 0..self.peers.len() {
+            moved |= self.turn(number, now)?;
+        }
+        Ok(moved)
+    }
+
+    fn turn(&mut self, number: usize, now: Duration) -> Result<bool, WorkerError> {
+        let peer = &mut self.peers[number];
+        let turned = peer.turn(&mut self.flights, &mut self.counters, &mut self.answers, now);
+        let moved = match turned {
+            Ok(moved) => moved,
+            Err(error) => {
+                self.lose(number, error, now)?;
+                true
+            }
+        };
+        let mut answers = std::mem::take(&mut self.answers);
+        for answer in answers.drain(..) {
+            self.take_in(number, answer);
+        }
+        self.answers = answers;
+        Ok(moved)
+    }
+
+    /// Sends on one link what has just been queued.
+    pub(super) fn send(&mut self, number: usize) -> Result<(), WorkerError> {
+        let sent = self.peers[number].post(&mut self.flights, &mut self.counters);
+        match sent {
+            Ok(_) => Ok(()),
+            Err(error) => self.lose(number, error, self.net.now()),
+        }
+    }
+
+    /// A link has ended, or a server asks for everything again. What asks for space is asked again at leisure.
+    fn lose(&mut self, number: usize, error: WorkerError, now: Duration) -> Result<(), WorkerError> {
+        if matches!(error, WorkerError::Call(_) | WorkerError::Net(_)) {
+            return Err(error);
+        }
+        let peer = &mut self.peers[number];
+        tracing::warn!(peer = %peer.name, waiting = peer.queue.len(), %error, "a link was lost; it will be made again");
+        let slowly =
+            matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::AfterRefusal, .. });
+        peer.lose(error.to_string(), &mut self.flights, &mut self.counters, now);
+        if slowly {
+            peer.attempt_at = now + peer.backoff;
+            peer.backoff = (peer.backoff * 2).min(crate::limits::BACKOFF.1);
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, number: usize, answer: Answered) {
+        let place = match answer {
+            Answered::Part(place) => place,
+            Answered::Refused { request, refusal, text } => {
+                self.refuse(number, request, refusal, text);
+                request.place
+            }
+        };
+        let Some(flight) = self.flights.at(place) else { return };
+        flight.left -= 1;
+        // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
+        if flight.left == 0
+            && (flight.failed || matches!(flight.work, Work::Push(_)))
+            && let Some(flight) = self.flights.take(place)
+            && let Work::Push(push) = flight.work
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(push.values);
+        }
+    }
+
+    fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
+        let peer = self.peers[number].name.clone();
+        if let Some(flight) = self.flights.at(request.place) {
+            flight.failed = true;
+        }
+        let what = match self.flights.at(request.place).map(|flight| &flight.work) {
+            Some(Work::Pull(pull)) => {
+                format!("a pull from table {:?}", self.tables[pull.cut.table].schema.name)
+            }
+            Some(Work::Push(push)) => {
+                format!(
+                    "push ({}, part {}) to table {:?}",
+                    push.seq, request.chunk, self.tables[push.cut.table].schema.name
+                )
+            }
+            _ => "a request".to_owned(),
+        };
+        tracing::error!(%peer, what, ?refusal, text, "refused");
+        if self.refused.len() < SPARE_MAX {
+            self.refused.push_back(WorkerError::Refused { peer, what, refusal, text });
+        }
+    }
+
+    /// Time limits and lost links, now and then.
+    fn look(&mut self, now: Duration) -> Result<(), WorkerError> {
+        if let Some(error) = self.refused.pop_front() {
+            return Err(error);
+        }
+        let lost = self.peers.iter().any(|peer| peer.link.is_none());
+        if !lost && now < self.next_tick {
+            return Ok(());
+        }
+        self.next_tick = now + LOOK;
+        for number in 0..self.peers.len() {
+            let peer = &self.peers[number];
+            if peer.queue.is_empty() && peer.link.is_some() {
+                continue;
+            }
+            let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
+            if peer.link.is_some() && silent > self.config.stall_timeout {
+                let peer = &mut self.peers[number];
+                let why = format!(
+                    "{} brought nothing for {:.1} s while answers were due",
+                    peer.name,
+                    silent.as_secs_f64()
+                );
+                tracing::warn!(why, "a link is made again");
+                peer.lose(why, &mut self.flights, &mut self.counters, now);
+            }
+            self.try_connect(number)?;
+            if !self.peers[number].queue.is_empty() {
+                self.check_wait(number, self.net.now())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! The simple calls: keys in any order, also twice; each waits for its answer.
+
+use super::Worker;
+use super::tables::TableId;
+use crate::cut::Cut;
+use crate::error::WorkerError;
+use gannet_core::{Read, Write};
+use gannet_transport::Net;
+use std::sync::Arc;
+
+impl<N: Net> Worker<N> {
+    /// Reads a row for each key into `out`, in the order of the keys.
+    ///
+    /// # Errors
+    /// `out` has the wrong length, the request was refused, or a peer is lost for good.
+    pub fn pull(
+        &mut self,
+        table: TableId,
+        keys: &[u64],
+        read: Read,
+        out: &mut [f32],
+    ) -> Result<(), WorkerError> {
+        let floats = self.schema(table).read_floats(read);
+        if out.len() != keys.len() * floats {
+            let (got, want) = (out.len(), keys.len() * floats);
+            return Err(WorkerError::Call(format!(
+                "{got} floats for the rows of {} keys, {want} are right",
+                keys.len()
+            )));
+        }
+        let cut = self.own_cut(table, keys);
+        let values = self.spare();
+        let id = self.begin_pull(table, cut.clone(), read, values, false)?;
+        let pulled = self.finish_pull(id)?;
+        for (row, &from) in pulled.values.chunks_exact(floats).zip(cut.from()) {
+            out[from as usize * floats..][..floats].copy_from_slice(row);
+        }
+        self.spare.push(pulled.values);
+        self.cut = cut;
+        Ok(())
+    }
+
+    /// Pushes a row of values for each key and waits for the acknowledgement. A key that comes twice is applied twice,
+    /// in order.
+    ///
+    /// # Errors
+    /// `values` has the wrong length, the push was refused, or a peer is lost for good.
+    pub fn push(
+        &mut self,
+        table: TableId,
+        keys: &[u64],
+        write: Write,
+        values: &[f32],
+    ) -> Result<(), WorkerError> {
+        let floats = self.schema(table).write_floats(write);
+        if values.len() != keys.len() * floats {
+            let (got, want) = (values.len(), keys.len() * floats);
+            return Err(WorkerError::Call(format!(
+                "a push of {} keys carries {got} floats, {want} are right",
+                keys.len()
+            )));
+        }
+        let cut = self.own_cut(table, keys);
+        let mut rows = self.spare();
+        for &from in cut.from() {
+            rows.extend_from_slice(&values[from as usize * floats..][..floats]);
+        }
+        let seq = self.next_seq(table);
+        let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
+        self.cut = cut;
+        while !self.is_acked(id) {
+            self.pump(self.config.peer_timeout)?;
+        }
+        self.poll()
+    }
+
+    /// A cut of these keys in the memory of the last one, when that is free.
+    fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<Cut> {
+        let mut cut = std::mem::take(&mut self.cut);
+        match Arc::get_mut(&mut cut) {
+            Some(own) => self.cut_into(table, keys, own),
+            None => cut = Arc::new(self.cut(table, keys)),
+        }
+        cut
+    }
+}

@@ -1,0 +1,199 @@
+//! The rare calls about tables: open, status, scan, done.
+
+use super::flights::{ControlFlight, Request, Work};
+use super::reconnect::open_request;
+use super::{Table, Worker};
+use crate::control::{self, StatusV1, TableOpenedV1};
+use crate::error::WorkerError;
+use crate::limits::part_keys;
+use crate::message::{self, pair, unpair};
+use crate::partition::share;
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{OpenError, PusherStatus, Schema, Stats};
+use gannet_transport::{Head, Net};
+
+/// A table that this worker has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TableId(pub(super) usize);
+
+/// Sizes of a table over all servers, and what they remember of its pushers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableStatus {
+    /// Rows, bytes and shards.
+    pub stats: Stats,
+    /// For each pusher the highest push that any thread has, and whether all threads know it as done.
+    pub pushers: Vec<PusherStatus>,
+}
+
+impl<N: Net> Worker<N> {
+    /// Creates the table, or opens it when it is there with the same schema.
+    ///
+    /// # Errors
+    /// The schema is not sound, the table is there with another one, or a peer is lost for good.
+    pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
+        schema.check().map_err(OpenError::from)?;
+        if let Some(known) = self.tables.iter().position(|table| table.schema == *schema) {
+            return Ok(TableId(known));
+        }
+        let servers = self.config.servers.len() as u32;
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        // The answers are about the links that are there: when one of them has been made again, all are asked again.
+        let answers = loop {
+            let before: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
+            let payloads: Vec<_> =
+                self.peers.iter().map(|peer| open_request(schema, peer.server, servers)).collect();
+            let answers = self.ask(message::OPEN_TABLE, None, [0; 4], payloads, &all)?;
+            if self.peers.iter().zip(before).all(|(peer, before)| peer.link.is_some() && peer.epoch == before)
+            {
+                break answers;
+            }
+        };
+        let mut owners = vec![u32::MAX; schema.shards as usize];
+        for (number, (_, payload)) in answers.iter().enumerate() {
+            let peer = &self.peers[number];
+            let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
+            let opened =
+                control::open::<TableOpenedV1>(payload).map_err(|error| nonsense(error.to_string()))?;
+            let want = share(share(0..schema.shards, peer.server, servers), peer.thread, peer.threads);
+            if (opened.first_shard..opened.end_shard) != want {
+                return Err(nonsense(format!(
+                    "shards {}..{}, not {want:?}",
+                    opened.first_shard, opened.end_shard
+                )));
+            }
+            owners[want.start as usize..want.end as usize].fill(number as u32);
+            let peer = &mut self.peers[number];
+            peer.tables.push(opened.table);
+            peer.acked.push(false);
+        }
+        self.tables.push(Table { schema: schema.clone(), owners, last_seq: 0 });
+        Ok(TableId(self.tables.len() - 1))
+    }
+
+    /// The schema of a table.
+    ///
+    /// # Panics
+    /// When the table is another worker's.
+    pub fn schema(&self, table: TableId) -> &Schema {
+        &self.tables[table.0].schema
+    }
+
+    /// A sequence number for the next push to this table.
+    ///
+    /// # Panics
+    /// When the table is another worker's.
+    pub fn next_seq(&self, table: TableId) -> u64 {
+        self.tables[table.0].last_seq + 1
+    }
+
+    /// Sizes and pushers of a table.
+    ///
+    /// # Errors
+    /// A peer is lost for good.
+    pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        let answers = self.ask(message::STATUS, Some(table), [0; 4], Vec::new(), &all)?;
+        let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
+        for (number, (_, payload)) in answers.iter().enumerate() {
+            let nonsense = |error: control::ControlError| WorkerError::Protocol {
+                peer: self.peers[number].name.clone(),
+                what: error.to_string(),
+            };
+            let part = control::open::<StatusV1>(payload).map_err(nonsense)?;
+            status.stats.rows += part.rows;
+            status.stats.bytes += part.bytes;
+            status.stats.shards += part.shards;
+            part.pushers.iter().for_each(|pusher| add_pusher(&mut status.pushers, pusher));
+        }
+        Ok(status)
+    }
+
+    /// Calls `rows` with pages of the table's rows, until all have come: keys, and the stored floats of each. Pushes that
+    /// go on meanwhile may or may not show; a row that is there all the time comes once.
+    ///
+    /// # Errors
+    /// A peer is lost for good.
+    pub fn scan(&mut self, table: TableId, mut rows: impl FnMut(&[u64], &[f32])) -> Result<(), WorkerError> {
+        let Table { schema, owners, .. } = &self.tables[table.0];
+        let (floats, owners) = (schema.floats(), owners.clone());
+        for (shard, &owner) in owners.iter().enumerate() {
+            let mut from = 0;
+            loop {
+                let words = [pair(0, part_keys(floats) as u32), pair(shard as u32, from), 0, 0];
+                let answers = self.ask(message::SCAN, Some(table), words, Vec::new(), &[owner as usize])?;
+                let Some((head, payload)) = answers.first() else { break };
+                let (count, got) = unpair(head.words[0]);
+                let (keys, page) = (count as usize * 8, count as usize * floats * 4);
+                if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
+                    let peer = self.peers[owner as usize].name.clone();
+                    return Err(WorkerError::Protocol {
+                        peer,
+                        what: format!("a page of {count} rows of {got} floats"),
+                    });
+                }
+                let mut aligned = vec![0u64; payload.len() / 8];
+                cast_slice_mut(&mut aligned).copy_from_slice(payload);
+                let bytes: &[u8] = cast_slice(&aligned);
+                rows(cast_slice(&bytes[..keys]), cast_slice(&bytes[keys..keys + page]));
+                match u32::try_from(head.words[1]) {
+                    Ok(next) => from = next,
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that this worker will push no more to a table, after all its pushes have been acknowledged.
+    ///
+    /// # Errors
+    /// A push was refused, or a peer is lost for good.
+    pub fn close_pusher(&mut self, table: TableId) -> Result<(), WorkerError> {
+        self.drain()?;
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        self.ask(message::CLOSE_PUSHER, Some(table), [0; 4], Vec::new(), &all).map(|_| ())
+    }
+
+    /// Sends a request to each of these links and waits for the answers.
+    fn ask(
+        &mut self,
+        kind: u16,
+        table: Option<TableId>,
+        words: [u64; 4],
+        payloads: Vec<Vec<u8>>,
+        peers: &[usize],
+    ) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+        let (now, table) = (self.net.now(), table.map(|table| table.0));
+        let control = ControlFlight { kind, table, words, payloads, answers: vec![None; peers.len()] };
+        let id = self.flights.add(Work::Control(control), peers.len(), 0);
+        for (chunk, &number) in peers.iter().enumerate() {
+            self.peers[number].enqueue(Request { place: id.place, chunk: chunk as u32, push: false }, now);
+            self.send(number)?;
+        }
+        while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
+            self.pump(self.config.peer_timeout)?;
+        }
+        let Some(Work::Control(control)) = self.flights.take(id.place).map(|flight| flight.work) else {
+            return Ok(Vec::new());
+        };
+        self.poll()?;
+        Ok(control.answers.into_iter().flatten().collect())
+    }
+}
+
+fn add_pusher(all: &mut Vec<PusherStatus>, part: &control::PusherV1) {
+    let control::PusherV1 { pusher, incarnation, seq, part, closed } = *part;
+    let status = PusherStatus { pusher, incarnation, seq, part, closed };
+    match all.iter_mut().find(|known| known.pusher == pusher) {
+        None => all.push(status),
+        Some(known) => {
+            let both = known.incarnation != incarnation || known.closed && closed;
+            let newest = if (incarnation, seq, part) > (known.incarnation, known.seq, known.part) {
+                status
+            } else {
+                *known
+            };
+            *known = PusherStatus { closed: newest.closed && both, ..newest };
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A table of sums as a map, and random batches for it: what the servers are compared with. Values are small whole
+//! numbers, so that every sum is exact whatever its order.
+
+use gannet_node::optim::{Add, Rule};
+use gannet_node::transport::sim::Prng;
+use gannet_node::{Init, Schema};
+use std::collections::HashMap;
+
+/// The sums of one table.
+pub struct Model {
+    pub schema: Schema,
+    rows: HashMap<u64, Vec<f32>>,
+}
+
+pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
+    Schema { name: name.into(), dim, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards }
+}
+
+#[allow(dead_code, reason = "each test file uses what it needs")]
+impl Model {
+    pub fn new(schema: Schema) -> Model {
+        Model { schema, rows: HashMap::new() }
+    }
+
+    pub fn push(&mut self, keys: &[u64], values: &[f32]) {
+        let dim = self.schema.dim as usize;
+        for (key, value) in keys.iter().zip(values.chunks_exact(dim)) {
+            let row = self.rows.entry(*key).or_insert_with(|| vec![0.0; dim]);
+            row.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
+    pub fn pull(&self, keys: &[u64]) -> Vec<f32> {
+        let zero = vec![0.0; self.schema.dim as usize];
+        keys.iter().flat_map(|key| self.rows.get(key).unwrap_or(&zero).clone()).collect()
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn sorted(&self) -> Vec<(u64, Vec<f32>)> {
+        let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (*key, row.clone())).collect();
+        rows.sort_by_key(|row| row.0);
+        rows
+    }
+}
+
+/// Keys below `space`, perhaps twice.
+pub fn random_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
+    (0..count).map(|_| prng.below(space) * 0x1_0000_0001).collect()
+}
+
+/// Keys below `space`, each once.
+pub fn unique_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
+    let mut keys = random_keys(prng, count, space);
+    keys.sort_unstable();
+    keys.dedup();
+    (1..keys.len()).rev().for_each(|i| keys.swap(i, prng.below(i as u64 + 1) as usize));
+    keys
+}
+
+pub fn random_values(prng: &mut Prng, count: usize) -> Vec<f32> {
+    (0..count).map(|_| prng.below(9) as f32 - 4.0).collect()
+}

@@ -1,0 +1,179 @@
+//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall, servers
+//! are dropped and started again on their folders. The sums must come out exact.
+
+mod model;
+
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{LocalServer, Read, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use model::{Model, random_keys, random_values, schema, unique_keys};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn faults(seed: u64) -> Faults {
+    Faults {
+        reset_per_million: [0, 3_000, 20_000][seed as usize % 3],
+        refuse_per_million: 100_000,
+        stall_per_million: [0, 10_000][seed as usize % 2],
+        stall_max: Duration::from_secs(3),
+        piece_bytes_max: [0, 100, 5_000, 100_000][seed as usize % 4],
+        window_bytes: [3_000, 50_000, 300_000][seed as usize % 3],
+        ..Faults::none()
+    }
+}
+
+/// A server of the simulation.
+fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
+    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    (sim.add_actor(move || server.run().unwrap()), addr)
+}
+
+fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
+    Worker::connect(sim.clone(), WorkerConfig::new(servers.to_vec(), pusher, 1)).unwrap()
+}
+
+#[test]
+fn sums_are_exact_whatever_breaks() {
+    let (mut lost, mut doubled) = (0, 0);
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    for seed in 0..seeds {
+        let sim = Sim::new(seed, faults(seed));
+        let mut prng = Prng::new(seed);
+        let servers: Vec<_> = (0..1 + seed % 2)
+            .map(|_| start(&sim, "sim:0", &Store::memory(), 1 + seed as usize % 3).1)
+            .collect();
+        let mut workers: Vec<_> =
+            (0..1 + seed / 2 % 2).map(|pusher| connect(&sim, &servers, pusher)).collect();
+        let mut model = Model::new(schema("t", 1 + seed as u32 % 3, 16));
+        let tables: Vec<_> =
+            workers.iter_mut().map(|worker| worker.open_table(&model.schema).unwrap()).collect();
+        let dim = model.schema.dim as usize;
+        for round in 0..30 {
+            for (worker, &table) in workers.iter_mut().zip(&tables) {
+                let count = 1 + prng.below(400) as usize;
+                let keys = unique_keys(&mut prng, count, 3_000);
+                let cut = Arc::new(worker.cut(table, &keys));
+                let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+                worker.finish_pull(pull).unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
+                let values = random_values(&mut prng, cut.keys().len() * dim);
+                model.push(cut.keys(), &values);
+                let seq = worker.next_seq(table);
+                worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
+            }
+        }
+        for worker in &mut workers {
+            worker.drain().unwrap();
+        }
+        for (worker, &table) in workers.iter_mut().zip(&tables) {
+            let keys = random_keys(&mut prng, 3_000, 3_000);
+            let mut out = vec![0.0; keys.len() * dim];
+            worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "seed {seed}: the sums are wrong");
+            lost += worker.counters().links_lost;
+            doubled += worker.counters().doubled;
+        }
+    }
+    assert!(lost > 50 && doubled > 0, "{lost} links lost, {doubled} rows doubled: the test shows nothing");
+}
+
+/// One worker, pulls and pushes under way together: a pull must answer exactly what it says that it saw.
+#[test]
+fn pulls_name_what_they_saw_also_after_a_lost_link() {
+    let mut differed = 0;
+    for seed in 100..130 {
+        let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
+        let mut prng = Prng::new(seed);
+        let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
+        let mut worker = connect(&sim, &[addr], 3);
+        let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+        let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
+        let mut under_way = std::collections::VecDeque::new();
+        for round in 0..40 {
+            let count = 1 + prng.below(300) as usize;
+            let keys = unique_keys(&mut prng, count, 500);
+            let cut = Arc::new(worker.cut(table, &keys));
+            under_way.push_back((
+                worker.begin_pull(table, cut.clone(), Read::State, Vec::new(), true).unwrap(),
+                cut,
+                pushes.len(),
+            ));
+            let keys = unique_keys(&mut prng, count, 500);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len());
+            let seq = pushes.len() as u64 + 1;
+            worker.begin_push(table, cut.clone(), Write::Change, values.clone(), None, seq).unwrap();
+            pushes.push((cut.keys().to_vec(), values));
+            if under_way.len() < 3 {
+                continue;
+            }
+            let (id, cut, before) = under_way.pop_front().unwrap();
+            let pulled = worker.finish_pull(id).unwrap();
+            for (chunk, &saw) in cut.chunks().iter().zip(&pulled.saw) {
+                let range = chunk.start as usize..(chunk.start + chunk.len) as usize;
+                assert!(saw >= before as u64);
+                differed += u64::from(saw != before as u64);
+                let mut expected = Model::new(schema("t", 1, 4));
+                pushes[..saw as usize].iter().for_each(|(keys, values)| expected.push(keys, values));
+                assert!(
+                    pulled.values[range.clone()] == expected.pull(&cut.keys()[range]),
+                    "seed {seed} round {round}"
+                );
+            }
+        }
+        worker.drain().unwrap();
+    }
+    assert!(differed > 10, "{differed}: no pull went again after a push, the test shows nothing");
+}
+
+#[test]
+fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
+    for seed in 0..6 {
+        let sim = Sim::new(seed, faults(seed * 3 + 1));
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let other = start(&sim, "sim:0", &Store::memory(), 1).1;
+        let mut worker = connect(&sim, &[addr.clone(), other], 3);
+        let mut model = Model::new(schema("t", 2, 4));
+        let table = worker.open_table(&model.schema).unwrap();
+        for round in 0..24 {
+            let keys = unique_keys(&mut prng, 400, 1_000);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len() * 2);
+            model.push(cut.keys(), &values);
+            worker.begin_push(table, cut, Write::Gradient, values, None, round + 1).unwrap();
+            sim.run(Duration::from_micros(prng.below(200)));
+            if round % 6 == 5 {
+                // The images stay as they are, as after a kill; connections break.
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                actor = start(&sim, &addr, &store, 2).0;
+            }
+        }
+        worker.drain().unwrap();
+        let keys = random_keys(&mut prng, 2_000, 1_000);
+        let mut out = vec![0.0; keys.len() * 2];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        assert!(out == model.pull(&keys), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_cut_off_server_is_waited_for_and_then_named() {
+    let sim = Sim::new(1, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = connect(&sim, std::slice::from_ref(&addr), 1);
+    let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    sim.cut_off(&addr, Duration::from_secs(30));
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    assert!(worker.counters().links_lost == 1);
+    sim.cut_off(&addr, Duration::from_secs(3600));
+    let before = gannet_node::transport::Net::now(&sim);
+    let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
+    let waited = gannet_node::transport::Net::now(&sim) - before;
+    assert!(waited >= Duration::from_secs(60) && waited < Duration::from_secs(70), "{waited:?}");
+    assert!(matches!(&error, WorkerError::PeerLost { peer, .. } if peer.starts_with(&addr)), "{error}");
+}

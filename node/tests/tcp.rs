@@ -1,0 +1,354 @@
+//! Workers and servers over loopback, compared with a map; and what goes wrong between them.
+
+mod model;
+
+use gannet_node::transport::sim::Prng;
+use gannet_node::transport::tcp::Tcp;
+use gannet_node::{Read, Refusal, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use model::{Model, random_keys, random_values, schema, unique_keys};
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn server(threads: usize) -> Server {
+    Server::start(Tcp::new(), ServerConfig { threads, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
+}
+
+fn worker_config(servers: &[&Server], pusher: u64) -> WorkerConfig {
+    let addrs: Vec<_> = servers.iter().map(|server| server.addr()).collect();
+    WorkerConfig { peer_timeout: Duration::from_secs(10), ..WorkerConfig::new(addrs, pusher, 1) }
+}
+
+fn worker(servers: &[&Server], pusher: u64) -> Worker<Tcp> {
+    Worker::connect(Tcp::new(), worker_config(servers, pusher)).unwrap()
+}
+
+#[test]
+fn simple_calls_agree_with_a_map() {
+    for (servers, threads, dim, net) in
+        [(1, 1, 1, Tcp::new()), (2, 2, 3, Tcp::new()), (1, 3, 17, Tcp::with_checksums())]
+    {
+        let servers: Vec<_> = (0..servers).map(|_| server(threads)).collect();
+        let refs: Vec<_> = servers.iter().collect();
+        let mut worker = Worker::connect(net, worker_config(&refs, 1)).unwrap();
+        assert_eq!(worker.links(), servers.len() * threads);
+        let mut models = [Model::new(schema("a", dim, 64)), Model::new(schema("b", dim + 1, 4))];
+        let tables = [0, 1].map(|i: usize| worker.open_table(&models[i].schema).unwrap());
+        let mut prng = Prng::new(u64::from(dim));
+        for round in 0..60 {
+            let i = round % 2;
+            let count = [0, 1, 7, 300, 30_000][prng.below(5) as usize];
+            let keys = random_keys(&mut prng, count, 20_000);
+            let floats = models[i].schema.dim as usize;
+            let values = random_values(&mut prng, count * floats);
+            worker.push(tables[i], &keys, Write::Gradient, &values).unwrap();
+            models[i].push(&keys, &values);
+            let mut asked = random_keys(&mut prng, count + 5, 25_000);
+            asked.extend(&keys);
+            let mut out = vec![9.0; asked.len() * floats];
+            worker.pull(tables[i], &asked, Read::Weights, &mut out).unwrap();
+            assert!(out == models[i].pull(&asked), "round {round}");
+        }
+        for (table, model) in tables.into_iter().zip(&models) {
+            let status = worker.status(table).unwrap();
+            assert_eq!(status.stats.rows as usize, model.rows());
+            assert_eq!(status.stats.shards, model.schema.shards);
+            let mut rows = Vec::new();
+            let dim = model.schema.dim as usize;
+            worker
+                .scan(table, |keys, floats| {
+                    rows.extend(keys.iter().copied().zip(floats.chunks_exact(dim).map(<[f32]>::to_vec)));
+                })
+                .unwrap();
+            rows.sort_by_key(|row| row.0);
+            assert!(rows == model.sorted());
+        }
+        worker.close_pusher(tables[0]).unwrap();
+        let pushers = worker.status(tables[0]).unwrap().pushers;
+        assert!(pushers.len() == 1 && pushers[0].closed && pushers[0].pusher == 1, "{pushers:?}");
+        let rows: u64 = servers.into_iter().map(|server| server.stop().unwrap()).sum();
+        assert_eq!(rows as usize, models.iter().map(Model::rows).sum::<usize>());
+    }
+}
+
+/// Many batches under way: each pull must answer exactly the pushes that it says it saw.
+#[test]
+fn pipelined_pulls_see_the_pushes_that_they_name() {
+    let (a, b) = (server(2), server(1));
+    let mut worker = worker(&[&a, &b], 5);
+    let model = Model::new(schema("t", 2, 16));
+    let table = worker.open_table(&model.schema).unwrap();
+    let mut prng = Prng::new(77);
+    let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
+    let mut pulls = std::collections::VecDeque::new();
+    for round in 0..120u64 {
+        let keys = unique_keys(&mut prng, 20_000, 30_000);
+        let cut = Arc::new(worker.cut(table, &keys));
+        let keep = round % 3 != 0;
+        let values = worker.spare();
+        pulls.push_back((worker.begin_pull(table, cut.clone(), Read::State, values, keep).unwrap(), cut));
+        if pulls.len() < 4 {
+            continue;
+        }
+        let (id, cut) = pulls.pop_front().unwrap();
+        let pulled = worker.finish_pull(id).unwrap();
+        assert!(worker.finish_pull(id).is_err());
+        for (chunk, &saw) in cut.chunks().iter().zip(&pulled.saw) {
+            let range = chunk.start as usize..(chunk.start + chunk.len) as usize;
+            let mut expected = Model::new(model.schema.clone());
+            for (keys, values) in &pushes[..saw as usize] {
+                expected.push(keys, values);
+            }
+            let got = &pulled.values[range.start * 2..range.end * 2];
+            assert!(got == expected.pull(&cut.keys()[range]), "round {round}");
+        }
+        let values = random_values(&mut prng, cut.keys().len() * 2);
+        let seq = worker.next_seq(table);
+        assert_eq!(seq, pushes.len() as u64 + 1);
+        worker.begin_push(table, cut.clone(), Write::Change, values.clone(), Some(id), seq).unwrap();
+        pushes.push((cut.keys().to_vec(), values));
+        let stale = worker.begin_push(table, cut, Write::Change, pushes[0].1.clone(), None, seq);
+        assert!(matches!(stale, Err(WorkerError::Call(_))));
+    }
+    worker.drain().unwrap();
+    let counters = worker.counters();
+    assert_eq!((counters.resends, counters.doubled), (0, 0));
+    assert_eq!(counters.applied as usize, pushes.iter().map(|push| push.0.len()).sum::<usize>());
+    // Kept pushes carried no keys: two of three.
+    let rows = counters.applied * 8;
+    let pulls_keys = 120 * 20_000 * 8;
+    assert!(counters.bytes_sent < rows + rows / 2 + pulls_keys, "{counters:?}");
+}
+
+#[test]
+fn a_keyset_over_the_limit_is_not_kept_and_keys_are_sent() {
+    let config =
+        ServerConfig { threads: 1, keyset_bytes_max: 5_000 * 12, ..ServerConfig::new("127.0.0.1:0") };
+    let server = Server::start(Tcp::new(), config).unwrap();
+    let mut worker = worker(&[&server], 5);
+    let mut model = Model::new(schema("t", 1, 8));
+    let table = worker.open_table(&model.schema).unwrap();
+    let mut prng = Prng::new(3);
+    for count in [4_000, 30_000, 300] {
+        for _ in 0..4 {
+            let keys = unique_keys(&mut prng, count, 100_000);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let id = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+            let pulled = worker.finish_pull(id).unwrap();
+            assert!(pulled.values == model.pull(cut.keys()));
+            let values = random_values(&mut prng, cut.keys().len());
+            model.push(cut.keys(), &values);
+            let seq = worker.next_seq(table);
+            worker.begin_push(table, cut, Write::Gradient, values, Some(id), seq).unwrap();
+        }
+    }
+    worker.drain().unwrap();
+    let keys = random_keys(&mut prng, 50_000, 100_000);
+    let mut out = vec![0.0; keys.len()];
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out == model.pull(&keys));
+    assert_eq!(worker.counters().links_lost, 0);
+}
+
+#[test]
+fn values_that_are_not_finite_are_counted_and_never_stored() {
+    let server = server(1);
+    let mut worker = worker(&[&server], 5);
+    let table = worker.open_table(&schema("t", 2, 8)).unwrap();
+    let keys = [1, 2, 3];
+    worker.push(table, &keys, Write::Gradient, &[1.0, 2.0, f32::NAN, 0.0, 3.0, f32::INFINITY]).unwrap();
+    let mut out = [7.0; 6];
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert_eq!(out, [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!((worker.counters().applied, worker.counters().not_finite), (1, 2));
+}
+
+#[test]
+fn another_schema_or_partition_is_refused_by_name() {
+    let (a, b) = (server(1), server(1));
+    let mut first = worker(&[&a], 1);
+    let table = first.open_table(&schema("t", 2, 8)).unwrap();
+    let mut second = worker(&[&a], 2);
+    let error = second.open_table(&schema("t", 3, 8)).unwrap_err();
+    let WorkerError::Refused { peer, refusal: Refusal::Mismatch, text, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!(peer.starts_with(a.addr()), "{peer}");
+    assert!(text.contains("dim: 2") && text.contains("dim: 3"), "{text}");
+    let mut third = worker(&[&b, &a], 3);
+    let error = third.open_table(&schema("t", 2, 8)).unwrap_err().to_string();
+    assert!(error.contains("server 0 of 1") && error.contains("server 1 of 2"), "{error}");
+    // The link lives on, and so does the table.
+    second.open_table(&schema("u", 1, 8)).unwrap();
+    first.push(table, &[5], Write::Gradient, &[1.0, 1.0]).unwrap();
+    let again = second.open_table(&schema("t", 2, 8)).unwrap();
+    let mut out = [0.0; 2];
+    second.pull(again, &[5], Read::Weights, &mut out).unwrap();
+    assert_eq!(out, [1.0, 1.0]);
+}
+
+#[test]
+fn a_newer_incarnation_fences_an_older_one() {
+    let server = server(1);
+    let mut old = worker(&[&server], 1);
+    let mut new =
+        Worker::connect(Tcp::new(), WorkerConfig { incarnation: 2, ..worker_config(&[&server], 1) }).unwrap();
+    let table = old.open_table(&schema("t", 1, 1)).unwrap();
+    let same = new.open_table(&schema("t", 1, 1)).unwrap();
+    old.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    new.push(same, &[1], Write::Gradient, &[1.0]).unwrap();
+    let error = old.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
+    assert!(matches!(error, WorkerError::Refused { refusal: Refusal::Fenced, .. }), "{error}");
+    let mut out = [0.0];
+    old.pull(table, &[1], Read::Weights, &mut out).unwrap();
+    assert_eq!(out, [2.0]);
+}
+
+#[test]
+fn bad_peers_lose_their_session_and_nothing_else() {
+    use gannet_node::transport::{Head, limits::FRAME_BYTES_MAX};
+    let server = server(2);
+    let mut worker = worker(&[&server], 1);
+    let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+    let mut head = vec![0; 64];
+    Head { kind: 5, len: FRAME_BYTES_MAX as u32 + 8, ..Head::default() }.encode(&mut head);
+    let oversized = head.clone();
+    Head::new(7, 0, 0, [0; 4]).encode(&mut head);
+    let pushes_first = head.clone();
+    Head { kind: 1, len: 64, ..Head::default() }.encode(&mut head);
+    let hello_of_zeros = [&head[..], &[0; 64]].concat();
+    let mut prng = Prng::new(1);
+    let noise: Vec<u8> = (0..5_000).map(|_| prng.next_u64() as u8).collect();
+    let http = b"GET / HTTP/1.1\r\n\r\n".repeat(9);
+    for bad in [oversized, pushes_first, hello_of_zeros, noise, http] {
+        let mut raw = std::net::TcpStream::connect(server.addr()).unwrap();
+        raw.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        raw.write_all(&bad).unwrap();
+        let mut answer = Vec::new();
+        // A refusal and the end, or a reset; in any case not silence.
+        match raw.read_to_end(&mut answer) {
+            Ok(_) => assert!(answer.starts_with(b"GN"), "{answer:?}"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+        worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    }
+    // A greeted session that then sends garbage ends, too.
+    let mut out = [0.0];
+    worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
+    assert_eq!(out, [5.0]);
+    assert_eq!(worker.counters().links_lost, 0);
+}
+
+#[test]
+fn a_peer_that_stalls_or_is_not_there_is_named_in_time() {
+    // Accepts by backlog, never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for addr in [silent.local_addr().unwrap(), gone] {
+        let timeout = Duration::from_millis(600);
+        let config = WorkerConfig { peer_timeout: timeout, ..WorkerConfig::new([addr.to_string()], 1, 1) };
+        let started = Instant::now();
+        let error = Worker::connect(Tcp::new(), config).err().unwrap();
+        let WorkerError::PeerLost { peer, .. } = &error else { panic!("{error}") };
+        assert!(peer.starts_with(&addr.to_string()), "{error}");
+        assert!(started.elapsed() >= timeout && started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn a_worker_that_starts_first_waits_for_its_server() {
+    let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let config = WorkerConfig::new([addr.clone()], 1, 1);
+    let waiting =
+        std::thread::spawn(move || Worker::connect(Tcp::new(), config).map(|worker| worker.links()));
+    std::thread::sleep(Duration::from_millis(200));
+    let server = Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new(addr) }).unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap(), 2);
+    server.stop().unwrap();
+}
+
+fn on_folder(addr: &str, folder: &std::path::Path) -> Server {
+    let store = Store::open_dir(folder).unwrap();
+    let started = Instant::now();
+    loop {
+        match Server::start(
+            Tcp::new(),
+            ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) },
+        ) {
+            Ok(server) => return server,
+            Err(error) if started.elapsed() > Duration::from_secs(10) => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+#[test]
+fn a_server_started_again_on_its_folder_applies_each_push_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Some(on_folder("127.0.0.1:0", folder.path()));
+    let addr = server.as_ref().unwrap().addr().to_owned();
+    let mut worker = worker(&[server.as_ref().unwrap()], 9);
+    let mut model = Model::new(schema("t", 1, 8));
+    let table = worker.open_table(&model.schema).unwrap();
+    let mut prng = Prng::new(4);
+    for round in 0..60 {
+        let keys = unique_keys(&mut prng, 3_000, 5_000);
+        let cut = Arc::new(worker.cut(table, &keys));
+        let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+        worker.finish_pull(pull).unwrap();
+        let values = random_values(&mut prng, cut.keys().len());
+        model.push(cut.keys(), &values);
+        let seq = worker.next_seq(table);
+        worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
+        if round % 20 == 10 {
+            // In the middle: some pushes are on their way.
+            server.take().unwrap().stop().unwrap();
+            server = Some(on_folder(&addr, folder.path()));
+        }
+    }
+    worker.drain().unwrap();
+    let keys = random_keys(&mut prng, 20_000, 5_000);
+    let mut out = vec![0.0; keys.len()];
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out == model.pull(&keys));
+    assert!(worker.counters().links_lost >= 3 * 2, "{:?}", worker.counters());
+}
+
+#[test]
+fn a_server_started_again_without_its_memory_is_told_apart() {
+    let first = server(1);
+    let addr = first.addr().to_owned();
+    let mut worker = worker(&[&first], 9);
+    let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    first.stop().unwrap();
+    let _second = Server::start(Tcp::new(), ServerConfig { threads: 1, ..ServerConfig::new(addr) }).unwrap();
+    let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
+    assert!(matches!(&error, WorkerError::Forgot { table, .. } if table == "t"), "{error}");
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    let server = server(2);
+    let mut worker = worker(&[&server], 1);
+    let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    let ticks = || {
+        let stat = |task: std::path::PathBuf| std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| stat(task.unwrap().path()));
+        let shard = |stat: &String| stat.contains("(gannet-shard-");
+        let spent = |stat: String| -> u64 {
+            let fields: Vec<_> =
+                stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        };
+        tasks.filter(shard).map(spent).sum::<u64>()
+    };
+    // Other tests' servers share the process: the quietest of some windows counts.
+    let quietest = (0..12).map(|_| {
+        let before = ticks();
+        std::thread::sleep(Duration::from_millis(250));
+        ticks().saturating_sub(before)
+    });
+    assert!(quietest.min().unwrap() <= 1);
+}
