@@ -365,9 +365,9 @@ impl Image {
     }
 }
 
-/// Brings a line nearer; safe for any address.
+/// Asks the cache for the line at `at`: a hint that never faults, safe for any address.
 #[inline(always)]
-fn prefetch(at: *const u8) {
+pub fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint that never faults, whatever the address.
     unsafe {

@@ -29,6 +29,7 @@ mod width;
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 pub use error::{OpenError, PullError, PushError};
 pub use hash::{hash, mix, shard_of};
+pub use image::prefetch;
 pub use init::initial_weights;
 pub use push::Applied;
 pub use pushers::PushName;

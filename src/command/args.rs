@@ -1,0 +1,217 @@
+//! The command line: what can be asked for. What it means stands beside each command.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.
+#[derive(Parser, Debug)]
+#[command(name = "gannet", version, max_term_width = 110)]
+#[command(after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
+3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nLogs go to standard error; GANNET_LOG=debug shows more.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Train a model: in this process, or as a worker or server of a job.
+    Train(Box<TrainArgs>),
+    /// Serve shards until stopped.
+    Server(ServerArgs),
+    /// Score examples with a trained model.
+    Predict(PredictArgs),
+    /// Measure this machine's limit and the server beside it.
+    Bench(BenchArgs),
+}
+
+/// Update rules that `--optimizer` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptimizerName {
+    /// FTRL-Proximal (McMahan et al. 2013), per coordinate.
+    Ftrl,
+    /// Plain stochastic gradient descent.
+    Sgd,
+    /// AdaGrad (Duchi et al. 2011).
+    Adagrad,
+}
+
+/// Models that `--model` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelName {
+    /// Logistic regression.
+    Lr,
+}
+
+/// Text formats.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatName {
+    /// By the file's name and first line.
+    Auto,
+    /// `label id:value ...`
+    Libsvm,
+    /// Comma-separated (or .tsv) with a header line.
+    Csv,
+}
+
+/// What a process of a job is.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobName {
+    /// A server: owns shards, ignores DATA and the model's options.
+    Ps,
+    /// A worker: reads DATA and trains.
+    Worker,
+}
+
+/// How DATA is read.
+#[derive(Args, Debug, Clone)]
+pub struct InputArgs {
+    /// Format of the data.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub format: FormatName,
+    /// CSV: the column that holds the label (0/1/-1). Default: one called `label`, else the first.
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// CSV: columns whose values are categories. Default: all that are neither label nor --numeric.
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    pub categorical: Vec<String>,
+    /// CSV: columns whose values are numbers.
+    #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
+    pub numeric: Vec<String>,
+    /// Skip up to N bad lines (they are counted and reported) instead of stopping at the first.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_bad_lines: u64,
+}
+
+/// `gannet train`.
+#[derive(Args, Debug)]
+pub struct TrainArgs {
+    /// The training data: a file (.gz is understood) or - for standard input.
+    pub data: PathBuf,
+    /// How DATA is read.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Data to test the model on when it is trained.
+    #[arg(long, value_name = "FILE")]
+    pub test: Option<PathBuf>,
+    /// The model.
+    #[arg(long, value_enum, default_value = "lr")]
+    pub model: ModelName,
+    /// The update rule.
+    #[arg(long, value_enum, default_value = "ftrl")]
+    pub optimizer: OptimizerName,
+    /// Learning rate (ftrl: alpha; sgd and adagrad: the step).
+    #[arg(long, default_value_t = 0.1)]
+    pub alpha: f32,
+    /// FTRL: beta. AdaGrad: the initial accumulator.
+    #[arg(long, default_value_t = 1.0)]
+    pub beta: f32,
+    /// FTRL: L1 penalty.
+    #[arg(long, default_value_t = 0.0)]
+    pub l1: f32,
+    /// FTRL: L2 penalty.
+    #[arg(long, default_value_t = 0.0)]
+    pub l2: f32,
+    /// Passes over the data.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub epochs: u32,
+    /// Examples a batch.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch: u32,
+    /// Threads: of training (1 or 2: reading beside learning), or of a server.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
+    /// Train without an intercept.
+    #[arg(long)]
+    pub no_intercept: bool,
+    /// Where to write the model.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// The job this process belongs to.
+    #[command(flatten)]
+    pub job: JobArgs,
+}
+
+/// A job of several processes; the flags mean what TensorFlow's parameter-server scripts meant by them.
+#[derive(Args, Debug)]
+pub struct JobArgs {
+    /// Addresses of the servers.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
+    pub ps_hosts: Vec<String>,
+    /// Addresses of the workers: their number is what counts, they do not listen.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
+    pub worker_hosts: Vec<String>,
+    /// What this process is.
+    #[arg(long, value_enum, requires = "ps_hosts")]
+    pub job_name: Option<JobName>,
+    /// Which one of them it is, counted from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub task_index: u32,
+    /// 0: asynchronous. 1 (synchronous) is not there yet and is refused.
+    #[arg(long, value_name = "0|1", default_value_t = 0)]
+    pub issync: u32,
+    /// Seconds to wait for a peer before giving up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub peer_timeout: f64,
+    /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// `gannet server`.
+#[derive(Args, Debug)]
+pub struct ServerArgs {
+    /// Address to listen on; port 0 chooses one, which is printed.
+    #[arg(long, default_value = "127.0.0.1:7700")]
+    pub listen: String,
+    /// Shard-owning threads. Default: one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
+    /// Keep the shards in this folder (tmpfs or disk), so that they survive the process's death.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// `gannet predict`.
+#[derive(Args, Debug)]
+pub struct PredictArgs {
+    /// The folder that `train --out` wrote.
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// The examples: a file (.gz is understood) or - for standard input.
+    pub data: PathBuf,
+    /// How DATA is read; columns default to those that the model was trained with.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Print one JSON object with the measures instead of a probability a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gannet bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Dimensions to measure.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,16,64")]
+    pub dims: Vec<u32>,
+    /// Server threads for the throughput rows (latency is always measured with one).
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// Keep the server's shards in this folder instead of memory.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Seconds for each row.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// A part of the work, in a process of its own (the command starts these itself).
+    #[arg(long, hide = true)]
+    pub part: Option<String>,
+}
