@@ -2,6 +2,7 @@
 //! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
 //! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
 
+use crate::slices::sweep2;
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -49,10 +50,10 @@ impl Update for AdaGrad {
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), 2 * gradient.len());
         let (w, s) = row.split_at_mut(gradient.len());
-        for ((w, s), g) in w.iter_mut().zip(s).zip(gradient) {
-            *s += g * g;
-            *w -= self.lr * g / (s.sqrt() + self.eps);
-        }
+        sweep2(w, s, gradient, |w, s, g| {
+            let s = s + g * g;
+            (w - self.lr * g / (s.sqrt() + self.eps), s)
+        });
     }
 
     #[inline(always)]

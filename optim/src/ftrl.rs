@@ -1,6 +1,7 @@
 //! FTRL-Proximal, per coordinate, with L1 and L2: McMahan et al., "Ad Click Prediction: a View from the
 //! Trenches", KDD 2013, algorithm 1.
 
+use crate::slices::sweep2;
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
@@ -86,9 +87,7 @@ impl Update for Ftrl {
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), 2 * gradient.len());
         let (z, n) = row.split_at_mut(gradient.len());
-        for ((z, n), g) in z.iter_mut().zip(n).zip(gradient) {
-            (*z, *n) = self.step(*z, *n, self.weight(*z, n.sqrt()), *g);
-        }
+        sweep2(z, n, gradient, |z, n, g| self.step(z, n, self.weight(z, n.sqrt()), g));
     }
 
     #[inline(always)]

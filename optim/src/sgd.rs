@@ -1,5 +1,6 @@
 //! Plain stochastic gradient descent (Robbins and Monro 1951): no momentum, no decay.
 
+use crate::slices::sweep1;
 use crate::{RuleError, Update};
 
 /// `w -= lr * g`. The row is `[w]`.
@@ -27,9 +28,7 @@ impl Update for Sgd {
     #[inline(always)]
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), gradient.len());
-        for (w, g) in row.iter_mut().zip(gradient) {
-            *w -= self.lr * g;
-        }
+        sweep1(row, gradient, |w, g| w - self.lr * g);
     }
 
     #[inline(always)]
