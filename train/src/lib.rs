@@ -1,1 +1,49 @@
-//! The train room of gannet.
+//! The train room of gannet: readers, models and training loops.
+//!
+//! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression
+//! from them by replay ([`Replay`]): a parse thread makes [`Batch`]es, the calling thread pulls the state of their rows from
+//! a [`Backend`], learns one example at a time, and pushes the change. The backend is the shards themselves
+//! ([`Embedded`]) or a worker's links to servers ([`Remote`]). [`evaluate`](fn@evaluate) and [`predict`] score.
+#![forbid(unsafe_code)]
+
+mod auc;
+mod backend;
+mod batch;
+mod block;
+mod columns;
+mod csv;
+mod dedup;
+mod embedded;
+mod error;
+mod evaluate;
+mod feed;
+mod libsvm;
+pub mod limits;
+mod lr;
+mod metrics;
+mod number;
+mod reader;
+mod remote;
+mod replay;
+mod source;
+mod text_key;
+mod train;
+mod weights;
+
+pub use auc::Auc;
+pub use backend::{Backend, BackendError, Rows};
+pub use batch::{Batch, Batcher};
+pub use block::{Block, INTERCEPT_KEY};
+pub use columns::{ColumnChoice, Columns};
+pub use dedup::{Dedup, NO_LINK};
+pub use embedded::Embedded;
+pub use error::{BadLine, BadLines, ReadError};
+pub use evaluate::{Predicted, evaluate, predict};
+pub use metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
+pub use reader::{Data, Format, Reader, Share};
+pub use remote::Remote;
+pub use replay::{Replay, Saw, overlay};
+pub use source::{Position, Source};
+pub use text_key::{ColumnKeys, text_key};
+pub use train::{Options, Progress, Report, TrainError, train};
+pub use weights::Weights;

@@ -1,0 +1,154 @@
+//! The area under the ROC curve: the chance that a positive example scores above a negative one, ties counting half.
+//! Exact by sorting kept scores; or from a histogram of scores, in constant memory, with a known error.
+
+use crate::limits::EXACT_AUC_MAX;
+
+/// Bits of a score's size that choose its bucket, from the top: 8 of the exponent, 11 of the mantissa.
+const SHIFT: u32 = 12;
+/// Sizes from 2^-16 to 2^8 have buckets of their own; what is nearer to 0, or larger, shares the outermost ones.
+const LOW: u32 = (127 - 16) << (23 - SHIFT);
+const HIGH: u32 = (127 + 8) << (23 - SHIFT);
+/// Buckets of one sign.
+const HALF: usize = (HIGH - LOW + 1) as usize;
+
+/// The bucket of a score by its [`order`].
+#[inline(always)]
+fn bucket(order: u32) -> usize {
+    let negative = order >> 31 == 0;
+    let size = (if negative { !order } else { order }) & 0x7fff_ffff;
+    let of_sign = ((size >> SHIFT).clamp(LOW, HIGH) - LOW) as usize;
+    if negative { HALF - 1 - of_sign } else { HALF + of_sign }
+}
+
+/// An f32's place in their order (-0 as 0), NaN last.
+#[inline(always)]
+fn order(score: f32) -> u32 {
+    let bits = (score + 0.0).to_bits();
+    bits ^ ((bits as i32 >> 31) as u32 | 0x8000_0000)
+}
+
+/// AUC of a stream of (score, label).
+pub enum Auc {
+    /// Every score is kept, up to [`EXACT_AUC_MAX`]; then they go into a histogram.
+    Exact(Vec<(u32, bool)>),
+    /// Negatives and positives for each bucket. Two scores share one only when they agree in their sign and to 2^-11 of
+    /// their size, or both are within 2^-16 of 0 or beyond 2^8.
+    Histogram(Vec<[u64; 2]>),
+}
+
+impl Auc {
+    /// Exact as long as there are not too many examples.
+    pub fn exact() -> Auc {
+        Auc::Exact(Vec::new())
+    }
+
+    /// In constant memory (1.5 MiB).
+    pub fn histogram() -> Auc {
+        Auc::Histogram(vec![[0; 2]; 2 * HALF])
+    }
+
+    /// Counts one example.
+    #[inline(always)]
+    pub fn add(&mut self, score: f32, positive: bool) {
+        match self {
+            Auc::Histogram(buckets) => {
+                buckets[bucket(order(score))][usize::from(positive)] += 1;
+            }
+            Auc::Exact(scores) => {
+                scores.push((order(score), positive));
+                if scores.len() > EXACT_AUC_MAX {
+                    self.spill();
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self) {
+        if let Auc::Exact(scores) = std::mem::replace(self, Auc::histogram())
+            && let Auc::Histogram(buckets) = self
+        {
+            for (order, positive) in scores {
+                buckets[bucket(order)][usize::from(positive)] += 1;
+            }
+        }
+    }
+
+    /// The AUC, and by how much it may be off at most (0 when exact); `None` while a class is missing.
+    pub fn value(&mut self) -> Option<(f64, f64)> {
+        match self {
+            Auc::Exact(scores) => {
+                scores.sort_unstable();
+                let ties = scores.chunk_by(|a, b| a.0 == b.0).map(|tie| {
+                    let positives = tie.iter().filter(|s| s.1).count() as u64;
+                    [tie.len() as u64 - positives, positives]
+                });
+                area(ties).map(|(auc, _)| (auc, 0.0))
+            }
+            Auc::Histogram(buckets) => area(buckets.iter().copied()),
+        }
+    }
+}
+
+/// The area over groups of (negatives, positives) in ascending order of score, and half the share of the pairs that lie
+/// within one group: what ordering inside the groups could change.
+fn area(groups: impl Iterator<Item = [u64; 2]>) -> Option<(f64, f64)> {
+    let (mut below, mut positives, mut won, mut tied) = (0u64, 0u64, 0.0f64, 0.0f64);
+    for [negative, positive] in groups {
+        won += positive as f64 * below as f64;
+        tied += 0.5 * positive as f64 * negative as f64;
+        below += negative;
+        positives += positive;
+    }
+    let pairs = below as f64 * positives as f64;
+    (pairs > 0.0).then(|| ((won + tied) / pairs, tied / pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn naive(scores: &[(f32, bool)]) -> Option<f64> {
+        let (mut won, mut pairs) = (0.0, 0.0);
+        for p in scores.iter().filter(|s| s.1) {
+            for n in scores.iter().filter(|s| !s.1) {
+                pairs += 1.0;
+                won += if p.0 > n.0 { 1.0 } else { f64::from(u8::from(p.0 == n.0)) / 2.0 };
+            }
+        }
+        (pairs > 0.0).then(|| won / pairs)
+    }
+
+    proptest! {
+        #[test]
+        fn like_counting_pairs(scores in prop::collection::vec(
+            (prop_oneof![-3.0f32..3.0, (-4i8..4).prop_map(f32::from), Just(-0.0)], any::<bool>()), 0..120)) {
+            let (mut exact, mut rough) = (Auc::exact(), Auc::histogram());
+            for &(score, positive) in &scores {
+                exact.add(score, positive);
+                rough.add(score, positive);
+            }
+            match naive(&scores) {
+                None => prop_assert_eq!((exact.value(), rough.value()), (None, None)),
+                Some(want) => {
+                    prop_assert!((exact.value().unwrap().0 - want).abs() < 1e-12);
+                    let (got, error) = rough.value().unwrap();
+                    prop_assert!((got - want).abs() <= error + 1e-12, "{got} {want} {error}");
+                }
+            }
+            exact.spill();
+            prop_assert_eq!(exact.value(), rough.value());
+        }
+    }
+
+    #[test]
+    fn the_order_is_total() {
+        let ascending = [f32::NEG_INFINITY, -2.0, -1e-30, 0.0, 1e-30, 2.0, f32::INFINITY, f32::NAN];
+        assert!(ascending.windows(2).all(|w| order(w[0]) < order(w[1])));
+        assert_eq!(order(-0.0), order(0.0));
+        let buckets = ascending[..7].iter().map(|&s| bucket(order(s))).collect::<Vec<_>>();
+        assert!(buckets.is_sorted() && buckets[0] == 0 && buckets[6] == 2 * HALF - 1, "{buckets:?}");
+        assert!(buckets[1] < buckets[2] && buckets[2] < buckets[3] && buckets[4] < buckets[5]);
+    }
+}

@@ -1,0 +1,101 @@
+//! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
+
+use crate::replay::Saw;
+use gannet_core::{OpenError, PullError, PushError};
+use gannet_node::{Schema, Stats, WorkerError};
+
+/// Why rows cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The servers, or the way to them.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// The shards cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The shards refused a pull.
+    #[error(transparent)]
+    Pull(#[from] PullError),
+    /// The shards refused a push.
+    #[error(transparent)]
+    Push(#[from] PushError),
+    /// The table's schema does not fit the model.
+    #[error("{0}")]
+    Schema(String),
+    /// The images could not be closed.
+    #[error("the images cannot be written out: {0}")]
+    Close(#[from] std::io::Error),
+    /// Calls out of order: a bug of the caller.
+    #[error("{0}")]
+    Order(&'static str),
+}
+
+/// The rows of a pull.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// The stored floats of each key's row, in the order of the keys.
+    pub state: Vec<f32>,
+    /// Which own pushes they include.
+    pub saw: Saw,
+}
+
+/// Rows of one table, one weight each, for a training loop. Keys of a call are unique and ascending by shard; a call's
+/// rows are in that order. Pulls are answered in the order in which they were begun; each finished pull is followed by
+/// one push to the same keys, before the next pull is finished. Pushes are numbered from 0.
+pub trait Backend {
+    /// How rows travel: "embedded", "tcp".
+    fn transport(&self) -> &'static str;
+
+    /// The table's schema.
+    fn schema(&self) -> &Schema;
+
+    /// Batches that should be pulled ahead of the one that is learned (0 when pulls are answered at once).
+    fn depth(&self) -> usize;
+
+    /// Begins to pull the rows of `keys`.
+    ///
+    /// # Errors
+    /// The rows cannot be had.
+    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError>;
+
+    /// The rows of the oldest pull begun.
+    ///
+    /// # Errors
+    /// The rows cannot be had, or no pull was begun.
+    fn finish_pull(&mut self) -> Result<Rows, BackendError>;
+
+    /// Pushes the change of state of the rows of the pull that was finished last; `rows` is its answer, the state
+    /// replaced by the change. It is applied for certain once [`drain`](Self::drain) has returned.
+    ///
+    /// # Errors
+    /// The push is refused, or the servers are lost.
+    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError>;
+
+    /// Waits until every push is applied.
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    fn drain(&mut self) -> Result<(), BackendError>;
+
+    /// The weights of `keys` into `weights`, as all pushes drained have made them.
+    ///
+    /// # Errors
+    /// The rows cannot be had.
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError>;
+
+    /// Calls `page` with keys and stored floats until all rows have come, each once: for export.
+    ///
+    /// # Errors
+    /// The rows cannot be had.
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
+
+    /// Rows and bytes.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    fn stats(&mut self) -> Result<Stats, BackendError>;
+
+    /// Rows of pushes that were dropped because a value was NaN or infinite.
+    fn not_finite(&self) -> u64;
+}

@@ -1,0 +1,144 @@
+//! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
+
+use crate::backend::{Backend, BackendError, Rows};
+use gannet_core::{PushName, Shards};
+use gannet_node::{Read, Schema, Stats, Store, Write};
+use std::collections::VecDeque;
+
+/// Keys of one call to the shards.
+const PART_KEYS: usize = 1 << 15;
+/// Rows of one page of a scan.
+const PAGE_ROWS: usize = 1 << 13;
+
+/// A table's shards, all of them, owned by the thread that trains.
+pub struct Embedded {
+    shards: Shards,
+    name: PushName,
+    /// Answers of pulls begun and not finished, with the slots of their rows.
+    pulled: VecDeque<(Rows, Vec<u32>)>,
+    /// The slots of the pull finished last.
+    slots: Vec<u32>,
+    spare: Vec<Rows>,
+    spare_slots: Vec<Vec<u32>>,
+    pushes: u64,
+    not_finite: u64,
+}
+
+impl Embedded {
+    /// Opens (or makes) the table in `store`. `pusher` names whoever trains; the life is a new one.
+    ///
+    /// # Errors
+    /// The images cannot be opened.
+    pub fn open(store: &Store, schema: &Schema, pusher: u64) -> Result<Embedded, BackendError> {
+        let shards = Shards::open(store, schema, 0..schema.shards)?;
+        // An image that was there knows this pusher: a later life fences the earlier ones.
+        let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
+        let incarnation = known.map_or(1, |p| p.incarnation + 1);
+        Ok(Embedded {
+            shards,
+            name: PushName { pusher, incarnation, seq: 0, part: 0 },
+            pulled: VecDeque::new(),
+            slots: Vec::new(),
+            spare: Vec::new(),
+            spare_slots: Vec::new(),
+            pushes: 0,
+            not_finite: 0,
+        })
+    }
+
+    /// Writes every image to its medium and marks it as closed in order (see [`Store`]).
+    ///
+    /// # Errors
+    /// The system could not write.
+    pub fn close(mut self) -> Result<(), BackendError> {
+        self.shards.close_pusher(self.name.pusher, self.name.incarnation);
+        Ok(self.shards.mark_clean()?)
+    }
+}
+
+impl Backend for Embedded {
+    fn transport(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn schema(&self) -> &Schema {
+        self.shards.schema()
+    }
+
+    fn depth(&self) -> usize {
+        0
+    }
+
+    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError> {
+        let floats = self.shards.schema().floats();
+        let mut rows = self.spare.pop().unwrap_or_default();
+        let mut slots = self.spare_slots.pop().unwrap_or_default();
+        slots.clear();
+        rows.state.resize(keys.len() * floats, 0.0);
+        for (keys, state) in keys.chunks(PART_KEYS).zip(rows.state.chunks_mut(PART_KEYS * floats)) {
+            self.shards.pull(keys, Read::State, state, Some(&mut slots))?;
+        }
+        rows.saw.clear();
+        rows.saw.push((keys.len() as u32, self.pushes));
+        self.pulled.push_back((rows, slots));
+        Ok(())
+    }
+
+    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+        let (rows, slots) = self.pulled.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        self.spare_slots.push(std::mem::replace(&mut self.slots, slots));
+        Ok(rows)
+    }
+
+    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError> {
+        if self.slots.len() != keys.len() {
+            return Err(BackendError::Order("a push must follow the pull of its keys"));
+        }
+        self.name.seq += 1;
+        let floats = self.shards.schema().floats();
+        let parts = keys.chunks(PART_KEYS).zip(self.slots.chunks_mut(PART_KEYS));
+        for ((part, (keys, slots)), values) in (0..).zip(parts).zip(rows.state.chunks(PART_KEYS * floats)) {
+            self.name.part = part;
+            let applied = self.shards.push(&self.name, Write::Change, keys, Some(slots), values)?;
+            self.not_finite += u64::from(applied.not_finite);
+        }
+        self.pushes += 1;
+        self.spare.push(rows);
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        for (keys, weights) in keys.chunks(PART_KEYS).zip(weights.chunks_mut(PART_KEYS)) {
+            self.shards.pull(keys, Read::Weights, weights, None)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        for shard in self.shards.range() {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                keys.clear();
+                rows.clear();
+                from = self.shards.scan(shard, at, PAGE_ROWS, &mut keys, &mut rows);
+                if !keys.is_empty() {
+                    page(&keys, &rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(self.shards.stats())
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.not_finite
+    }
+}

@@ -1,0 +1,192 @@
+//! The errors of reading: each names the file and line, shows the text, and says what was expected and what to do.
+
+use crate::limits::{BAD_LINES_KEPT, LINE_BYTES_MAX, TEXT_SHOWN_BYTES};
+use std::fmt;
+use std::io;
+
+/// A line that is not an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// The file, as it was named.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: u64,
+    /// What stands there, cut to about 80 characters.
+    pub text: String,
+    /// What was expected, and what was found.
+    pub expected: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {} in {:?}", self.file, self.line, self.expected, self.text)
+    }
+}
+
+/// Why a data file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file is missing, unreadable, or failed while being read.
+    #[error("{file}: cannot read: {source}; check the path and its permissions")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The name ends in .gz and the bytes are not gzip.
+    #[error("{file}: the name says gzip, the first bytes do not; rename it without .gz if it is plain text")]
+    NotGzip {
+        /// The file.
+        file: String,
+    },
+    /// The gzip stream ends too early.
+    #[error(
+        "{file}: the gzip stream is truncated after {bytes} unpacked bytes; fetch or pack the file again"
+    )]
+    Truncated {
+        /// The file.
+        file: String,
+        /// How far it went.
+        bytes: u64,
+    },
+    /// The gzip stream is damaged.
+    #[error(
+        "{file}: the gzip stream is damaged after {bytes} unpacked bytes ({why}); fetch or pack the file again"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// How far it went.
+        bytes: u64,
+        /// What the unpacker said.
+        why: String,
+    },
+    /// There is not one example in it.
+    #[error(
+        "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
+    )]
+    Empty {
+        /// The file.
+        file: String,
+    },
+    /// Neither libsvm nor CSV.
+    #[error(
+        "{file}: unknown format: the first line is {text:?}, neither `label id:value ...` (libsvm) nor a CSV header; say --format libsvm or --format csv"
+    )]
+    UnknownFormat {
+        /// The file.
+        file: String,
+        /// Its first line.
+        text: String,
+    },
+    /// A line is longer than the limit.
+    #[error("{file}:{line}: the line is longer than {LINE_BYTES_MAX} bytes, the limit; is this a text file?")]
+    LineTooLong {
+        /// The file.
+        file: String,
+        /// Its line, from 1.
+        line: u64,
+    },
+    /// A line is not an example.
+    #[error("{0}; mend it, or skip such lines with --skip-bad-lines N")]
+    BadLine(BadLine),
+    /// More bad lines than may be skipped.
+    #[error(
+        "{last}: bad line {count} of the {allowed} that --skip-bad-lines allows; the first were:\n{}",
+        lines(first)
+    )]
+    TooManyBadLines {
+        /// The one too many.
+        last: BadLine,
+        /// How many, it included.
+        count: u64,
+        /// How many were allowed.
+        allowed: u64,
+        /// The first few.
+        first: Vec<BadLine>,
+    },
+    /// A column that was asked for is not in the header.
+    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", columns.join(", "))]
+    NoColumn {
+        /// The file.
+        file: String,
+        /// The name asked for.
+        column: String,
+        /// The flag that asked.
+        flag: &'static str,
+        /// What there is.
+        columns: Vec<String>,
+    },
+    /// The header or the choice of columns cannot be used.
+    #[error("{file}: {what}")]
+    Columns {
+        /// The file.
+        file: String,
+        /// What is wrong with it and what to do.
+        what: String,
+    },
+    /// Standard input cannot be read twice.
+    #[error("standard input can be read only once: {what} needs a file; save it to one and name that")]
+    StdinOnce {
+        /// Who wants to read it again.
+        what: &'static str,
+    },
+    /// A number out of its range.
+    #[error("{what} is {value}; from 1 to {max} is allowed")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// Given.
+        value: u64,
+        /// The greatest allowed.
+        max: u64,
+    },
+}
+
+fn lines(bad: &[BadLine]) -> String {
+    bad.iter().map(|b| format!("  {b}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A line as a message shows it: cut, without its end, with unreadable bytes replaced.
+pub(crate) fn shown(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut text = String::from_utf8_lossy(&line[..line.len().min(TEXT_SHOWN_BYTES)]).into_owned();
+    if line.len() > TEXT_SHOWN_BYTES {
+        text.push_str("...");
+    }
+    text
+}
+
+/// The bad lines of one reading: counted, the first few kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadLines {
+    /// How many there were.
+    pub count: u64,
+    /// The first few.
+    pub first: Vec<BadLine>,
+}
+
+impl BadLines {
+    /// Counts one.
+    ///
+    /// # Errors
+    /// It is one more than `allowed`.
+    pub(crate) fn add(&mut self, bad: BadLine, allowed: u64) -> Result<(), ReadError> {
+        self.count += 1;
+        if allowed == 0 {
+            return Err(ReadError::BadLine(bad));
+        }
+        if self.count > allowed {
+            let first = self.first.clone();
+            return Err(ReadError::TooManyBadLines { last: bad, count: self.count, allowed, first });
+        }
+        if self.first.len() < BAD_LINES_KEPT {
+            tracing::warn!("skipped a bad line: {bad}");
+            self.first.push(bad);
+        }
+        Ok(())
+    }
+}

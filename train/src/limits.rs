@@ -1,0 +1,33 @@
+//! Every limit of this room, and how the limits relate.
+
+/// Bytes asked of a file at a time. 256 KiB to 1 MiB measured alike; a chunk should stay in the L2 cache.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes of zeros after the data of a buffer, so that eight-byte loads never run off its end.
+pub const PAD_BYTES: usize = 32;
+/// Longest line, bytes.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// Most features of one example, the intercept among them.
+pub const FEATURES_PER_EXAMPLE_MAX: usize = 1 << 18;
+/// Most columns of a CSV file.
+pub const COLUMNS_MAX: usize = 1 << 14;
+/// Examples of a batch.
+pub const BATCH_MAX: usize = 1 << 16;
+/// Occurrences of a block: beyond it a batch's offsets would leave u32.
+pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
+/// Batches between the parse thread and the learning thread.
+pub const FEED_QUEUE_MAX: usize = 4;
+/// Batches in flight to the servers beyond the one being learned.
+pub const DEPTH_MAX: usize = 4;
+/// Bad lines that are kept, word for word, for the report.
+pub const BAD_LINES_KEPT: usize = 5;
+/// Bytes of a bad line that a message shows.
+pub const TEXT_SHOWN_BYTES: usize = 80;
+/// Scores kept for an exact AUC (8 bytes each); beyond it a histogram answers.
+pub const EXACT_AUC_MAX: usize = 1 << 26;
+/// Examples of a block when scoring.
+pub const SCORE_BATCH: usize = 4096;
+
+const _: () = assert!(PAD_BYTES >= 16);
+const _: () = assert!(CHUNK_BYTES <= LINE_BYTES_MAX);
+const _: () = assert!(OCCURRENCES_PER_BLOCK_MAX + FEATURES_PER_EXAMPLE_MAX < u32::MAX as usize);
+const _: () = assert!(SCORE_BATCH <= BATCH_MAX);

@@ -1,0 +1,161 @@
+//! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
+
+use crate::backend::{Backend, BackendError, Rows};
+use crate::limits::DEPTH_MAX;
+use gannet_node::transport::Net;
+use gannet_node::{Cut, PullId, Read, Schema, Stats, TableId, Worker, Write};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One table of a worker.
+pub struct Remote<N: Net> {
+    worker: Worker<N>,
+    table: TableId,
+    schema: Schema,
+    transport: &'static str,
+    depth: usize,
+    flying: VecDeque<(PullId, Arc<Cut>)>,
+    /// The pull finished last and not yet pushed.
+    finished: Option<(PullId, Arc<Cut>)>,
+    cuts: Vec<Arc<Cut>>,
+    /// The number that the worker had for its last push before this run's first.
+    base: u64,
+    pushes: u64,
+    states: Vec<Vec<f32>>,
+    saws: Vec<Vec<(u32, u64)>>,
+}
+
+impl<N: Net> Remote<N> {
+    /// Opens (or creates) the table. `depth` batches are pulled ahead of the one that is learned.
+    ///
+    /// # Errors
+    /// The table is there with another schema, or the servers are lost.
+    ///
+    /// # Panics
+    /// When `depth` is above [`DEPTH_MAX`].
+    pub fn open(
+        mut worker: Worker<N>,
+        schema: &Schema,
+        transport: &'static str,
+        depth: usize,
+    ) -> Result<Remote<N>, BackendError> {
+        assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
+        let table = worker.open_table(schema)?;
+        let base = worker.next_seq(table) - 1;
+        Ok(Remote {
+            worker,
+            table,
+            schema: schema.clone(),
+            transport,
+            depth,
+            flying: VecDeque::new(),
+            finished: None,
+            cuts: Vec::new(),
+            base,
+            pushes: 0,
+            states: Vec::new(),
+            saws: Vec::new(),
+        })
+    }
+
+    /// The worker, for its counters and what else it can do.
+    pub fn worker(&mut self) -> &mut Worker<N> {
+        &mut self.worker
+    }
+
+    /// The table's name at the worker.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// A cut of these keys, in the memory of one that nothing uses any more if there is one.
+    fn cut(&mut self, keys: &[u64]) -> Arc<Cut> {
+        if let Some(at) = self.cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some()) {
+            let mut cut = self.cuts.swap_remove(at);
+            if let Some(own) = Arc::get_mut(&mut cut) {
+                self.worker.cut_into(self.table, keys, own);
+                return cut;
+            }
+        }
+        Arc::new(self.worker.cut(self.table, keys))
+    }
+
+    fn keep_cut(&mut self, cut: Arc<Cut>) {
+        if self.cuts.len() < 4 * (DEPTH_MAX + 1) {
+            self.cuts.push(cut);
+        }
+    }
+}
+
+impl<N: Net> Backend for Remote<N> {
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError> {
+        // The keys are in the order of the cut, which is stable: rows come in the order of the keys.
+        let cut = self.cut(keys);
+        let state = self.states.pop().unwrap_or_else(|| self.worker.spare());
+        let id = self.worker.begin_pull(self.table, cut.clone(), Read::State, state, true)?;
+        self.flying.push_back((id, cut));
+        Ok(())
+    }
+
+    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+        let (id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let pulled = self.worker.finish_pull(id)?;
+        let mut saw = self.saws.pop().unwrap_or_default();
+        saw.clear();
+        for (chunk, &seq) in cut.chunks().iter().zip(&pulled.saw) {
+            let pushes = seq.saturating_sub(self.base);
+            match saw.last_mut() {
+                Some(last) if last.1 == pushes => last.0 = chunk.start + chunk.len,
+                _ => saw.push((chunk.start + chunk.len, pushes)),
+            }
+        }
+        self.finished = Some((id, cut));
+        Ok(Rows { state: pulled.values, saw })
+    }
+
+    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError> {
+        let (id, cut) =
+            self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
+        if cut.keys().len() != keys.len() {
+            return Err(BackendError::Order("a push must have the keys of its pull"));
+        }
+        self.pushes += 1;
+        let seq = self.base + self.pushes;
+        self.worker.begin_push(self.table, cut.clone(), Write::Change, rows.state, Some(id), seq)?;
+        self.saws.push(rows.saw);
+        self.keep_cut(cut);
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.drain()?)
+    }
+
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        Ok(self.worker.pull(self.table, keys, Read::Weights, weights)?)
+    }
+
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        Ok(self.worker.scan(self.table, page)?)
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(self.worker.status(self.table)?.stats)
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.worker.counters().not_finite
+    }
+}

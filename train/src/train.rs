@@ -1,0 +1,296 @@
+//! The training loop of logistic regression: a parse thread feeds batches; this thread pulls, learns, pushes.
+
+use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::Batch;
+use crate::columns::Columns;
+use crate::error::{BadLines, ReadError};
+use crate::evaluate::evaluate;
+use crate::feed::{Feed, Plan};
+use crate::limits::DEPTH_MAX;
+use crate::metrics::{Metrics, Quality};
+use crate::reader::{Data, Reader, Share};
+use crate::replay::{Replay, overlay};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is trained on, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The examples.
+    pub data: Data,
+    /// Examples that are scored after the training.
+    pub test: Option<Data>,
+    /// Examples of a batch.
+    pub batch: usize,
+    /// Passes over the file.
+    pub epochs: u32,
+    /// Which of the batches.
+    pub share: Share,
+    /// Time between calls of the progress callback.
+    pub progress_every: Duration,
+}
+
+impl Options {
+    /// One pass in batches of 256 over all of `data`.
+    pub fn new(data: Data) -> Options {
+        let progress_every = Duration::from_millis(200);
+        Options { data, test: None, batch: 256, epochs: 1, share: Share::ALL, progress_every }
+    }
+}
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// The pass, from 0.
+    pub epoch: u32,
+    /// Examples learned, all passes.
+    pub examples: u64,
+    /// Bytes of the file read in this pass.
+    pub bytes_read: u64,
+    /// Bytes of the file, when known.
+    pub bytes_total: Option<u64>,
+    /// Progressive log loss so far: of the first pass until it ends, then of the pass that runs.
+    pub log_loss: f64,
+    /// Progressive AUC of the first pass so far.
+    pub auc: Option<f64>,
+    /// Seconds since the start.
+    pub seconds: f64,
+}
+
+/// What a training did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Examples learned, all passes.
+    pub examples: u64,
+    /// Wall time of the training: reading and learning, not the test.
+    pub seconds: f64,
+    /// `examples / seconds`.
+    pub examples_per_second: f64,
+    /// Progressive quality of the first pass: each example predicted before it was learned. `None` without examples
+    /// (a share of the batches may be empty).
+    pub progressive: Option<Quality>,
+    /// Quality on the test set.
+    pub test: Option<Quality>,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Bytes of memory or disk that the table takes, all-in.
+    pub bytes: u64,
+    /// `bytes / rows`; 0 without rows.
+    pub bytes_per_row: f64,
+    /// "embedded", "tcp".
+    pub transport: &'static str,
+    /// "libsvm", "csv" or "tsv".
+    pub format: &'static str,
+    /// The columns, of a CSV file.
+    pub columns: Option<Columns>,
+    /// Bad lines skipped in the first pass.
+    pub bad_lines: BadLines,
+    /// Occurrences of a key that its example had already, summed into the first.
+    pub repeated_keys: u64,
+    /// Rows of pushes dropped because they were NaN or infinite.
+    pub not_finite: u64,
+    /// Whether the stop flag ended it early.
+    pub stopped: bool,
+}
+
+/// Why a training ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// The data.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The rows.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// Trains logistic regression. The learning itself is set by the table's rule: FTRL, AdaGrad or SGD. `stop` is looked at
+/// between batches: what has been learned is then pushed, and the report says so.
+///
+/// # Errors
+/// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.
+pub fn train<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Report, TrainError> {
+    let schema = backend.schema().clone();
+    let replay = Replay::new(&schema.rule).filter(|_| schema.dim == 1).ok_or_else(|| {
+        let (rule, dim) = (schema.rule.name(), schema.dim);
+        BackendError::Schema(format!(
+            "table {:?} has rule {rule} and dim {dim}; logistic regression needs ftrl, adagrad or sgd and dim 1",
+            schema.name
+        ))
+    })?;
+    if options.data.path == "-" && options.epochs > 1 {
+        return Err(ReadError::StdinOnce { what: "a second epoch" }.into());
+    }
+    if options.epochs == 0 {
+        return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
+    }
+    let depth = backend.depth().min(DEPTH_MAX);
+    let start = Instant::now();
+    let reader = Reader::open(&options.data, options.batch, options.share)?;
+    let Options { data, batch, epochs, share, .. } = options;
+    let plan = Plan {
+        data: data.clone(),
+        batch: *batch,
+        share: *share,
+        epochs: *epochs,
+        shards: schema.shards,
+        depth,
+    };
+    let planes = schema.floats();
+    let mut learner = Loop::new(backend, replay, planes, depth, start);
+    let (found, stopped) = std::thread::scope(|scope| {
+        let mut feed = Feed::start(scope, reader, plan);
+        let learned = learner.run(&mut feed, stop, options.progress_every, progress);
+        let found = feed.finish();
+        // When both failed, the learner failed first: the reader only by its end.
+        let stopped = learned?;
+        Ok::<_, TrainError>((found?, stopped))
+    })?;
+    let Loop { backend, mut first_pass, examples, merged, .. } = learner;
+    backend.drain()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let test = match &options.test {
+        Some(data) if !stopped => evaluate(data, backend)?,
+        _ => None,
+    };
+    let stats = backend.stats()?;
+    Ok(Report {
+        examples,
+        seconds,
+        examples_per_second: examples as f64 / seconds,
+        progressive: first_pass.quality(),
+        test,
+        rows: stats.rows,
+        bytes: stats.bytes,
+        bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
+        transport: backend.transport(),
+        format: found.format,
+        columns: found.columns,
+        bad_lines: found.bad_lines,
+        repeated_keys: merged,
+        not_finite: backend.not_finite(),
+        stopped,
+    })
+}
+
+struct Loop<'a, B> {
+    backend: &'a mut B,
+    replay: Replay,
+    planes: usize,
+    depth: usize,
+    start: Instant,
+    /// Batches whose pulls are under way, the oldest first.
+    flying: VecDeque<Batch>,
+    /// Changes of the last `depth` batches, the newest first.
+    changes: VecDeque<Vec<f32>>,
+    margins: Vec<f32>,
+    first_pass: Metrics,
+    /// Log loss of a later pass: examples and sum.
+    later: (u32, u64, f64),
+    examples: u64,
+    merged: u64,
+}
+
+impl<'a, B: Backend> Loop<'a, B> {
+    fn new(backend: &'a mut B, replay: Replay, planes: usize, depth: usize, start: Instant) -> Self {
+        Loop {
+            backend,
+            replay,
+            planes,
+            depth,
+            start,
+            flying: VecDeque::new(),
+            changes: VecDeque::new(),
+            margins: Vec::new(),
+            first_pass: Metrics::streaming(),
+            later: (0, 0, 0.0),
+            examples: 0,
+            merged: 0,
+        }
+    }
+
+    /// Pulls `depth` batches ahead, learns the oldest, until the feed ends or `stop`; true when stopped.
+    fn run(
+        &mut self,
+        feed: &mut Feed<'_>,
+        stop: &AtomicBool,
+        every: Duration,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<bool, BackendError> {
+        let mut ended = false;
+        let mut told = self.start;
+        loop {
+            ended |= stop.load(Ordering::Relaxed);
+            while !ended && self.flying.len() <= self.depth {
+                match feed.next() {
+                    Some(batch) => {
+                        self.backend.begin_pull(&batch.keys)?;
+                        self.flying.push_back(batch);
+                    }
+                    None => ended = true,
+                }
+            }
+            let Some(batch) = self.flying.pop_front() else { break };
+            self.learn(&batch)?;
+            if told.elapsed() >= every {
+                told = Instant::now();
+                progress(&self.progress(&batch));
+            }
+            feed.recycle(batch);
+        }
+        Ok(stop.load(Ordering::Relaxed))
+    }
+
+    fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
+        let Rows { mut state, saw } = self.backend.finish_pull()?;
+        let changes = self.changes.iter().map(Vec::as_slice);
+        overlay(batch, &mut state, self.planes, &saw, changes);
+        self.replay.learn(batch, &mut state, &mut self.margins);
+        if self.depth > 0 {
+            let mut kept = if self.changes.len() == self.depth { self.changes.pop_back() } else { None }
+                .unwrap_or_default();
+            kept.clear();
+            kept.extend_from_slice(&state);
+            self.changes.push_front(kept);
+        }
+        self.backend.push(&batch.keys, Rows { state, saw })?;
+        self.count(batch);
+        Ok(())
+    }
+
+    fn count(&mut self, batch: &Batch) {
+        self.examples += batch.block.len() as u64;
+        self.merged += batch.merged as u64;
+        let scored = self.margins.iter().zip(&batch.block.labels);
+        if batch.epoch == 0 {
+            scored.for_each(|(&margin, &label)| self.first_pass.add(margin, label));
+            return;
+        }
+        if self.later.0 != batch.epoch {
+            self.later = (batch.epoch, 0, 0.0);
+        }
+        self.later.1 += batch.block.len() as u64;
+        self.later.2 += scored.map(|(&m, &y)| crate::metrics::log_loss(m, y)).sum::<f64>();
+    }
+
+    fn progress(&mut self, batch: &Batch) -> Progress {
+        let log_loss =
+            if batch.epoch == 0 { self.first_pass.log_loss() } else { self.later.2 / self.later.1 as f64 };
+        Progress {
+            epoch: batch.epoch,
+            examples: self.examples,
+            bytes_read: batch.bytes_read,
+            bytes_total: batch.bytes_total,
+            log_loss,
+            auc: self.first_pass.auc(),
+            seconds: self.start.elapsed().as_secs_f64(),
+        }
+    }
+}
