@@ -1,1 +1,28 @@
-//! gannet.
+//! Gannet: a parameter server for sparse models.
+//!
+//! A [`Server`] owns the shards of hash-partitioned tables and runs the update rule; a [`Worker`] pulls rows and pushes
+//! sparse gradients, or changes of state, over TCP. Each push is applied exactly once, also across lost links and a server
+//! that was killed and started again on its data folder.
+//!
+//! ```
+#![doc = include_str!("../examples/pull_push.rs")]
+//! ```
+//!
+//! The training loops behind `gannet train` are in [`train`]; what `gannet bench` does is in [`bench`].
+//! ARCHITECTURE.md is the map; docs/ has the byte formats and the promises.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+
+/// Readers, models and training loops.
+pub use gannet_train as train;
+
+pub use gannet_core::{
+    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, Shards, hash, initial_weights, mix, shard_of,
+};
+pub use gannet_node::{
+    Applied, Chunk, Counters, Cut, Init, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served, Server,
+    ServerConfig, ServerError, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, Write,
+};
+pub use gannet_optim::{AdaGrad, Add, Ftrl, Rule, RuleError, Sgd};
+pub use gannet_transport::tcp::Tcp;

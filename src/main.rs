@@ -1,1 +1,24 @@
-fn main() {}
+//! The `gannet` command: parses the command line, sets up logs, and ends with a documented exit code.
+#![forbid(unsafe_code)]
+
+mod command;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = command::args::Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("GANNET_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match command::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("gannet: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}

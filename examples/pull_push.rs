@@ -1,0 +1,22 @@
+//! A server and a worker in one program: create a table, pull rows, push gradients.
+use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Tcp, Worker, WorkerConfig, Write};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::start(Tcp::new(), ServerConfig::new("127.0.0.1:0"))?;
+
+    // pusher 1, first life: what names this worker's pushes.
+    let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new([server.addr()], 1, 1))?;
+    let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+    let table = worker.open_table(&Schema::scalar("clicks", rule))?;
+
+    let keys = [7, 1_000_000_007, 42];
+    worker.push(table, &keys, Write::Gradient, &[0.5, -1.0, 2.0])?;
+
+    let mut weights = [0.0; 3];
+    worker.pull(table, &keys, Read::Weights, &mut weights)?;
+    assert!(weights[0] < 0.0 && weights[1] > 0.0 && weights[2] < 0.0);
+    println!("weights {weights:?}, rows {}", worker.status(table)?.stats.rows);
+
+    server.stop()?;
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! `gannet bench`: starts a server process and a worker process, measures the limit beside them, prints both.
+
+use super::Failure;
+use super::args::BenchArgs;
+use super::failure::SYSTEM;
+use gannet::bench::limit::{self, Limit};
+use gannet::bench::tcp::{Bench, CANONICAL_ROWS};
+use serde_json::{Map, Value, json};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Runs the command, or the part of it that runs in a process of its own.
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    match args.part.as_deref().and_then(|part| part.split_once('=')) {
+        Some(("loopback", addr)) => limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e)),
+        Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
+            let r = bench.rates(seconds)?;
+            Ok(json!({"pull_keys_per_s": r.pull_keys_per_s, "push_keys_per_s": r.push_keys_per_s,
+                      "cycle_keys_per_s": r.cycle_keys_per_s, "bytes_per_row": r.bytes_per_row}))
+        }),
+        Some(("latency", addr)) => part(addr, args, |bench, _| {
+            let l = bench.latency()?;
+            Ok(json!({"pull64_us_p50": l.p50, "pull64_us_p99": l.p99}))
+        }),
+        Some(_) => Err(Failure::input("--part is for the command's own use")),
+        None => all(args),
+    }
+}
+
+fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(SYSTEM, format!("{what}: {error}"))
+}
+
+/// The worker's process: one dimension, one kind of measure, a JSON object on standard output.
+fn part(
+    addr: &str,
+    args: &BenchArgs,
+    measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
+) -> Result<(), Failure> {
+    let dim = args.dims.first().copied().unwrap_or(1);
+    let mut bench = Bench::start(addr, dim, CANONICAL_ROWS)?;
+    println!("{}", measure(&mut bench, args.seconds)?);
+    Ok(())
+}
+
+fn all(args: &BenchArgs) -> Result<(), Failure> {
+    if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
+        return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
+    }
+    let (mut limits, mut rates) = (Map::new(), Map::new());
+    for &dim in &args.dims {
+        let loopback = loopback()?;
+        let limit = limit::limit(dim as usize, loopback).map_err(|e| system("measuring the limit", &e))?;
+        let mut measured = with_server(args, args.threads, false, |addr| child("throughput", addr, dim, args))?;
+        let latency = with_server(args, 1, true, |addr| child("latency", addr, dim, args))?;
+        if let (Some(all), Some(latency)) = (measured.as_object_mut(), latency.as_object()) {
+            all.extend(latency.clone());
+        }
+        if !args.json {
+            print_row(dim, &limit, &measured);
+        }
+        limits.insert(format!("dim{dim}"), limit_json(&limit));
+        rates.insert(format!("dim{dim}"), measured);
+    }
+    if args.json {
+        println!("{}", json!({"limit": limits, "tcp": rates}));
+    }
+    Ok(())
+}
+
+fn limit_json(limit: &Limit) -> Value {
+    json!({"gather_rows_per_s": limit.gather_rows_per_s, "scatter_rows_per_s": limit.scatter_rows_per_s,
+           "loopback_bytes_per_s": limit.loopback_bytes_per_s,
+           "tcp_pull_keys_per_s": limit.tcp_pull_keys_per_s, "tcp_push_keys_per_s": limit.tcp_push_keys_per_s})
+}
+
+fn print_row(dim: u32, limit: &Limit, measured: &Value) {
+    let get = |name: &str| measured[name].as_f64().unwrap_or(f64::NAN);
+    let (pull, push, cycle) = (get("pull_keys_per_s"), get("push_keys_per_s"), get("cycle_keys_per_s"));
+    println!(
+        "dim {dim}: M keys/s pull {:.1} ({:.2} of the limit {:.1}), push {:.1} ({:.2} of {:.1}), cycle {:.1}; \
+         64-key pull p50 {:.1} us, p99 {:.1} us; {:.1} bytes a row",
+        pull / 1e6,
+        pull / limit.tcp_pull_keys_per_s,
+        limit.tcp_pull_keys_per_s / 1e6,
+        push / 1e6,
+        push / limit.tcp_push_keys_per_s,
+        limit.tcp_push_keys_per_s / 1e6,
+        cycle / 1e6,
+        get("pull64_us_p50"),
+        get("pull64_us_p99"),
+        get("bytes_per_row"),
+    );
+}
+
+/// Loopback bytes a second, the sender in a process of its own.
+fn loopback() -> Result<f64, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| system("listening on loopback", &e))?;
+    let addr = listener.local_addr().map_err(|e| system("listening on loopback", &e))?;
+    let mut sender = Guard(spawn(Command::new(this()?).args(["bench", &format!("--part=loopback={addr}")]))?);
+    let rate = limit::loopback_receive(&listener).map_err(|e| system("measuring loopback", &e))?;
+    sender.0.wait().map_err(|e| system("waiting for the sender", &e))?;
+    Ok(rate)
+}
+
+fn this() -> Result<std::path::PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| system("finding this program", &e))
+}
+
+fn spawn(command: &mut Command) -> Result<Child, Failure> {
+    command.stdout(Stdio::piped()).spawn().map_err(|e| system("starting a process", &e))
+}
+
+/// A child that does not outlive the command.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `work` beside a server process; pinned, the server has core 0 and the worker core 1.
+fn with_server(
+    args: &BenchArgs,
+    threads: u32,
+    pinned: bool,
+    work: impl Fn(&str) -> Result<Value, Failure>,
+) -> Result<Value, Failure> {
+    let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
+    let mut command = Command::new(this()?);
+    command.args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()]);
+    if let Some(folder) = &folder {
+        command.arg("--data-dir").arg(folder);
+    }
+    let pins = pinned && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let before = if pins { pin(Some(0)) } else { None };
+    let mut server = Guard(spawn(&mut command)?);
+    if pins {
+        pin(Some(1));
+    }
+    let out = server.0.stdout.take().ok_or_else(|| system("starting the server", &"no output"))?;
+    let mut line = String::new();
+    BufReader::new(out).read_line(&mut line).map_err(|e| system("starting the server", &e))?;
+    let addr = line.split_whitespace().nth(4).ok_or_else(|| system("starting the server", &line))?;
+    let result = work(addr);
+    if let Some(set) = before {
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    drop(server);
+    if let Some(folder) = folder {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    result
+}
+
+/// Lets this thread, and what it starts, run on one core only; the cores it had before.
+fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
+    let before = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core?);
+    rustix::thread::sched_setaffinity(None, &set).ok()?;
+    Some(before)
+}
+
+/// The worker's process: what it measured.
+fn child(what: &str, addr: &str, dim: u32, args: &BenchArgs) -> Result<Value, Failure> {
+    let mut command = Command::new(this()?);
+    command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
+    command.args(["--seconds", &args.seconds.to_string()]);
+    let mut worker = Guard(spawn(&mut command)?);
+    let mut text = String::new();
+    let out = worker.0.stdout.take().ok_or_else(|| system("starting the worker", &"no output"))?;
+    BufReader::new(out).read_line(&mut text).map_err(|e| system("reading the worker", &e))?;
+    std::thread::sleep(Duration::from_millis(1));
+    serde_json::from_str(&text).map_err(|e| system(&format!("measuring {what} at dim {dim}"), &e))
+}

@@ -1,0 +1,70 @@
+//! How a command fails: a message for a person and the documented exit code.
+
+use gannet::{CheckpointError, OpenError, ServerError, WorkerError};
+use std::fmt;
+
+/// An error of the system: disk, memory, threads.
+pub const SYSTEM: u8 = 1;
+/// Bad input or a bad flag.
+pub const INPUT: u8 = 2;
+/// A peer could not be reached, stalled, or refused.
+pub const PEER: u8 = 3;
+/// Stopped by a signal.
+pub const STOPPED: u8 = 130;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// A failure with one of the codes above.
+    pub fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+
+    /// Bad input or a bad flag.
+    pub fn input(message: impl Into<String>) -> Failure {
+        Failure::new(INPUT, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
+        let code = if matches!(error, ServerError::Config { .. }) { INPUT } else { SYSTEM };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Failure {
+        let code = match &error {
+            WorkerError::Call(_) | WorkerError::Schema(_) => INPUT,
+            _ => PEER,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let code = if matches!(error, OpenError::Schema(_)) { INPUT } else { SYSTEM };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Failure {
+        let code = if matches!(error, CheckpointError::Io { .. }) { SYSTEM } else { INPUT };
+        Failure::new(code, error.to_string())
+    }
+}

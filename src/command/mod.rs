@@ -1,0 +1,24 @@
+//! The commands: each turns its arguments into calls of the library and prints what came of it.
+
+pub mod args;
+mod bench;
+mod failure;
+mod predict;
+mod server;
+mod signals;
+mod train;
+
+pub use failure::Failure;
+
+/// Runs a command.
+///
+/// # Errors
+/// What went wrong, with the exit code.
+pub fn run(cli: args::Cli) -> Result<(), Failure> {
+    match cli.command {
+        args::Command::Train(args) => train::run(*args),
+        args::Command::Server(args) => server::run(&args),
+        args::Command::Predict(args) => predict::run(&args),
+        args::Command::Bench(args) => bench::run(&args),
+    }
+}

@@ -1,0 +1,3 @@
+//! temp
+use super::{Failure, args::TrainArgs};
+pub fn run(_args: TrainArgs) -> Result<(), Failure> { Ok(()) }
