@@ -24,7 +24,7 @@ pub enum Refusal {
     /// The keyset is not kept: send the keys. Later pushes of the session are refused too, so that order is kept.
     NoKeyset = 7,
     /// An earlier push of the session was refused: send all from there on again, over a new session.
-    AfterRefusal = 8,
+    Blocked = 8,
     /// A limit of the server.
     Limit = 9,
     /// The images cannot be opened.
@@ -37,17 +37,7 @@ impl Refusal {
     pub(crate) fn of(code: u16) -> Refusal {
         use Refusal::*;
         let all = [
-            Malformed,
-            Unknown,
-            Mismatch,
-            WrongShard,
-            Fenced,
-            NoSpace,
-            NoKeyset,
-            AfterRefusal,
-            Limit,
-            Images,
-            Name,
+            Malformed, Unknown, Mismatch, WrongShard, Fenced, NoSpace, NoKeyset, Blocked, Limit, Images, Name,
         ];
         all.into_iter().find(|refusal| *refusal as u16 == code).unwrap_or(Malformed)
     }
@@ -72,7 +62,7 @@ impl Refusal {
 
     /// Everything from the refused push on is to be sent again, over a new session.
     pub(crate) fn asks_for_resend(self) -> bool {
-        matches!(self, Refusal::NoSpace | Refusal::NoKeyset | Refusal::AfterRefusal)
+        matches!(self, Refusal::NoSpace | Refusal::NoKeyset | Refusal::Blocked)
     }
 }
 

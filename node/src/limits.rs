@@ -33,9 +33,9 @@ pub const FRAMES_PER_TURN: usize = 32;
 pub const FLUSH_BYTES: usize = 128 << 10;
 /// How long a thread looks for more before it sleeps, after a small frame.
 pub const SPIN: Duration = Duration::from_micros(50);
-/// Frames up to this size are small: whoever sends them waits for the answer. Larger ones come many at a time, and
+/// Frames up to this size (64 rows of 64 floats with their keys among them) are small: whoever sends them waits for the answer. Larger ones come many at a time, and
 /// the core is better left to the peer.
-pub const SPIN_FRAME_BYTES: usize = 16 << 10;
+pub const SPIN_FRAME_BYTES: usize = 32 << 10;
 /// The longest sleep, and the time between looks at time limits.
 pub const TICK: Duration = Duration::from_secs(1);
 /// How long a stopping server lets its peers take their answers.

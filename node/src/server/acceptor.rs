@@ -133,13 +133,12 @@ impl<N: Net> Acceptor<N> {
     }
 }
 
-/// Tells a connection why it ends. The link is new and this is small: it goes out at once, or not at all.
+/// Tells a connection why it ends. The link is new and this is small: it goes out in a few tries, or not at all.
 fn refuse_guest<S: gannet_transport::Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
     let head = gannet_transport::Head::new(message::HELLO, 0, id, [0; 4]);
-    if send_refusal(&head, refusal, why, link.transmit()).is_ok()
-        && let Err(error) = link.flush(&mut Nothing)
-    {
-        tracing::debug!(%error, "a refused connection had gone already");
+    if send_refusal(&head, refusal, why, link.transmit()).is_ok() {
+        // Done, or gone already: both are the end of it.
+        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn push(
         return refuse(Refusal::Malformed, "a push that cannot be read");
     };
     if pusher.blocked {
-        return refuse(Refusal::AfterRefusal, "an earlier push of this session was refused");
+        return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
     let shards = shards(tables, request.table)?;
     let count = request.keys as usize;

@@ -3,6 +3,8 @@
 mod acceptor;
 mod bulk;
 mod keysets;
+#[cfg(test)]
+mod refusals;
 mod session;
 mod tables;
 mod thread;

@@ -169,6 +169,17 @@ impl<N: Net> Worker<N> {
         Ok(PushId(id))
     }
 
+    /// Waits until a push is acknowledged in full.
+    ///
+    /// # Errors
+    /// A push was refused, or a peer is lost for good.
+    pub fn finish_push(&mut self, id: PushId) -> Result<(), WorkerError> {
+        while !self.is_acked(id) {
+            self.pump(self.config.peer_timeout)?;
+        }
+        self.refused.pop_front().map_or(Ok(()), Err)
+    }
+
     /// Whether a push has been acknowledged in full (or refused).
     pub fn is_acked(&self, id: PushId) -> bool {
         self.flights.get(id.0).is_none()

@@ -88,7 +88,7 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[number];
         tracing::warn!(peer = %peer.name, waiting = peer.queue.len(), %error, "a link was lost; it will be made again");
         let slowly =
-            matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::AfterRefusal, .. });
+            matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
         peer.lose(error.to_string(), &mut self.flights, &mut self.counters, now);
         if slowly {
             peer.attempt_at = now + peer.backoff;

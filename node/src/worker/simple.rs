@@ -68,10 +68,7 @@ impl<N: Net> Worker<N> {
         let seq = self.next_seq(table);
         let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
         self.cut = cut;
-        while !self.is_acked(id) {
-            self.pump(self.config.peer_timeout)?;
-        }
-        self.poll()
+        self.finish_push(id)
     }
 
     /// A cut of these keys in the memory of the last one, when that is free.

@@ -15,7 +15,7 @@ use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use world::{Side, World};
@@ -28,22 +28,49 @@ const LOOK: Duration = Duration::from_micros(1);
 
 type Actor = Box<dyn FnMut()>;
 
-/// A simulated network; clones are the same one. Not `Send`: it is one thread's.
-#[derive(Clone)]
+type Actors = RefCell<Vec<(u64, Actor)>>;
+
+/// A simulated network; clones are the same one. Not `Send`: it is one thread's. Actors live as long as the handle
+/// that [`Sim::new`] gave: they may hold clones of it.
 pub struct Sim {
     world: Rc<RefCell<World>>,
-    actors: Rc<RefCell<Vec<(u64, Actor)>>>,
+    actors: Weak<Actors>,
+    actors_owner: Option<Rc<Actors>>,
     next_actor: Rc<Cell<u64>>,
     /// An actor is running: waits inside it must not step the world.
     stepping: Rc<Cell<bool>>,
 }
 
+impl Clone for Sim {
+    fn clone(&self) -> Sim {
+        Sim {
+            world: self.world.clone(),
+            actors: self.actors.clone(),
+            actors_owner: None,
+            next_actor: self.next_actor.clone(),
+            stepping: self.stepping.clone(),
+        }
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        // Actors that are dropped with their world close their connections in it: it must still be there.
+        if let Some(actors) = self.actors_owner.take() {
+            let actors = std::mem::take(&mut *actors.borrow_mut());
+            drop(actors);
+        }
+    }
+}
+
 impl Sim {
     /// The world of this seed.
     pub fn new(seed: u64, faults: Faults) -> Sim {
+        let actors = Rc::<Actors>::default();
         Sim {
             world: Rc::new(RefCell::new(World::new(seed, faults))),
-            actors: Rc::default(),
+            actors: Rc::downgrade(&actors),
+            actors_owner: Some(actors),
             next_actor: Rc::default(),
             stepping: Rc::default(),
         }
@@ -53,13 +80,16 @@ impl Sim {
     pub fn add_actor(&self, actor: impl FnMut() + 'static) -> u64 {
         let id = self.next_actor.get();
         self.next_actor.set(id + 1);
-        self.actors.borrow_mut().push((id, Box::new(actor)));
+        if let Some(actors) = self.actors.upgrade() {
+            actors.borrow_mut().push((id, Box::new(actor)));
+        }
         id
     }
 
     /// Drops an actor and all that it holds: as if its process had been killed. Not from within an actor.
     pub fn remove_actor(&self, id: u64) {
-        let mut actors = self.actors.borrow_mut();
+        let Some(actors) = self.actors.upgrade() else { return };
+        let mut actors = actors.borrow_mut();
         let gone: Vec<_> = actors.extract_if(.., |(actor, _)| *actor == id).collect();
         drop(actors);
         drop(gone);
@@ -104,10 +134,11 @@ impl Sim {
     }
 
     fn run_actors(&self) {
+        let Some(actors) = self.actors.upgrade() else { return };
         if self.stepping.replace(true) {
             return;
         }
-        for (_, actor) in self.actors.borrow_mut().iter_mut() {
+        for (_, actor) in actors.borrow_mut().iter_mut() {
             actor();
         }
         self.stepping.set(false);

@@ -105,7 +105,14 @@ pub(super) struct World {
     cut_off: BTreeMap<String, Duration>,
     /// Connections broken so far, by chance or by order.
     pub(super) resets: u64,
+    /// Sends and receives so far, those at the last step, and the steps without any.
+    moves: u64,
+    moves_seen: u64,
+    still_steps: u32,
 }
+
+/// Steps without a send or a receive after which bytes that nobody takes are left alone.
+const STILL_STEPS_MAX: u32 = 8;
 
 impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> World {
@@ -119,6 +126,9 @@ impl World {
             listeners: BTreeMap::new(),
             cut_off: BTreeMap::new(),
             resets: 0,
+            moves: 0,
+            moves_seen: 0,
+            still_steps: 0,
         }
     }
 
@@ -235,6 +245,7 @@ impl World {
         let after = way.pieces.back().map_or(Duration::ZERO, |(at, _)| *at);
         way.pieces.push_back((after.max(now + delay), bytes[..sent].to_vec()));
         way.in_flight += sent;
+        self.moves += 1;
         way.sent += sent as u64;
         way.writer_waits = sent < bytes.len();
         Ok(Some(sent))
@@ -269,6 +280,7 @@ impl World {
         }
         way.taken += got as u64;
         way.in_flight -= got;
+        self.moves += 1;
         // Less than asked for means "nothing more": what is left is told of again.
         way.told = way.taken;
         Ok(Some(got))
@@ -301,12 +313,16 @@ impl World {
         edge
     }
 
-    /// When the next bytes become due: almost at once while some poll has not been told of bytes that are.
-    pub(super) fn next_due(&self) -> Option<Duration> {
+    /// When the next bytes become due: almost at once while some poll has not been told of bytes that are, unless
+    /// nobody looks at that poll for now.
+    pub(super) fn next_due(&mut self) -> Option<Duration> {
+        self.still_steps = if self.moves == self.moves_seen { self.still_steps + 1 } else { 0 };
+        self.moves_seen = self.moves;
         let mut next: Option<Duration> = None;
         for connection in self.connections.values() {
             for (side, way) in connection.ways.iter().enumerate() {
-                let untold = connection.open[1 - side] && way.due(self.now) > way.told;
+                let told_soon = self.still_steps < STILL_STEPS_MAX && connection.open[1 - side];
+                let untold = told_soon && way.due(self.now) > way.told;
                 let at = match untold {
                     true => Some(self.now + Duration::from_micros(1)),
                     false => way.pieces.iter().map(|(at, _)| *at).find(|at| *at > self.now),

@@ -1,0 +1,119 @@
+//! What a server refuses, frame by frame, over a raw link of the simulation: what no worker of ours would send.
+
+use super::{LocalServer, ServerConfig};
+use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, WelcomeV1};
+use crate::error::Refusal;
+use crate::message::{self, Pull, Push, acked, pair};
+use gannet_core::{Init, Read, Schema, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_transport::{Head, Link, Net, Nothing};
+use std::time::Duration;
+
+fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
+    link.transmit().send_copy(head, payload).unwrap();
+    for _ in 0..1000 {
+        link.flush(&mut Nothing).unwrap();
+        sim.run(Duration::from_millis(1));
+        link.fill(&mut Nothing).unwrap();
+        if let Some(frame) = link.receive().peek(&mut Nothing).unwrap() {
+            let answer = (frame.head, frame.payload.to_vec());
+            link.receive().consume();
+            return answer;
+        }
+    }
+    panic!("no answer to kind {}", head.kind);
+}
+
+fn refused(answer: (Head, Vec<u8>)) -> (Refusal, String) {
+    assert_eq!(answer.0.kind, message::REFUSED);
+    (Refusal::of(answer.0.aux), control::open::<RefusedV1>(&answer.1).unwrap().text)
+}
+
+fn greet(sim: &Sim, addr: &str) -> (Link<SimStream>, WelcomeV1) {
+    let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
+    let hello = control::seal(&HelloV1 { pusher: 1, incarnation: 1, thread: 0 });
+    let (_, welcome) = ask(sim, &mut link, Head::new(message::HELLO, 0, 0, [0; 4]), &hello);
+    (link, control::open(&welcome).unwrap())
+}
+
+fn bytes(keys: &[u64], values: &[f32]) -> Vec<u8> {
+    let keys = keys.iter().flat_map(|key| key.to_le_bytes());
+    keys.chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
+}
+
+fn small_world() -> (Sim, String) {
+    let sim = Sim::new(1, Faults::none());
+    let config = ServerConfig { threads: 1, ..ServerConfig::new("sim:0") };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    sim.add_actor(move || server.run().unwrap());
+    (sim, addr)
+}
+
+fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
+    let schema =
+        Schema { name: "t".into(), dim: 1, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards: 1 };
+    let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
+    let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
+    control::open::<TableOpenedV1>(&opened).unwrap().table
+}
+
+#[test]
+fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let pull = |keys| Pull { table, keys, read: Read::Weights, keep: 0 }.head(1);
+    let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
+    assert_eq!(refusal(Head::new(99, 0, 1, [0; 4]), &[]), Refusal::Malformed);
+    assert_eq!(refusal(Head::new(message::PULL, 7, 1, [0; 4]), &[]), Refusal::Malformed);
+    assert_eq!(refusal(pull(2), &[0; 8]), Refusal::Malformed);
+    assert_eq!(refusal(pull(u32::MAX), &[0; 8]), Refusal::Limit);
+    assert_eq!(
+        refusal(Pull { table: 5, keys: 1, read: Read::State, keep: 0 }.head(1), &[0; 8]),
+        Refusal::Unknown
+    );
+    assert_eq!(refusal(Head::new(message::STATUS, 0, 1, [9, 0, 0, 0]), &[]), Refusal::Unknown);
+    assert_eq!(
+        refusal(Head::new(message::SCAN, 0, 1, [pair(table, 8), pair(3, 0), 0, 0]), &[]),
+        Refusal::WrongShard
+    );
+    assert_eq!(
+        refusal(Head::new(message::OPEN_TABLE, 0, 1, [0; 4]), &[1, 0, 0, 0, 4, 0, 0, 0, 9, 9, 9, 9]),
+        Refusal::Malformed
+    );
+    let (head, rows) = ask(&sim, &mut link, pull(1), &bytes(&[5], &[]));
+    assert_eq!((head.kind, rows), (message::ROWS, vec![0; 8]));
+    let mut other = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
+    let hello = control::seal(&HelloV1 { pusher: 1, incarnation: 1, thread: 4 });
+    let (refusal, text) = refused(ask(&sim, &mut other, Head::new(message::HELLO, 0, 0, [0; 4]), &hello));
+    assert!(refusal == Refusal::Unknown && text.contains("1 threads"), "{text}");
+}
+
+/// The order that keeps updates from being lost: after a push that is to be sent again, no later one is taken.
+#[test]
+fn a_stale_keyset_blocks_the_pushes_behind_it() {
+    let (sim, addr) = small_world();
+    let (mut link, welcome) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let push = |seq, keyset| Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset }.head(1);
+    let keep = Pull { table, keys: 1, read: Read::Weights, keep: 1 }.head(1);
+    assert_eq!(ask(&sim, &mut link, keep, &bytes(&[5], &[])).0.words[1], 1);
+    let by_keyset = pair(welcome.session, 1);
+    assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
+    let stale = pair(welcome.session.wrapping_add(1), 1);
+    let answer = ask(&sim, &mut link, push(2, stale), &bytes(&[], &[2.0]));
+    assert_eq!(refused(answer).0, Refusal::NoKeyset);
+    let whole = bytes(&[5], &[2.0]);
+    assert_eq!(refused(ask(&sim, &mut link, push(3, 0), &whole)).0, Refusal::Blocked);
+    // A new session takes everything again, once.
+    let (mut link, _) = greet(&sim, &addr);
+    let applied: Vec<_> = (1..4)
+        .map(|seq| acked(&ask(&sim, &mut link, push(seq, 0), &whole).0))
+        .map(|acked| (acked.applied, acked.doubled))
+        .collect();
+    assert_eq!(applied, [(0, 1), (1, 0), (1, 0)]);
+    let (_, rows) = ask(&sim, &mut link, keep, &bytes(&[5], &[]));
+    assert_eq!(rows[..4], 6.0f32.to_le_bytes());
+}
