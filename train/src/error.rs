@@ -133,6 +133,9 @@ pub enum ReadError {
         /// Who wants to read it again.
         what: &'static str,
     },
+    /// The system gives no thread to read with.
+    #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
+    Thread(io::Error),
     /// A number out of its range.
     #[error("{what} is {value}; from 1 to {max} is allowed")]
     Limit {

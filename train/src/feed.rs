@@ -7,7 +7,7 @@ use crate::error::{BadLines, ReadError};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
 use crate::reader::{Data, Reader, Share};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// What is read, and how it is cut.
 #[derive(Clone, Debug)]
@@ -41,14 +41,22 @@ const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
 
 impl<'scope> Feed<'scope> {
     /// Starts the thread on a reader that has been opened (for the first epoch).
-    pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, reader: Reader, plan: Plan) -> Feed<'scope> {
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        reader: Reader,
+        plan: Plan,
+    ) -> Result<Feed<'scope>, ReadError> {
         let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
         let (back, returned) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             let _ = back.try_send(Batch::default());
         }
-        let thread = scope.spawn(move || run(reader, &plan, &to_learner, &returned));
-        Feed { ready, back, thread }
+        let parse = move || run(reader, &plan, &to_learner, &returned);
+        let thread = Builder::new().name("gannet-parse".into()).spawn_scoped(scope, parse);
+        Ok(Feed { ready, back, thread: thread.map_err(ReadError::Thread)? })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).

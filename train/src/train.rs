@@ -146,7 +146,7 @@ pub fn train<B: Backend>(
     let planes = schema.floats();
     let mut learner = Loop::new(backend, replay, planes, depth, start);
     let (found, stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, reader, plan);
+        let mut feed = Feed::start(scope, reader, plan)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
         let found = feed.finish();
         // When both failed, the learner failed first: the reader only by its end.
