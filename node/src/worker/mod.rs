@@ -5,6 +5,8 @@
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
 mod flights;
+#[cfg(test)]
+mod full_disk;
 mod peer;
 mod pipeline;
 mod pump;

@@ -41,6 +41,7 @@ pub(super) struct Peer<S> {
     pub(super) linked_at: Duration,
     pub(super) attempt_at: Duration,
     pub(super) backoff: Duration,
+    /// What happened last, until the next answer.
     pub(super) trouble: String,
     pub(super) wait_logged: bool,
     /// Places of keysets that are free.
@@ -116,6 +117,7 @@ impl<S: Stream> Peer<S> {
                 queue.pop_front();
                 self.posted -= 1;
                 (self.good_at, self.wait_logged) = (now, false);
+                self.trouble.clear();
                 self.backoff = crate::limits::BACKOFF.0;
                 counters.frames_received += 1;
             }

@@ -174,7 +174,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
         let waited = now.saturating_sub(peer.good_at);
-        let why = if peer.link.is_some() { "connected, but it does not answer" } else { &peer.trouble };
+        let silent = "it is connected but does not answer";
+        let why = if peer.trouble.is_empty() { silent } else { &peer.trouble };
         if waited > self.config.peer_timeout {
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
         }

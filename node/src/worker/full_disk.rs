@@ -1,0 +1,100 @@
+//! A server without space, played by hand in the simulation: what a worker does when a push is refused that is to be
+//! sent again.
+
+use super::{Worker, WorkerConfig};
+use crate::control::{self, RefusedV1, TableOpenedV1, WelcomeV1};
+use crate::error::{Refusal, WorkerError};
+use crate::message::{self, Push, ack_head};
+use gannet_core::{Applied, Schema, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::sim::{Faults, Sim};
+use gannet_transport::{Head, Link, Listener, Net, Nothing};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Answers on each link; refuses push 2, and with it all later ones of the session, on the first `refusals` links
+/// that bring it. Writes down the pushes that it takes.
+fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
+    let mut listener = sim.listen("sim:0").unwrap();
+    let addr = listener.addr().to_owned();
+    let taken: Rc<RefCell<Vec<u64>>> = Rc::default();
+    let (log, mut links, mut refused) = (taken.clone(), Vec::new(), 0);
+    sim.add_actor(move || {
+        while let Some(stream) = listener.accept().unwrap() {
+            links.push((Link::new(stream), false));
+        }
+        links.retain_mut(|(link, blocked)| {
+            if link.fill(&mut Nothing).is_err() {
+                return false;
+            }
+            let (receive, transmit) = link.halves();
+            while let Some(frame) = receive.peek(&mut Nothing).unwrap() {
+                let id = frame.head.id;
+                let push = Push::of(&frame.head).filter(|_| frame.head.kind == message::PUSH);
+                if push.is_some_and(|push| push.seq == 2 && refused < refusals) {
+                    (*blocked, refused) = (true, refused + 1);
+                }
+                let (mut head, payload) = match frame.head.kind {
+                    message::HELLO => (
+                        Head::default(),
+                        control::seal(&WelcomeV1 { incarnation: 1, session: 1, threads: 1 }),
+                    ),
+                    message::OPEN_TABLE => {
+                        let (table, first_shard, end_shard) = (0, 0, 1);
+                        let opened =
+                            TableOpenedV1 { table, first_shard, end_shard, incarnation: 1, known: true };
+                        (Head::default(), control::seal(&opened))
+                    }
+                    _ if *blocked => {
+                        (Head::default(), control::seal(&RefusedV1 { text: "no space here".into() }))
+                    }
+                    _ => {
+                        log.borrow_mut().extend(push.map(|push| push.seq));
+                        (ack_head(id, Applied { applied: 1, ..Applied::default() }), Vec::new())
+                    }
+                };
+                let is_refused = *blocked && push.is_some();
+                head.id = id;
+                head.kind = if is_refused { message::REFUSED } else { message::answer_to(frame.head.kind) };
+                head.aux = if is_refused { Refusal::NoSpace as u16 } else { 0 };
+                transmit.send_copy(head, &payload).unwrap();
+                receive.consume();
+            }
+            link.flush(&mut Nothing).is_ok()
+        });
+    });
+    (addr, taken)
+}
+
+fn push_five(sim: &Sim, addr: String) -> Result<(), WorkerError> {
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1))?;
+    let table = worker.open_table(&Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) })?;
+    for seq in 1..=5 {
+        let cut = Arc::new(worker.cut(table, &[seq]));
+        worker.begin_push(table, cut, Write::Gradient, vec![1.0], None, seq)?;
+    }
+    worker.drain()
+}
+
+#[test]
+fn a_refused_push_goes_again_before_all_later_ones() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, taken) = play(&sim, 4);
+    push_five(&sim, addr).unwrap();
+    assert_eq!(*taken.borrow(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_disk_that_stays_full_is_named_in_time() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, taken) = play(&sim, usize::MAX);
+    let before = sim.now();
+    let error = push_five(&sim, addr.clone()).unwrap_err();
+    let waited = sim.now() - before;
+    assert!(waited > Duration::from_secs(59) && waited < Duration::from_secs(70), "{waited:?}");
+    let text = error.to_string();
+    assert!(text.starts_with(&addr) && text.contains("no space here"), "{text}");
+    assert_eq!(*taken.borrow(), [1]);
+}
