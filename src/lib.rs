@@ -18,11 +18,13 @@ pub mod bench;
 pub use gannet_train as train;
 
 pub use gannet_core::{
-    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, Shards, hash, initial_weights, mix, shard_of,
+    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, Shards, hash, initial_weights,
+    mix, shard_of,
 };
 pub use gannet_node::{
-    Applied, Chunk, Counters, Cut, Init, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served, Server,
-    ServerConfig, ServerError, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, Write,
+    Applied, Chunk, Counters, Cut, Init, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served,
+    Server, ServerConfig, ServerError, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError,
+    Write,
 };
 pub use gannet_optim::{AdaGrad, Add, Ftrl, Rule, RuleError, Sgd};
 pub use gannet_transport::tcp::Tcp;

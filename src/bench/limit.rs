@@ -69,7 +69,11 @@ fn sgd(row: &mut [f32], gradient: &[f32]) {
 
 /// Seconds a row of gathering and of scattering: medians of seven rounds over 16 batches.
 #[inline(always)]
-fn rates(dim: usize, copy: impl Fn(&mut [f32], &[f32]), apply: impl Fn(&mut [f32], &[f32])) -> io::Result<(f64, f64)> {
+fn rates(
+    dim: usize,
+    copy: impl Fn(&mut [f32], &[f32]),
+    apply: impl Fn(&mut [f32], &[f32]),
+) -> io::Result<(f64, f64)> {
     let stride = (16 + 4 * dim).next_multiple_of(8) / 4; // a row as core has it, in floats
     let mut memory = MmapMut::map_anon(ROWS as usize * stride * 4 + (2 << 20))?;
     let _ = memory.advise(Advice::HugePage); // a kernel without huge pages gives a lower limit

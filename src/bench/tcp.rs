@@ -1,7 +1,9 @@
 //! The worker's side of the canonical work, against a server in a process of its own.
 
 use super::limit::{BATCH, ROWS};
-use crate::{Cut, PullId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix};
+use crate::{
+    Cut, PullId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,11 +62,13 @@ impl Bench {
     /// # Errors
     /// The server is gone or refuses.
     pub fn start(addr: &str, dim: u32, rows: u64) -> Result<Bench, WorkerError> {
-        let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new([addr], 1, u64::from(std::process::id())))?;
+        let mut worker =
+            Worker::connect(Tcp::new(), WorkerConfig::new([addr], 1, u64::from(std::process::id())))?;
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let table = worker.open_table(&Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) })?;
         let batches = batches(rows, BATCH.min(rows as usize));
-        let mut bench = Bench { worker, table, dim: dim as usize, batches, cuts: Vec::new(), buffers: Vec::new() };
+        let mut bench =
+            Bench { worker, table, dim: dim as usize, batches, cuts: Vec::new(), buffers: Vec::new() };
         let all: Vec<u64> = (0..rows).map(key).collect();
         for keys in all.chunks(BATCH) {
             let cut = bench.cut(keys);

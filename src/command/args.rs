@@ -6,8 +6,10 @@ use std::path::PathBuf;
 /// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.
 #[derive(Parser, Debug)]
 #[command(name = "gannet", version, max_term_width = 110)]
-#[command(after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
-3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nLogs go to standard error; GANNET_LOG=debug shows more.")]
+#[command(
+    after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
+3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nLogs go to standard error; GANNET_LOG=debug shows more."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -14,7 +14,9 @@ use std::time::Duration;
 /// Runs the command, or the part of it that runs in a process of its own.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     match args.part.as_deref().and_then(|part| part.split_once('=')) {
-        Some(("loopback", addr)) => limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e)),
+        Some(("loopback", addr)) => {
+            limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
+        }
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
             let r = bench.rates(seconds)?;
             Ok(json!({"pull_keys_per_s": r.pull_keys_per_s, "push_keys_per_s": r.push_keys_per_s,
@@ -53,7 +55,8 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
     for &dim in &args.dims {
         let loopback = loopback()?;
         let limit = limit::limit(dim as usize, loopback).map_err(|e| system("measuring the limit", &e))?;
-        let mut measured = with_server(args, args.threads, false, |addr| child("throughput", addr, dim, args))?;
+        let mut measured =
+            with_server(args, args.threads, false, |addr| child("throughput", addr, dim, args))?;
         let latency = with_server(args, 1, true, |addr| child("latency", addr, dim, args))?;
         if let (Some(all), Some(latency)) = (measured.as_object_mut(), latency.as_object()) {
             all.extend(latency.clone());

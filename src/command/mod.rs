@@ -3,7 +3,11 @@
 pub mod args;
 mod bench;
 mod failure;
+mod input;
+mod job;
+mod model;
 mod predict;
+mod report;
 mod server;
 mod signals;
 mod train;

@@ -1,3 +1,150 @@
-//! temp
-use super::{Failure, args::TrainArgs};
-pub fn run(_args: TrainArgs) -> Result<(), Failure> { Ok(()) }
+//! `gannet train`: in this process, or as one process of a job.
+
+use super::args::{JobName, OptimizerName, TrainArgs};
+use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
+use super::model::{self, Notes};
+use super::report::{self, Teller};
+use super::{Failure, input, job, server, signals};
+use gannet::train::{Backend, BackendError, Embedded, Options, Quality, Report, Share, TrainError, train};
+use gannet::{AdaGrad, Ftrl, Rule, Schema, Sgd, Store};
+use std::sync::atomic::AtomicBool;
+
+/// The table of a logistic regression.
+const TABLE: &str = "lr";
+
+/// Runs the command.
+pub fn run(args: TrainArgs) -> Result<(), Failure> {
+    match args.job.job_name {
+        None => embedded(&args),
+        Some(JobName::Ps) => {
+            job::check(&args.job)?;
+            let listen = &args.job.ps_hosts[args.job.task_index as usize];
+            server::serve(listen, args.threads, args.job.data_dir.as_deref())
+        }
+        Some(JobName::Worker) => job::worker(&args),
+    }
+}
+
+/// The schema that the flags ask for.
+pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
+    let (lr, alpha) = (args.alpha, args.alpha);
+    let rule = match args.optimizer {
+        OptimizerName::Ftrl => Rule::Ftrl(Ftrl { alpha, beta: args.beta, l1: args.l1, l2: args.l2 }),
+        OptimizerName::Sgd => Rule::Sgd(Sgd { lr }),
+        OptimizerName::Adagrad => Rule::AdaGrad(AdaGrad { lr, eps: 1e-8, initial_accumulator: args.beta }),
+    };
+    if args.optimizer != OptimizerName::Ftrl && (args.l1 != 0.0 || args.l2 != 0.0) {
+        return Err(Failure::input("--l1 and --l2 belong to --optimizer ftrl; leave them out or use ftrl"));
+    }
+    let schema = Schema::scalar(TABLE, rule);
+    schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    Ok(schema)
+}
+
+/// What is trained on.
+pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Options, Failure> {
+    let data = input::data(&args.data, &args.input, !args.no_intercept)?;
+    let test = match &args.test {
+        Some(path) => Some(input::data(path, &args.input, !args.no_intercept)?),
+        None => None,
+    };
+    let mut options = Options::new(data);
+    options.test = test.filter(|_| with_test);
+    options.batch = args.batch as usize;
+    options.epochs = args.epochs;
+    options.share = share;
+    Ok(options)
+}
+
+fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let schema = schema(args)?;
+    let options = options(args, Share::ALL, true)?;
+    let stop = signals::stop_flag()?;
+    let store = match &args.job.data_dir {
+        Some(folder) => Store::open_dir(folder)?,
+        None => Store::memory(),
+    };
+    let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
+    let trained = learn(&options, &mut backend, &stop, args)?;
+    let test = trained.test.clone();
+    finish(args, &mut backend, &trained, test.as_ref())?;
+    backend.close().map_err(backend_failure)?;
+    ended(&trained)
+}
+
+/// Trains with a progress display.
+pub fn learn<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    args: &TrainArgs,
+) -> Result<Report, Failure> {
+    let mut teller = Teller::new(args.json);
+    let trained = train(options, backend, stop, &mut |p| teller.tell(p, args.epochs));
+    teller.finish();
+    let trained = trained.map_err(train_failure)?;
+    report::warn_of_bad_lines(&trained.bad_lines);
+    Ok(trained)
+}
+
+/// Saves the model and prints the report.
+pub fn finish<B: Backend>(
+    args: &TrainArgs,
+    backend: &mut B,
+    trained: &Report,
+    test: Option<&Quality>,
+) -> Result<(), Failure> {
+    let saved = match &args.out {
+        Some(folder) => {
+            let (format, columns) = (trained.format, trained.columns.as_ref());
+            let rows =
+                model::save(folder, backend, &Notes { format, columns, intercept: !args.no_intercept })?;
+            Some((folder, rows))
+        }
+        None => None,
+    };
+    if args.json {
+        println!("{}", report::json(trained, test));
+    } else {
+        report::print(trained, test);
+    }
+    let early = if trained.stopped { "stopped early: " } else { "" };
+    match saved {
+        Some((folder, rows)) if !args.json => {
+            println!("{early}model        {rows} rows in {}", folder.display())
+        }
+        Some((folder, rows)) => eprintln!("gannet: {early}{rows} rows saved in {}", folder.display()),
+        None if trained.stopped => eprintln!("gannet: {early}no --out was given, so no model was saved"),
+        None => {}
+    }
+    Ok(())
+}
+
+/// The exit of a run that a signal ended.
+pub fn ended(trained: &Report) -> Result<(), Failure> {
+    if trained.stopped {
+        let text = format!("stopped by a signal after {} examples", trained.examples);
+        return Err(Failure::new(STOPPED, text));
+    }
+    Ok(())
+}
+
+/// A failed training, with its exit code.
+pub fn train_failure(error: TrainError) -> Failure {
+    match error {
+        TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
+        TrainError::Backend(error) => backend_failure(error),
+        other => Failure::new(SYSTEM, other.to_string()),
+    }
+}
+
+/// A failed backend, with its exit code.
+pub fn backend_failure(error: BackendError) -> Failure {
+    match error {
+        BackendError::Worker(error) => error.into(),
+        BackendError::Open(error) => error.into(),
+        BackendError::Schema(text) => Failure::new(INPUT, text),
+        BackendError::Pull(error) => Failure::new(PEER, error.to_string()),
+        other => Failure::new(SYSTEM, other.to_string()),
+    }
+}

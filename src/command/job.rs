@@ -1,0 +1,139 @@
+//! A worker of a job: trains its share of the batches over TCP; worker 0 waits for the others, evaluates and saves.
+
+use super::args::{JobArgs, TrainArgs};
+use super::{Failure, signals, train};
+use gannet::train::{Backend, Quality, Remote, Share, evaluate};
+use gannet::{PusherStatus, Tcp, Worker, WorkerConfig};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Batches pulled ahead of the one that is learned.
+const DEPTH: usize = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Checks the flags of a job.
+pub fn check(job: &JobArgs) -> Result<(), Failure> {
+    use super::args::JobName;
+    if job.issync != 0 {
+        return Err(Failure::input(format!(
+            "--issync {}: synchronous training is not there yet; 0 (asynchronous) is",
+            job.issync
+        )));
+    }
+    if job.worker_hosts.is_empty() {
+        return Err(Failure::input("--worker-hosts is missing: name an address for each worker of the job"));
+    }
+    let (flag, hosts) = match job.job_name {
+        Some(JobName::Ps) => ("--ps-hosts", &job.ps_hosts),
+        _ => ("--worker-hosts", &job.worker_hosts),
+    };
+    if job.task_index as usize >= hosts.len() {
+        let (index, n) = (job.task_index, hosts.len());
+        return Err(Failure::input(format!(
+            "--task-index {index}: {flag} names {n}, so 0 to {} is allowed",
+            n - 1
+        )));
+    }
+    for host in job.ps_hosts.iter().chain(&job.worker_hosts) {
+        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() {
+            return Err(Failure::input(format!(
+                "address {host:?}: HOST:PORT is needed, for example 127.0.0.1:7700"
+            )));
+        }
+    }
+    if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
+        return Err(Failure::input(format!(
+            "--peer-timeout {}: more than 0 s and at most a day",
+            job.peer_timeout
+        )));
+    }
+    Ok(())
+}
+
+/// Who worker `index` is to the shards.
+fn pusher(index: u32) -> u64 {
+    u64::from(index) + 1
+}
+
+/// Runs a worker.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    let job = &args.job;
+    check(job)?;
+    let schema = train::schema(args)?;
+    let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
+    let chief = job.task_index == 0;
+    let options = train::options(args, share, false)?;
+    let stop = signals::stop_flag()?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let incarnation = since.as_nanos() as u64;
+    let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
+    config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
+    let worker = Worker::connect(Tcp::new(), config)?;
+    let mut backend = Remote::open(worker, &schema, "tcp", DEPTH).map_err(train::backend_failure)?;
+
+    let mut trained = train::learn(&options, &mut backend, &stop, args)?;
+    let table = backend.table();
+    backend.worker().close_pusher(table)?;
+    let mut test: Option<Quality> = None;
+    if chief && !trained.stopped {
+        wait_for_others(&mut backend, job, incarnation, &stop)?;
+        if let Some(data) = train::options(args, Share::ALL, true)?.test {
+            test = evaluate(&data, &mut backend).map_err(train::train_failure)?;
+        }
+        let stats = backend.stats().map_err(train::backend_failure)?;
+        trained.rows = stats.rows;
+        trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
+    }
+    if chief {
+        train::finish(args, &mut backend, &trained, test.as_ref())?;
+    } else {
+        super::report::print_or_json(args.json, &trained);
+    }
+    train::ended(&trained)
+}
+
+/// Waits until every other worker has said that it is done. One that makes no progress for `--peer-timeout` is named
+/// and not waited for any longer.
+fn wait_for_others(
+    backend: &mut Remote<Tcp>,
+    job: &JobArgs,
+    incarnation: u64,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let limit = Duration::from_secs_f64(job.peer_timeout);
+    // A life that began this long before ours is of an earlier job on the same servers.
+    let oldest = incarnation.saturating_sub(limit.as_nanos() as u64);
+    let mut seen: Vec<(Option<PusherStatus>, Instant)> = vec![(None, Instant::now()); job.worker_hosts.len()];
+    let table = backend.table();
+    loop {
+        let pushers = backend.worker().status(table)?.pushers;
+        let mut waiting = false;
+        for index in 1..job.worker_hosts.len() as u32 {
+            let now = pushers.iter().find(|p| p.pusher == pusher(index)).copied();
+            let current = now.filter(|p| p.incarnation >= oldest);
+            if current.is_some_and(|p| p.closed) {
+                continue;
+            }
+            let (before, since) = &mut seen[index as usize];
+            if *before != now {
+                (*before, *since) = (now, Instant::now());
+            }
+            if since.elapsed() < limit {
+                waiting = true;
+            } else if since.elapsed() < limit + 2 * LOOK_EVERY {
+                let host = &job.worker_hosts[index as usize];
+                eprintln!(
+                    "gannet: worker {index} ({host}) has pushed nothing for {:.0} s and has not said that it is done; \
+                     the model is evaluated without waiting for it",
+                    job.peer_timeout
+                );
+                *since -= 2 * LOOK_EVERY;
+            }
+        }
+        if !waiting || stop.load(Relaxed) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,109 @@
+//! Models on disk: a checkpoint of the table, with notes on how its data was read.
+
+use super::Failure;
+use gannet::train::{Backend, Columns, Weights};
+use gannet::{Checkpoint, CheckpointWriter, Rule, hash, shard_of};
+use gannet_optim::{Update, Visitor};
+use std::path::Path;
+
+/// What is noted beside the rows.
+pub struct Notes<'a> {
+    /// "libsvm", "csv" or "tsv".
+    pub format: &'a str,
+    /// The columns of a CSV file.
+    pub columns: Option<&'a Columns>,
+    /// Whether the model has an intercept.
+    pub intercept: bool,
+}
+
+/// Writes the table as a model; the rows saved.
+pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
+    let schema = backend.schema().clone();
+    let mut writer = CheckpointWriter::create(folder, &schema)?;
+    writer.note("model", "lr");
+    writer.note("format", notes.format);
+    writer.note("intercept", if notes.intercept { "1" } else { "0" });
+    if let Some(columns) = notes.columns {
+        writer.note("label", columns.label.as_deref().unwrap_or_default());
+        writer.note("categorical", &columns.categorical.join("\n"));
+        writer.note("numeric", &columns.numeric.join("\n"));
+    }
+    // Pages come shard by shard.
+    let (mut shard, mut keys, mut rows) = (0, Vec::new(), Vec::new());
+    let mut failed = None;
+    backend
+        .scan(&mut |page_keys, page_rows| {
+            let of = page_keys.first().map_or(shard, |&key| shard_of(hash(key), schema.shards));
+            if of != shard && !keys.is_empty() {
+                if let Err(error) = writer.shard(shard, &keys, &rows) {
+                    failed.get_or_insert(error);
+                }
+                keys.clear();
+                rows.clear();
+            }
+            shard = of;
+            keys.extend_from_slice(page_keys);
+            rows.extend_from_slice(page_rows);
+        })
+        .map_err(super::train::backend_failure)?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    if !keys.is_empty() {
+        writer.shard(shard, &keys, &rows)?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// A model as `predict` needs it.
+pub struct Model {
+    /// Weights by key.
+    pub weights: Weights,
+    /// Whether it has an intercept.
+    pub intercept: bool,
+    /// The columns that it was trained on, if it was trained on CSV.
+    pub columns: Option<Columns>,
+}
+
+struct Weigh<'a>(&'a [f32]);
+
+impl Visitor for Weigh<'_> {
+    type Out = f32;
+
+    fn run<U: Update>(self, rule: U) -> f32 {
+        let mut weight = [0.0];
+        rule.weights(self.0, &mut weight);
+        weight[0]
+    }
+}
+
+/// Reads a model.
+pub fn load(folder: &Path) -> Result<Model, Failure> {
+    let checkpoint = Checkpoint::open(folder)?;
+    let schema = checkpoint.schema().clone();
+    if checkpoint.note("model") != Some("lr") || schema.dim != 1 {
+        let what = checkpoint.note("model").unwrap_or("no model");
+        return Err(Failure::input(format!(
+            "{}: holds {what} of dim {}; predict reads models that `gannet train --model lr --out` wrote",
+            folder.display(),
+            schema.dim
+        )));
+    }
+    let rule: Rule = schema.rule;
+    let mut weights = Weights::default();
+    checkpoint.read(|keys, rows| {
+        for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
+            weights.insert(key, rule.visit(Weigh(row)));
+        }
+    })?;
+    let list = |name: &str| {
+        let text = checkpoint.note(name).unwrap_or_default();
+        text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
+    };
+    let columns = checkpoint.note("categorical").map(|_| Columns {
+        label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
+        categorical: list("categorical"),
+        numeric: list("numeric"),
+    });
+    Ok(Model { weights, intercept: checkpoint.note("intercept") != Some("0"), columns })
+}

@@ -1,0 +1,133 @@
+//! What a training did, for a person and for a program; and its progress.
+
+use gannet::train::{BadLines, Progress, Quality, Report};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// The JSON object of `train --json`. Numbers that there are none of are null.
+pub fn json(report: &Report, test: Option<&Quality>) -> Value {
+    let first = report.progressive.as_ref();
+    json!({
+        "examples": report.examples,
+        "seconds": report.seconds,
+        "examples_per_second": report.examples_per_second,
+        "logloss": first.map(|q| q.log_loss),
+        "auc": first.and_then(|q| q.auc),
+        "calibration": first.and_then(Quality::calibration),
+        "accuracy": first.map(|q| q.accuracy),
+        "test_logloss": test.map(|q| q.log_loss),
+        "test_auc": test.and_then(|q| q.auc),
+        "test_calibration": test.and_then(Quality::calibration),
+        "rows": report.rows,
+        "bytes_per_row": report.bytes_per_row,
+        "transport": report.transport,
+        "format": report.format,
+        "bad_lines": report.bad_lines.count,
+        "not_finite": report.not_finite,
+        "stopped": report.stopped,
+    })
+}
+
+/// The same in words.
+pub fn print(report: &Report, test: Option<&Quality>) {
+    println!(
+        "{} examples in {:.2} s, {:.0} examples/s ({}, {})",
+        report.examples, report.seconds, report.examples_per_second, report.transport, report.format
+    );
+    if let Some(quality) = &report.progressive {
+        println!("progressive  {}", words(quality));
+    }
+    if let Some(quality) = test {
+        println!("test         {}", words(quality));
+    }
+    println!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
+    if report.not_finite > 0 {
+        println!(
+            "dropped      {} rows whose update was NaN or infinite: a smaller --alpha may help",
+            report.not_finite
+        );
+    }
+}
+
+fn words(q: &Quality) -> String {
+    let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
+    let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
+    format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
+}
+
+/// Tells of lines that were skipped.
+pub fn warn_of_bad_lines(bad: &BadLines) {
+    if bad.count > 0 {
+        eprintln!("gannet: {} bad lines were skipped (--skip-bad-lines), among them:", bad.count);
+        bad.first.iter().for_each(|line| eprintln!("  {line}"));
+    }
+}
+
+/// A bar on a terminal, a line every few seconds elsewhere; nothing with `--json`.
+pub struct Teller {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    told: Instant,
+    started: bool,
+}
+
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+impl Teller {
+    /// For a run that prints JSON (`quiet`) or not.
+    pub fn new(quiet: bool) -> Teller {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
+            ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Teller { bar, quiet, told: Instant::now(), started: false }
+    }
+
+    /// Shows how far a training is.
+    pub fn tell(&mut self, p: &Progress, epochs: u32) {
+        if self.quiet {
+            return;
+        }
+        let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
+        let speed = p.examples as f64 / p.seconds.max(1e-9);
+        let text = format!(
+            "epoch {}/{epochs}  {} examples  {:.0}/s  log loss {:.5}  AUC {}",
+            p.epoch + 1,
+            p.examples,
+            speed,
+            p.log_loss,
+            p.auc.map_or("-".into(), |auc| format!("{auc:.4}"))
+        );
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);
+                bar.set_message(text);
+            }
+            None if !self.started || self.told.elapsed() >= LINE_EVERY => {
+                self.told = Instant::now();
+                self.started = true;
+                let part = part.map_or(String::new(), |part| format!("{:3.0}%  ", part * 100.0));
+                eprintln!("{part}{text}");
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The report of a worker that neither tests nor saves.
+pub fn print_or_json(as_json: bool, report: &Report) {
+    if as_json {
+        println!("{}", json(report, None));
+    } else {
+        print(report, None);
+    }
+}
