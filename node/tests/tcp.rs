@@ -24,6 +24,13 @@ fn worker(servers: &[&Server], pusher: u64) -> Worker<Tcp> {
 }
 
 #[test]
+fn a_worker_and_a_server_may_move_to_another_thread() {
+    fn moves<T: Send>() {}
+    moves::<Worker<Tcp>>();
+    moves::<Server>();
+}
+
+#[test]
 fn simple_calls_agree_with_a_map() {
     for (servers, threads, dim, net) in
         [(1, 1, 1, Tcp::new()), (2, 2, 3, Tcp::new()), (1, 3, 17, Tcp::with_checksums())]

@@ -5,11 +5,11 @@ use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::limits::EVENTS_MAX;
 use crate::net::{Event, Poll, Waker};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ const WAKE: u64 = u64::MAX;
 pub struct TcpPoll {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
-    ready: Vec<epoll::Event>,
 }
 
 impl TcpPoll {
@@ -29,7 +28,7 @@ impl TcpPoll {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)
             .map_err(failed)?;
-        Ok(TcpPoll { epoll, wake: Arc::new(wake), ready: Vec::with_capacity(EVENTS_MAX) })
+        Ok(TcpPoll { epoll, wake: Arc::new(wake) })
     }
 
     fn watch<Fd: AsFd>(&self, fd: Fd, token: u64, flags: EventFlags) -> Result<(), NetError> {
@@ -63,14 +62,15 @@ impl Poll for TcpPoll {
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
-        self.ready.clear();
+        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.ready), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let ready = match epoll::wait(&self.epoll, &mut space, Some(&timeout)) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(NetError::System { what: "wait for sockets", source: error.into() }),
-        }
-        for ready in self.ready.drain(..) {
+        };
+        for ready in ready {
             let (token, flags) = (ready.data.u64(), ready.flags);
             if token == WAKE {
                 // Edge-triggered: it need not be drained, and its count cannot overflow in this universe.
