@@ -52,17 +52,26 @@ fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError
     if link.is_readable() {
         link.fill(&mut Nothing)?;
     }
-    let (receive, transmit) = link.halves();
-    while let Some(frame) = receive.peek(&mut Nothing)? {
-        assert_eq!(frame.payload.as_ptr() as usize % 8, 0);
-        let Some(reply) = transmit.reserve(frame.payload.len()) else { break };
-        assert_eq!(reply.as_ptr() as usize % 8, 0);
-        reply.copy_from_slice(frame.payload);
-        transmit.commit(Head::new(2, frame.head.aux, frame.head.id, frame.head.words), frame.payload.len());
-        receive.consume();
+    loop {
+        let (receive, transmit) = link.halves();
+        let mut full = false;
+        while let Some(frame) = receive.peek(&mut Nothing)? {
+            assert_eq!(frame.payload.as_ptr() as usize % 8, 0);
+            let Some(reply) = transmit.reserve(frame.payload.len()) else {
+                full = true;
+                break;
+            };
+            assert_eq!(reply.as_ptr() as usize % 8, 0);
+            reply.copy_from_slice(frame.payload);
+            let head = Head::new(2, frame.head.aux, frame.head.id, frame.head.words);
+            transmit.commit(head, frame.payload.len());
+            receive.consume();
+        }
+        // What found no room is handled once there is room: no event will tell of it.
+        if !(link.flush(&mut Nothing)? && full) {
+            return Ok(());
+        }
     }
-    link.flush(&mut Nothing)?;
-    Ok(())
 }
 
 /// Sends all payloads and receives all echoes; returns how many came before the link ended.
