@@ -1,30 +1,47 @@
 //! How fast logistic regression is learned in this process: examples/s, progressive log loss, rows.
 //!
-//! `cargo run --release -p gannet-train --example train_speed -- FILE [BATCH]`
+//! `cargo run --release -p gannet-train --example train_speed -- FILE [flat|shards|tcp:HOST:PORT] [BATCH]`
 
 use gannet_node::optim::{Ftrl, Rule};
-use gannet_node::{Schema, Store};
-use gannet_train::{Data, Embedded, Options, train};
+use gannet_node::transport::tcp::Tcp;
+use gannet_node::{Schema, Store, Worker, WorkerConfig};
+use gannet_train::{Backend, Data, Embedded, Flat, Options, Remote, TrainError, train};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: train_speed FILE [BATCH]")?;
+    let path = args.next().ok_or("usage: train_speed FILE [flat|shards|tcp:HOST:PORT] [BATCH]")?;
+    let rows = args.next().unwrap_or_else(|| "flat".into());
     let batch: usize = args.next().map_or(Ok(256), |b| b.parse())?;
     let options = Options { batch, ..Options::new(Data::new(&path)) };
-    for _ in 0..3 {
-        let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
-        let mut rows = Embedded::open(&Store::memory(), &Schema::scalar("lr", rule), 1)?;
-        let report = train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})?;
-        let progressive = report.progressive.ok_or("no examples")?;
-        println!(
-            "batch {batch}: {:.0} k examples/s, log loss {:.6}, auc {:.5}, {} rows of {:.1} bytes",
-            report.examples_per_second / 1e3,
-            progressive.log_loss,
-            progressive.auc.unwrap_or(f64::NAN),
-            report.rows,
-            report.bytes_per_row,
-        );
+    for round in 1..=3 {
+        let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 });
+        let schema = Schema::scalar(&format!("lr{round}"), rule);
+        match rows.as_str() {
+            "flat" => run(&options, Flat::new(&schema)?)?,
+            "shards" => run(&options, Embedded::open(&Store::memory(), &schema, 1)?)?,
+            other => {
+                let address = other.strip_prefix("tcp:").ok_or("flat, shards or tcp:HOST:PORT")?;
+                let worker = Worker::connect(Tcp::new(), WorkerConfig::new([address], 1, round))?;
+                run(&options, Remote::open(worker, &schema, "tcp", 1)?)?;
+            }
+        }
     }
+    Ok(())
+}
+
+fn run<B: Backend>(options: &Options, mut backend: B) -> Result<(), TrainError> {
+    let report = train(options, &mut backend, &AtomicBool::new(false), &mut |_| {})?;
+    let progressive = report.progressive.as_ref();
+    println!(
+        "{} batch {}: {:.0} k examples/s, log loss {:.6}, auc {:.5}, {} rows of {:.1} bytes",
+        report.transport,
+        options.batch,
+        report.examples_per_second / 1e3,
+        progressive.map_or(f64::NAN, |q| q.log_loss),
+        progressive.and_then(|q| q.auc).unwrap_or(f64::NAN),
+        report.rows,
+        report.bytes_per_row,
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
 
+use crate::flat::Flat;
 use crate::replay::Saw;
 use gannet_core::{OpenError, PullError, PushError};
 use gannet_node::{Schema, Stats, WorkerError};
@@ -52,6 +53,11 @@ pub trait Backend {
 
     /// Batches that should be pulled ahead of the one that is learned (0 when pulls are answered at once).
     fn depth(&self) -> usize;
+
+    /// The rows, when they can be learned where they are: pulls and pushes are then not used.
+    fn in_place(&mut self) -> Option<&mut Flat> {
+        None
+    }
 
     /// Begins to pull the rows of `keys`.
     ///

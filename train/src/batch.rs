@@ -39,6 +39,16 @@ impl Batcher {
         Batcher { tables: (0..=depth).map(|_| Dedup::new(shards)).collect(), depth, number: 0 }
     }
 
+    /// Completes a batch for rows that are learned in place: repeated keys are summed, nothing else.
+    pub fn complete_in_place(&mut self, batch: &mut Batch) {
+        batch.merged = 0;
+        if batch.block.may_repeat {
+            batch.merged = self.tables[0].run(&mut batch.block, &mut batch.keys, &mut batch.local);
+        }
+        batch.number = self.number;
+        self.number += 1;
+    }
+
     /// Completes a batch whose block has been filled.
     pub fn complete(&mut self, batch: &mut Batch) {
         let ring = self.tables.len() as u64;

@@ -17,6 +17,8 @@ pub struct Block {
     pub keys: Vec<u64>,
     /// Feature values, finite, beside `keys`.
     pub values: Vec<f32>,
+    /// Whether some example is not known to have each key once.
+    pub(crate) may_repeat: bool,
 }
 
 impl Block {
@@ -27,6 +29,7 @@ impl Block {
         self.offsets.push(0);
         self.keys.clear();
         self.values.clear();
+        self.may_repeat = false;
     }
 
     /// Number of examples.

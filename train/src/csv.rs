@@ -150,6 +150,7 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
         }
         p = end + 1;
     }
+    block.may_repeat = true; // two keys of a record could be the same hash
     block.end(label);
     Ok(p)
 }

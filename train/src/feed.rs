@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     pub epochs: u32,
     pub shards: u32,
     pub depth: usize,
+    pub in_place: bool,
 }
 
 /// What the reading found.
@@ -107,7 +108,11 @@ fn run(
                 buffer = Some(batch);
                 break;
             }
-            batcher.complete(&mut batch);
+            if plan.in_place {
+                batcher.complete_in_place(&mut batch);
+            } else {
+                batcher.complete(&mut batch);
+            }
             batch.epoch = epoch;
             batch.bytes_read = reader.position().bytes_read();
             batch.bytes_total = reader.position().bytes_total();

@@ -3,7 +3,8 @@
 //! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression
 //! from them by replay ([`Replay`]): a parse thread makes [`Batch`]es, the calling thread pulls the state of their rows from
 //! a [`Backend`], learns one example at a time, and pushes the change. The backend is the shards themselves
-//! ([`Embedded`]) or a worker's links to servers ([`Remote`]). [`evaluate`](fn@evaluate) and [`predict`] score.
+//! ([`Embedded`]), a worker's links to servers ([`Remote`]), or a table laid out for one process, whose rows are learned where
+//! they are ([`Flat`]). [`evaluate`](fn@evaluate) and [`predict`] score.
 #![forbid(unsafe_code)]
 
 mod auc;
@@ -17,6 +18,7 @@ mod embedded;
 mod error;
 mod evaluate;
 mod feed;
+mod flat;
 mod libsvm;
 pub mod limits;
 mod lr;
@@ -39,6 +41,7 @@ pub use dedup::{Dedup, NO_LINK};
 pub use embedded::Embedded;
 pub use error::{BadLine, BadLines, ReadError};
 pub use evaluate::{Predicted, evaluate, predict};
+pub use flat::Flat;
 pub use metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
 pub use reader::{Data, Format, Reader, Share};
 pub use remote::Remote;

@@ -77,6 +77,8 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         block.values.push(1.0);
     }
     let start = block.keys.len();
+    // Ascending ids, as most files have them, are each there once.
+    let (mut last, mut ascending) = (0, true);
     loop {
         let mut b = byte(buf, p);
         while b == b' ' || b == b'\t' {
@@ -105,9 +107,12 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         } else {
             return Err(Fault { at: end, expected: ID });
         };
+        ascending &= key > last || block.keys.len() == start;
+        last = key;
         block.keys.push(key);
         block.values.push(value);
     }
+    block.may_repeat |= !ascending;
     if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
         return Err(Fault { at: p - 1, expected: TOO_MANY });
     }

@@ -24,10 +24,13 @@ pub const BAD_LINES_KEPT: usize = 5;
 pub const TEXT_SHOWN_BYTES: usize = 80;
 /// Scores kept for an exact AUC (8 bytes each); beyond it a histogram answers.
 pub const EXACT_AUC_MAX: usize = 1 << 26;
+/// Homes of the table that one process trains for itself, 16 bytes each; places are u32.
+pub const FLAT_CELLS_MAX: usize = 3 << 30;
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;
 
 const _: () = assert!(PAD_BYTES >= 16);
 const _: () = assert!(CHUNK_BYTES <= LINE_BYTES_MAX);
 const _: () = assert!(OCCURRENCES_PER_BLOCK_MAX + FEATURES_PER_EXAMPLE_MAX < u32::MAX as usize);
+const _: () = assert!(FLAT_CELLS_MAX + FLAT_CELLS_MAX / 64 + 66 < u32::MAX as usize);
 const _: () = assert!(SCORE_BATCH <= BATCH_MAX);

@@ -53,47 +53,82 @@ impl Learner<2> for AdaGrad {
     }
 }
 
+/// Rows by place, as a table lays them out.
+pub(crate) trait Places<const P: usize> {
+    /// The row at a place.
+    fn row(&self, at: u32) -> [f32; P];
+    /// Replaces it.
+    fn set(&mut self, at: u32, row: [f32; P]);
+}
+
+impl<const P: usize> Places<P> for [[f32; P]] {
+    #[inline(always)]
+    fn row(&self, at: u32) -> [f32; P] {
+        self[at as usize]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, at: u32, row: [f32; P]) {
+        self[at as usize] = row;
+    }
+}
+
 /// Lanes of one example, kept between examples.
 pub(crate) struct Scratch<const P: usize> {
     x: Vec<[f32; LANES]>,
     w: Vec<[f32; LANES]>,
     planes: Vec<[[f32; LANES]; P]>,
+    /// Rows left as they were because their new values were NaN or infinite.
+    pub not_finite: u64,
 }
 
 impl<const P: usize> Scratch<P> {
     pub(crate) fn new() -> Self {
-        Scratch { x: Vec::new(), w: Vec::new(), planes: Vec::new() }
+        Scratch { x: Vec::new(), w: Vec::new(), planes: Vec::new(), not_finite: 0 }
     }
 
-    /// Predicts and learns one example; returns its margin before. `local` and `values` are the example's features, no
-    /// row of `rows` twice.
+    /// Predicts and learns one example; returns its margin before. `places` and `values` are the example's features, no
+    /// place twice.
     #[inline(always)]
-    pub(crate) fn example<L: Learner<P>>(
+    pub(crate) fn example<L: Learner<P>, R: Places<P> + ?Sized>(
         &mut self,
         rule: L,
         label: f32,
-        local: &[u32],
+        places: &[u32],
         values: &[f32],
-        rows: &mut [[f32; P]],
+        rows: &mut R,
     ) -> f32 {
-        let groups = local.len().div_ceil(LANES);
+        let margin = self.predict(rule, places, values, rows);
+        self.step(rule, sigmoid(margin) - label, places, rows);
+        margin
+    }
+
+    #[inline(always)]
+    fn predict<L: Learner<P>, R: Places<P> + ?Sized>(
+        &mut self,
+        rule: L,
+        places: &[u32],
+        values: &[f32],
+        rows: &R,
+    ) -> f32 {
+        let groups = places.len().div_ceil(LANES);
         if groups > self.x.len() {
             self.x.resize(groups, [0.0; LANES]);
             self.w.resize(groups, [0.0; LANES]);
             self.planes.resize(groups, [[0.0; LANES]; P]);
         }
-        let (x, w, planes) = (&mut self.x[..groups], &mut self.w[..groups], &mut self.planes[..groups]);
         let mut sums = [0.0f32; LANES];
-        let features = local.chunks(LANES).zip(values.chunks(LANES));
-        for (((local, values), (x, w)), planes) in features.zip(x.iter_mut().zip(&mut *w)).zip(&mut *planes) {
-            if local.len() < LANES {
+        let features = places.chunks(LANES).zip(values.chunks(LANES));
+        let lanes = self.x.iter_mut().zip(&mut self.w).zip(&mut self.planes);
+        for ((places, values), ((x, w), planes)) in features.zip(lanes) {
+            if places.len() < LANES {
                 // Lanes without a feature: a zero row and x = 0, whose gradient is 0.
                 *x = [0.0; LANES];
                 *planes = [[0.0; LANES]; P];
             }
             x[..values.len()].copy_from_slice(values);
-            for (lane, &at) in local.iter().enumerate() {
-                let row = rows[at as usize];
+            for (lane, &at) in places.iter().enumerate() {
+                let row = rows.row(at);
                 for p in 0..P {
                     planes[p][lane] = row[p];
                 }
@@ -103,20 +138,42 @@ impl<const P: usize> Scratch<P> {
                 sums[lane] += w[lane] * x[lane];
             }
         }
-        let margin = total(sums);
-        let error = sigmoid(margin) - label;
-        for ((local, planes), (x, w)) in local.chunks(LANES).zip(planes).zip(x.iter().zip(&*w)) {
+        total(sums)
+    }
+
+    /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label.
+    #[inline(always)]
+    fn step<L: Learner<P>, R: Places<P> + ?Sized>(
+        &mut self,
+        rule: L,
+        error: f32,
+        places: &[u32],
+        rows: &mut R,
+    ) {
+        let groups = places.len().div_ceil(LANES);
+        let (x, w, planes) = (&self.x[..groups], &self.w[..groups], &mut self.planes[..groups]);
+        // Stays 0 while every new value is finite.
+        let mut sound = [0.0f32; LANES];
+        for ((x, w), planes) in x.iter().zip(w).zip(&mut *planes) {
             for lane in 0..LANES {
                 let row = rule.step(std::array::from_fn(|p| planes[p][lane]), w[lane], error * x[lane]);
                 for p in 0..P {
                     planes[p][lane] = row[p];
+                    sound[lane] += row[p] * 0.0;
                 }
             }
-            for (lane, &at) in local.iter().enumerate() {
-                rows[at as usize] = std::array::from_fn(|p| planes[p][lane]);
+        }
+        let all_finite = total(sound) == 0.0;
+        for (places, planes) in places.chunks(LANES).zip(&*planes) {
+            for (lane, &at) in places.iter().enumerate() {
+                let row: [f32; P] = std::array::from_fn(|p| planes[p][lane]);
+                if all_finite || row.iter().all(|v| v.is_finite()) {
+                    rows.set(at, row);
+                } else {
+                    self.not_finite += 1;
+                }
             }
         }
-        margin
     }
 }
 
@@ -155,6 +212,22 @@ mod tests {
                 theirs.iter().map(|v| v.to_bits()).collect::<Vec<_>>()[..]
             );
         }
+    }
+
+    /// AdaGrad with eps 0 divides 0 by 0 in lanes without a feature: nothing of it may show.
+    #[test]
+    fn rows_that_would_not_be_finite_stay_as_they_were() {
+        let mut rows = vec![[0.5f32], [0.25], [0.125]];
+        let mut scratch = Scratch::<1>::new();
+        let margin = scratch.example(Sgd { lr: 1e30 }, 0.0, &[2, 0], &[1e20, 1.0], &mut rows[..]);
+        assert!(margin > 1e18 && scratch.not_finite == 1);
+        assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
+        assert!(rows[0][0] < -1e29);
+        let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
+        let (mut rows, mut scratch) = (vec![[0.0f32, 1.0]; 3], Scratch::<2>::new());
+        scratch.example(rule, 1.0, &[0, 1], &[1.0, 0.0], &mut rows[..]);
+        assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
+        assert!(rows[0][0] > 0.0);
     }
 
     proptest! {

@@ -35,6 +35,14 @@ impl Replay {
         Some(Replay { kernel, rows: Vec::new() })
     }
 
+    /// Rows left as they were because an example would have made them NaN or infinite.
+    pub fn not_finite(&self) -> u64 {
+        match &self.kernel {
+            Kernel::Ftrl(_, scratch) | Kernel::AdaGrad(_, scratch) => scratch.not_finite,
+            Kernel::Sgd(_, scratch) => scratch.not_finite,
+        }
+    }
+
     /// Learns a batch. `state` is the state of its rows as the batch's first example finds it, and becomes the change
     /// of state; `margins` gets each example's margin, predicted before it was learned.
     ///
@@ -68,7 +76,7 @@ fn learn<const P: usize, L: Learner<P>>(
     for (i, &label) in block.labels.iter().enumerate() {
         let range = block.range(i);
         let (local, values) = (&batch.local[range.clone()], &block.values[range]);
-        margins.push(scratch.example(rule, label, local, values, rows));
+        margins.push(scratch.example(rule, label, local, values, &mut *rows));
     }
 }
 

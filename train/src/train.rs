@@ -132,6 +132,7 @@ pub fn train<B: Backend>(
         return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
     }
     let depth = backend.depth().min(DEPTH_MAX);
+    let in_place = backend.in_place().is_some();
     let start = Instant::now();
     let reader = Reader::open(&options.data, options.batch, options.share)?;
     let Options { data, batch, epochs, share, .. } = options;
@@ -142,6 +143,7 @@ pub fn train<B: Backend>(
         epochs: *epochs,
         shards: schema.shards,
         depth,
+        in_place,
     };
     let planes = schema.floats();
     let mut learner = Loop::new(backend, replay, planes, depth, start);
@@ -153,7 +155,7 @@ pub fn train<B: Backend>(
         let stopped = learned?;
         Ok::<_, TrainError>((found?, stopped))
     })?;
-    let Loop { backend, mut first_pass, examples, merged, .. } = learner;
+    let Loop { backend, replay, mut first_pass, examples, merged, .. } = learner;
     backend.drain()?;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
@@ -175,7 +177,7 @@ pub fn train<B: Backend>(
         columns: found.columns,
         bad_lines: found.bad_lines,
         repeated_keys: merged,
-        not_finite: backend.not_finite(),
+        not_finite: replay.not_finite() + backend.not_finite(),
         stopped,
     })
 }
@@ -231,7 +233,9 @@ impl<'a, B: Backend> Loop<'a, B> {
             while !ended && self.flying.len() <= self.depth {
                 match feed.next() {
                     Some(batch) => {
-                        self.backend.begin_pull(&batch.keys)?;
+                        if self.backend.in_place().is_none() {
+                            self.backend.begin_pull(&batch.keys)?;
+                        }
                         self.flying.push_back(batch);
                     }
                     None => ended = true,
@@ -249,6 +253,11 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
+        if let Some(rows) = self.backend.in_place() {
+            rows.learn(&batch.block, &mut self.margins);
+            self.count(batch);
+            return Ok(());
+        }
         let Rows { mut state, saw } = self.backend.finish_pull()?;
         let changes = self.changes.iter().map(Vec::as_slice);
         overlay(batch, &mut state, self.planes, &saw, changes);

@@ -7,7 +7,8 @@ use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
 use gannet_train::{
-    Backend, Data, Embedded, Options, ReadError, Remote, Report, Share, TrainError, Weights, predict, train,
+    Backend, Data, Embedded, Flat, Options, ReadError, Remote, Report, Share, TrainError, Weights, predict,
+    train,
 };
 use model::{Example, MapRows, Online, examples, file, libsvm};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -169,6 +170,15 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
     assert_eq!((predicted.examples, scores.len()), (2_000, 2_000));
     assert_close(predicted.quality.unwrap().log_loss, test_quality.log_loss, 1e-6, "prediction");
     backend
+}
+
+#[test]
+fn rows_learned_in_place() {
+    for rule in RULES {
+        check_backend(Flat::new(&Schema::scalar("lr", rule)).unwrap(), rule, 256);
+    }
+    let wide = Schema { dim: 2, ..Schema::scalar("lr", FTRL) };
+    assert!(Flat::new(&wide).is_err() && Flat::new(&Schema::scalar("lr", Rule::Add(Add))).is_err());
 }
 
 #[test]
