@@ -1,18 +1,23 @@
 //! How fast logistic regression is learned in this process: examples/s, progressive log loss, rows.
 //!
-//! `cargo run --release -p gannet-train --example train_speed -- FILE [flat|shards|tcp:HOST:PORT] [BATCH]`
+//! `cargo run --release -p gannet-train --example train_speed -- FILE [flat|shards|tcp|tcp:HOST:PORT] [BATCH] [DEPTH]`
+//! (`tcp` alone: to a server of one thread in this process.)
 
 use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Schema, Store, Worker, WorkerConfig};
+use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
 use gannet_train::{Backend, Data, Embedded, Flat, Options, Remote, TrainError, train};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: train_speed FILE [flat|shards|tcp:HOST:PORT] [BATCH]")?;
+    let path =
+        args.next().ok_or("usage: train_speed FILE [flat|shards|tcp|tcp:HOST:PORT] [BATCH] [DEPTH]")?;
     let rows = args.next().unwrap_or_else(|| "flat".into());
     let batch: usize = args.next().map_or(Ok(256), |b| b.parse())?;
+    let depth: usize = args.next().map_or(Ok(1), |d| d.parse())?;
+    let config = ServerConfig { threads: 1, ..ServerConfig::new("127.0.0.1:0") };
+    let own = if rows == "tcp" { Some(Server::start(Tcp::new(), config)?) } else { None };
     let options = Options { batch, ..Options::new(Data::new(&path)) };
     for round in 1..=3 {
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 });
@@ -21,9 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "flat" => run(&options, Flat::new(&schema)?)?,
             "shards" => run(&options, Embedded::open(&Store::memory(), &schema, 1)?)?,
             other => {
-                let address = other.strip_prefix("tcp:").ok_or("flat, shards or tcp:HOST:PORT")?;
+                let named = other.strip_prefix("tcp:").or(own.as_ref().map(Server::addr));
+                let address = named.ok_or("flat, shards, tcp or tcp:HOST:PORT")?;
                 let worker = Worker::connect(Tcp::new(), WorkerConfig::new([address], 1, round))?;
-                run(&options, Remote::open(worker, &schema, "tcp", 1)?)?;
+                run(&options, Remote::open(worker, &schema, "tcp", depth)?)?;
             }
         }
     }

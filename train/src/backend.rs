@@ -21,6 +21,16 @@ pub enum BackendError {
     /// The shards refused a push.
     #[error(transparent)]
     Push(#[from] PushError),
+    /// The table of this process is full.
+    #[error(
+        "the table in this process has {rows} rows, {limit} cells are its limit: train over servers (--ps-hosts)"
+    )]
+    Full {
+        /// Rows that it has.
+        rows: u64,
+        /// Cells that it may have.
+        limit: u64,
+    },
     /// The table's schema does not fit the model.
     #[error("{0}")]
     Schema(String),

@@ -27,11 +27,11 @@ struct Cell {
 const EMPTY_CELL: Cell = Cell { key: EMPTY, row: [0.0; 2] };
 const _: () = assert!(size_of::<Cell>() == 16);
 
-/// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards; then as many
-/// spare cells as the longest overhang takes, and the intercept's.
+/// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and around; the
+/// last cell, behind them, is the intercept's.
 struct Cells {
     cells: Vec<Cell>,
-    /// Homes: cells before the spare ones.
+    /// Cells without the intercept's.
     homes: usize,
     filled: usize,
     intercept: bool,
@@ -53,8 +53,7 @@ impl<const P: usize> Places<P> for Cells {
 
 impl Cells {
     fn new(homes: usize, fresh: [f32; 2]) -> Cells {
-        // The last cell is the intercept's; the one before it stays empty, so that every search ends.
-        let mut cells = vec![EMPTY_CELL; homes + homes / 64 + 66];
+        let mut cells = vec![EMPTY_CELL; homes + 1];
         if let Some(last) = cells.last_mut() {
             last.row = fresh;
         }
@@ -77,7 +76,7 @@ impl Cells {
     #[inline(always)]
     fn find(&self, key: u64) -> Option<u32> {
         if key == INTERCEPT_KEY {
-            return self.intercept.then_some(self.cells.len() as u32 - 1);
+            return self.intercept.then_some(self.homes as u32);
         }
         let mut at = self.home(key);
         loop {
@@ -88,7 +87,7 @@ impl Cells {
             if found == EMPTY {
                 return None;
             }
-            at += 1;
+            at = if at + 1 == self.homes { 0 } else { at + 1 };
         }
     }
 
@@ -97,7 +96,7 @@ impl Cells {
     fn place(&mut self, key: u64) -> u32 {
         if key == INTERCEPT_KEY {
             self.intercept = true;
-            return self.cells.len() as u32 - 1;
+            return self.homes as u32;
         }
         let mut at = self.home(key);
         loop {
@@ -110,52 +109,45 @@ impl Cells {
                 self.filled += 1;
                 return at as u32;
             }
-            at += 1;
+            at = if at + 1 == self.homes { 0 } else { at + 1 };
         }
     }
 
-    /// Whether `more` keys fit: at most three quarters of the homes filled, and the overhang's last cells free.
+    /// Whether `more` keys fit: at most three quarters of the cells are filled, so that every search ends.
     #[inline(always)]
     fn has_room(&self, more: usize) -> bool {
-        let spare_end = self.cells.len() - 2;
-        (self.filled + more) * 4 <= self.homes * 3 && self.cells[spare_end.saturating_sub(more)].key == EMPTY
+        (self.filled + more) * 4 <= self.homes * 3
     }
 
     /// Makes room for `more` keys: half as many homes again, until they fit.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, more: usize) {
+    fn grow(&mut self, more: usize) -> Result<(), BackendError> {
         let mut homes = self.homes;
-        loop {
+        while (self.filled + more) * 4 > homes * 3 {
             homes += homes / 2;
-            assert!(
-                homes <= FLAT_CELLS_MAX,
-                "{homes} cells of the table in this process: {FLAT_CELLS_MAX} is the limit"
-            );
-            let mut larger = Cells::new(homes, self.fresh);
-            // Ascending by hash, so that both arrays are gone through once, forwards.
-            let (last, cells) = self.cells.split_last().unwrap_or((&EMPTY_CELL, &[]));
-            for cell in cells.iter().filter(|cell| cell.key != EMPTY) {
-                let at = larger.place(cell.key);
-                larger.cells[at as usize] = *cell;
-            }
-            if let Some(intercept) = larger.cells.last_mut() {
-                *intercept = *last;
-            }
-            larger.intercept = self.intercept;
-            if larger.has_room(more) {
-                *self = larger;
-                return;
-            }
         }
+        if homes > FLAT_CELLS_MAX {
+            return Err(BackendError::Full { rows: self.filled as u64, limit: FLAT_CELLS_MAX as u64 });
+        }
+        let mut larger = Cells::new(homes, self.fresh);
+        // Ascending by hash: both arrays are gone through once, forwards.
+        let (cells, intercept) = self.cells.split_at(self.homes);
+        for cell in cells.iter().filter(|cell| cell.key != EMPTY) {
+            let at = larger.place(cell.key);
+            larger.cells[at as usize] = *cell;
+        }
+        larger.cells[homes..].copy_from_slice(intercept);
+        larger.intercept = self.intercept;
+        *self = larger;
+        Ok(())
     }
 
     /// Every key with its row.
     fn all(&self) -> impl Iterator<Item = (u64, [f32; 2])> {
-        let end = self.cells.len() - usize::from(!self.intercept);
-        let last = self.cells.len() - 1;
-        let cells = self.cells[..end].iter().enumerate();
-        cells.filter(move |&(at, cell)| cell.key != EMPTY || at == last).map(|(_, cell)| (cell.key, cell.row))
+        let (cells, intercept) = self.cells.split_at(self.homes);
+        let intercept = intercept.iter().take(usize::from(self.intercept));
+        cells.iter().filter(|cell| cell.key != EMPTY).chain(intercept).map(|cell| (cell.key, cell.row))
     }
 }
 
@@ -208,7 +200,10 @@ impl Flat {
 
     /// Predicts and learns each example of a block, none of which has a key twice; `margins` gets their margins,
     /// predicted before each was learned.
-    pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) {
+    ///
+    /// # Errors
+    /// The table has as many rows as it can have.
+    pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) -> Result<(), BackendError> {
         let Flat { cells, kernel, places, .. } = self;
         match kernel {
             Kernel::Ftrl(rule, scratch) => learn(*rule, scratch, block, cells, places, margins),
@@ -230,7 +225,7 @@ fn learn<const P: usize, L: Learner<P>>(
     cells: &mut Cells,
     places: &mut Vec<u32>,
     margins: &mut Vec<f32>,
-) {
+) -> Result<(), BackendError> {
     margins.clear();
     block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
     for (i, &label) in block.labels.iter().enumerate() {
@@ -238,12 +233,13 @@ fn learn<const P: usize, L: Learner<P>>(
         let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
         ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
         if !cells.has_room(range.len()) {
-            cells.grow(range.len());
+            cells.grow(range.len())?;
         }
         places.clear();
         places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
         margins.push(scratch.example(rule, label, places, &block.values[range], cells));
     }
+    Ok(())
 }
 
 impl Backend for Flat {
@@ -317,6 +313,45 @@ impl Backend for Flat {
         match &self.kernel {
             Kernel::Ftrl(_, scratch) | Kernel::AdaGrad(_, scratch) => scratch.not_finite,
             Kernel::Sgd(_, scratch) => scratch.not_finite,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        /// Rows stay whose they are while the table grows, with examples of every size and keys that crowd at the end.
+        #[test]
+        fn like_a_hash_map(examples in prop::collection::vec((0usize..400, 0u64..2000, any::<bool>()), 1..60)) {
+            let mut cells = Cells::new(16, [0.5, 0.25]);
+            let mut map: HashMap<u64, [f32; 2]> = HashMap::new();
+            // Keys whose homes are the last ones.
+            let mut last: Vec<u64> = (0..40_000).collect();
+            last.sort_by_key(|&key| std::cmp::Reverse(hash(key)));
+            for (n, &(size, from, crowd)) in examples.iter().enumerate() {
+                if !cells.has_room(size) {
+                    cells.grow(size).unwrap();
+                }
+                let at = |i: u64| if crowd { last[(from / 8 + i) as usize] } else { from + i * 7 };
+                for key in (0..size as u64).map(at).chain((n % 3 == 0).then_some(INTERCEPT_KEY)) {
+                    let place = cells.place(key);
+                    let row: [f32; 2] = cells.row(place);
+                    prop_assert_eq!(row, *map.entry(key).or_insert([0.5, 0.25]));
+                    let row = [key as f32, n as f32];
+                    cells.set(place, row);
+                    map.insert(key, row);
+                }
+            }
+            prop_assert_eq!(cells.all().collect::<HashMap<_, _>>(), map.clone());
+            prop_assert_eq!(cells.filled, map.keys().filter(|&&k| k != INTERCEPT_KEY).count());
+            for key in (0..20_000).chain([INTERCEPT_KEY]) {
+                let row = cells.find(key).map(|at| cells.row(at));
+                prop_assert_eq!(row, map.get(&key).copied());
+            }
         }
     }
 }

@@ -32,5 +32,5 @@ pub const SCORE_BATCH: usize = 4096;
 const _: () = assert!(PAD_BYTES >= 16);
 const _: () = assert!(CHUNK_BYTES <= LINE_BYTES_MAX);
 const _: () = assert!(OCCURRENCES_PER_BLOCK_MAX + FEATURES_PER_EXAMPLE_MAX < u32::MAX as usize);
-const _: () = assert!(FLAT_CELLS_MAX + FLAT_CELLS_MAX / 64 + 66 < u32::MAX as usize);
+const _: () = assert!(FLAT_CELLS_MAX + 1 < u32::MAX as usize);
 const _: () = assert!(SCORE_BATCH <= BATCH_MAX);

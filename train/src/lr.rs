@@ -217,14 +217,14 @@ mod tests {
     /// AdaGrad with eps 0 divides 0 by 0 in lanes without a feature: nothing of it may show.
     #[test]
     fn rows_that_would_not_be_finite_stay_as_they_were() {
-        let mut rows = vec![[0.5f32], [0.25], [0.125]];
+        let mut rows = [[0.5f32], [0.25], [0.125]];
         let mut scratch = Scratch::<1>::new();
         let margin = scratch.example(Sgd { lr: 1e30 }, 0.0, &[2, 0], &[1e20, 1.0], &mut rows[..]);
         assert!(margin > 1e18 && scratch.not_finite == 1);
         assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
         assert!(rows[0][0] < -1e29);
         let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
-        let (mut rows, mut scratch) = (vec![[0.0f32, 1.0]; 3], Scratch::<2>::new());
+        let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], Scratch::<2>::new());
         scratch.example(rule, 1.0, &[0, 1], &[1.0, 0.0], &mut rows[..]);
         assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
         assert!(rows[0][0] > 0.0);

@@ -254,7 +254,7 @@ impl<'a, B: Backend> Loop<'a, B> {
 
     fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
         if let Some(rows) = self.backend.in_place() {
-            rows.learn(&batch.block, &mut self.margins);
+            rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
             return Ok(());
         }
