@@ -51,7 +51,7 @@ impl Embedded {
     /// # Errors
     /// The system could not write.
     pub fn close(mut self) -> Result<(), BackendError> {
-        self.shards.close_pusher(self.name.pusher, self.name.incarnation);
+        self.shards.close_pusher(self.name.pusher, self.name.incarnation)?;
         Ok(self.shards.mark_clean()?)
     }
 }
