@@ -13,7 +13,13 @@ fn main() -> ExitCode {
     let cli = command::args::Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("GANNET_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .init();
     match command::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

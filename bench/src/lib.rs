@@ -1,1 +1,2 @@
 //! Criterion benchmarks live in benches/.
+#![forbid(unsafe_code)]

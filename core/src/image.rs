@@ -33,6 +33,7 @@ pub(crate) struct Image {
     overflow_buckets: usize,
     header: usize,
     medium: Medium,
+    journaled: bool,
     file: File,
     /// Owns the address range; the extents are mapped over it and go with it.
     _reservation: memmap2::MmapRaw,
@@ -43,7 +44,7 @@ unsafe impl Send for Image {}
 
 impl Image {
     /// Reserves the address range and maps the header of `file`, which must hold at least a header.
-    pub(crate) fn map(file: File, stride: usize, medium: Medium) -> io::Result<Image> {
+    pub(crate) fn map(file: File, stride: usize, medium: Medium, journaled: bool) -> io::Result<Image> {
         let header = header_bytes(stride);
         // Pages past the end of the file are never touched: each extent is allocated before it is published.
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
@@ -56,6 +57,7 @@ impl Image {
             overflow_buckets: 0,
             header,
             medium,
+            journaled,
             file,
             _reservation: reservation,
         };
@@ -64,10 +66,12 @@ impl Image {
     }
 
     /// Makes a new image's header: allocated, zeroed, mapped.
-    pub(crate) fn create(file: File, stride: usize, medium: Medium) -> io::Result<Image> {
+    pub(crate) fn create(file: File, stride: usize, medium: Medium, journaled: bool) -> io::Result<Image> {
         ftruncate(&file, CHUNK_BYTES as u64)?;
-        fallocate(&file, FallocateFlags::empty(), 0, header_bytes(stride) as u64)?;
-        Image::map(file, stride, medium)
+        // Without a journal most of the header is never touched; a memfd's pages come as they are.
+        let bytes = if journaled { header_bytes(stride) } else { TOUCHED };
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        Image::map(file, stride, medium, journaled)
     }
 
     /// Maps the extents that the directory names. The directory has been checked against the file's length.
@@ -220,10 +224,11 @@ impl Image {
         self.file.sync_all()
     }
 
-    /// Bytes of memory or disk that the image takes: header and regions.
+    /// Bytes of memory or disk that the image takes: header (as the system counts it) and regions.
     pub(crate) fn bytes(&self) -> u64 {
         let regions: u64 = (0..3).map(|r| self.word(REGION_BYTES + 8 * r).load(Relaxed)).sum();
-        regions + self.header as u64
+        let header = if self.journaled { self.header } else { TOUCHED };
+        regions + header as u64
     }
 
     /// Slots that are allocated.

@@ -50,6 +50,8 @@ pub(crate) const EXTENTS_USED: usize = 0x540;
 pub(crate) const EXTENTS: usize = 0x1000;
 pub(crate) const PUSHERS: usize = EXTENTS + EXTENTS_MAX * 8;
 pub(crate) const PUSHER_BYTES: usize = 64;
+/// Bytes of the header that an image without a journal touches (its first pushers included).
+pub(crate) const TOUCHED: usize = PUSHERS + 4096;
 pub(crate) const UNDO: usize = PUSHERS + PUSHERS_MAX * PUSHER_BYTES;
 /// Bytes of an undo half before its records: the used length.
 pub(crate) const UNDO_HEAD: usize = 64;

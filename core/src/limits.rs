@@ -3,7 +3,7 @@
 /// Bytes of one chunk: the unit in which regions take file space, and one huge page.
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// Smallest step in which the tail of a region is allocated, bytes.
-pub const GROWTH_STEP_BYTES_MIN: usize = 16 << 10;
+pub const GROWTH_STEP_BYTES_MIN: usize = 4 << 10;
 /// Bytes reserved (address space only) for the header of a shard.
 pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;
 /// Most bytes of index buckets in a shard.

@@ -137,18 +137,33 @@ impl Shards {
         Ok(())
     }
 
-    /// A pusher of this incarnation says that it will push no more. Older incarnations are not touched.
-    pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) {
-        for shard in &mut self.shards {
-            if let Some(i) = shard.pushers.find(pusher) {
-                let mut entry = Entry::load(&shard.image, i);
-                if entry.incarnation == incarnation {
-                    entry.flags |= CLOSED;
-                    shard.store_entry(&entry, i);
-                    shard.journal.settle(&shard.image);
-                }
+    /// A pusher of this incarnation says that it will push no more. One that never pushed is remembered too, by the
+    /// first shard here. Newer incarnations are not touched.
+    ///
+    /// # Errors
+    /// There is no room to remember one that never pushed.
+    pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
+        for (at, shard) in self.shards.iter_mut().enumerate() {
+            let known = shard.pushers.find(pusher);
+            let mut entry =
+                known.map_or(Entry { pusher, ..Entry::default() }, |i| Entry::load(&shard.image, i));
+            if entry.incarnation > incarnation || (known.is_none() && at > 0) {
+                continue;
             }
+            if entry.incarnation < incarnation {
+                entry = Entry { pusher, incarnation, ..Entry::default() };
+            }
+            let Some(i) = known.or_else(|| shard.pushers.add(pusher)) else {
+                return Err(PushError::TooManyPushers {
+                    shard: shard.number,
+                    max: crate::limits::PUSHERS_MAX,
+                });
+            };
+            entry.flags |= CLOSED;
+            shard.store_entry(&entry, i);
+            shard.journal.settle(&shard.image);
         }
+        Ok(())
     }
 }
 

@@ -42,7 +42,7 @@ impl Shard {
         number: u32,
     ) -> Result<Shard, OpenError> {
         let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
-        let mut image = Image::create(file, schema.stride(), place.medium).map_err(io)?;
+        let mut image = Image::create(file, schema.stride(), place.medium, place.durable).map_err(io)?;
         image.grow(Region::Index, 4096).map_err(io)?;
         (0..2).for_each(|i| image.bucket(i).reset());
         image.word(INCARNATION).store(1, Relaxed);
@@ -67,7 +67,7 @@ impl Shard {
         if length < crate::limits::CHUNK_BYTES as u64 {
             return Err(torn(format!("{length} bytes are less than a header")));
         }
-        let mut image = Image::map(file, schema.stride(), place.medium).map_err(io)?;
+        let mut image = Image::map(file, schema.stride(), place.medium, place.durable).map_err(io)?;
         check_head(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;

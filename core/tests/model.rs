@@ -222,8 +222,11 @@ fn refuses_what_it_must() {
         table.push(&name(9, 4), Write::Gradient, &[k1, k2], None, &v4),
         Err(PushError::Fenced { newer: 5, .. })
     ));
-    table.close_pusher(1, 5);
+    table.close_pusher(1, 5).unwrap();
     assert!(table.pushers()[0].closed);
+    // One that never pushed can be done too.
+    table.close_pusher(2, 9).unwrap();
+    assert!(table.pushers().iter().any(|p| (p.pusher, p.incarnation, p.seq, p.closed) == (2, 9, 0, true)));
     // A new life starts its own numbering.
     table.push(&name(1, 6), Write::Gradient, &[k1, k2], None, &v4).unwrap();
     let mut out = [0.0; 2];

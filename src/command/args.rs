@@ -105,16 +105,16 @@ pub struct TrainArgs {
     #[arg(long, value_enum, default_value = "ftrl")]
     pub optimizer: OptimizerName,
     /// Learning rate (ftrl: alpha; sgd and adagrad: the step).
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
     pub alpha: f32,
     /// FTRL: beta. AdaGrad: the initial accumulator.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub beta: f32,
     /// FTRL: L1 penalty.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub l1: f32,
     /// FTRL: L2 penalty.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub l2: f32,
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -158,7 +158,7 @@ pub struct JobArgs {
     #[arg(long, value_name = "0|1", default_value_t = 0)]
     pub issync: u32,
     /// Seconds to wait for a peer before giving up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
     #[arg(long, value_name = "DIR")]

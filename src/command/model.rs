@@ -28,28 +28,18 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
         writer.note("categorical", &columns.categorical.join("\n"));
         writer.note("numeric", &columns.numeric.join("\n"));
     }
-    // Pages come shard by shard.
-    let (mut shard, mut keys, mut rows) = (0, Vec::new(), Vec::new());
-    let mut failed = None;
+    let mut shards: Vec<(Vec<u64>, Vec<f32>)> = vec![Default::default(); schema.shards as usize];
+    let floats = schema.floats();
     backend
         .scan(&mut |page_keys, page_rows| {
-            let of = page_keys.first().map_or(shard, |&key| shard_of(hash(key), schema.shards));
-            if of != shard && !keys.is_empty() {
-                if let Err(error) = writer.shard(shard, &keys, &rows) {
-                    failed.get_or_insert(error);
-                }
-                keys.clear();
-                rows.clear();
+            for (&key, row) in page_keys.iter().zip(page_rows.chunks_exact(floats)) {
+                let (keys, rows) = &mut shards[shard_of(hash(key), schema.shards) as usize];
+                keys.push(key);
+                rows.extend_from_slice(row);
             }
-            shard = of;
-            keys.extend_from_slice(page_keys);
-            rows.extend_from_slice(page_rows);
         })
         .map_err(super::train::backend_failure)?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    if !keys.is_empty() {
+    for (shard, (keys, rows)) in (0..).zip(shards).filter(|(_, (keys, _))| !keys.is_empty()) {
         writer.shard(shard, &keys, &rows)?;
     }
     Ok(writer.finish()?)

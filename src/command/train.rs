@@ -5,7 +5,9 @@ use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::{Failure, input, job, server, signals};
-use gannet::train::{Backend, BackendError, Embedded, Options, Quality, Report, Share, TrainError, train};
+use gannet::train::{
+    Backend, BackendError, Embedded, Flat, Options, Quality, Report, Share, TrainError, train,
+};
 use gannet::{AdaGrad, Ftrl, Rule, Schema, Sgd, Store};
 use std::sync::atomic::AtomicBool;
 
@@ -60,16 +62,31 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let options = options(args, Share::ALL, true)?;
     let stop = signals::stop_flag()?;
-    let store = match &args.job.data_dir {
-        Some(folder) => Store::open_dir(folder)?,
-        None => Store::memory(),
-    };
-    let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
-    let trained = learn(&options, &mut backend, &stop, args)?;
-    let test = trained.test.clone();
-    finish(args, &mut backend, &trained, test.as_ref())?;
-    backend.close().map_err(backend_failure)?;
-    ended(&trained)
+    match &args.job.data_dir {
+        // Rows that are to outlive the process live in shards; otherwise in a table laid out for one process.
+        Some(folder) => {
+            let store = Store::open_dir(folder)?;
+            let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
+            let trained = train_and_save(args, &options, &mut backend, &stop)?;
+            backend.close().map_err(backend_failure)?;
+            ended(&trained)
+        }
+        None => {
+            let mut backend = Flat::new(&schema).map_err(backend_failure)?;
+            ended(&train_and_save(args, &options, &mut backend, &stop)?)
+        }
+    }
+}
+
+fn train_and_save<B: Backend>(
+    args: &TrainArgs,
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+) -> Result<Report, Failure> {
+    let trained = learn(options, backend, stop, args)?;
+    finish(args, backend, &trained, trained.test.as_ref())?;
+    Ok(trained)
 }
 
 /// Trains with a progress display.

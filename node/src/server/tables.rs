@@ -132,7 +132,8 @@ impl Tables {
         let table = self.get(frame)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
-            shards.close_pusher(pusher.pusher, pusher.incarnation);
+            let closed = shards.close_pusher(pusher.pusher, pusher.incarnation);
+            closed.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);
         Ok(())

@@ -1,0 +1,176 @@
+//! Bad input from outside: one clear message each, and the documented exit code.
+
+mod harness;
+
+use harness::*;
+use rustix::process::Signal;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn bad_data_gets_exit_2_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let gz = {
+        let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        e.write_all("1 1:1 2:1\n0 3:1\n".repeat(1000).as_bytes()).unwrap();
+        e.finish().unwrap()
+    };
+    let cases: Vec<(String, &[&str])> = vec![
+        (f.join("nowhere").display().to_string(), &["nowhere"]),
+        (f.display().to_string(), &["cannot read"]),
+        (write(f, "empty.svm", b""), &["empty.svm"]),
+        (write(f, "text.txt", b"once upon a time\n"), &["text.txt"]),
+        (write(f, "bad.svm", b"1 1:1\n0 2:x\n"), &["bad.svm:2", "2:x"]),
+        (write(f, "label.svm", b"1 1:1\n7 2:1\n"), &["label.svm:2", "7"]),
+        (write(f, "index.svm", b"1 99999999999999999999999:1\n"), &["index.svm:1"]),
+        (write(f, "inf.svm", b"1 4:1e99\n"), &["inf.svm:1", "1e99"]),
+        (write(f, "cut.svm.gz", &gz[..gz.len() / 2]), &["cut.svm.gz", "truncated"]),
+        (write(f, "not.svm.gz", b"1 1:1\n"), &["not.svm.gz", "gzip"]),
+        (write(f, "row.csv", b"label,a\n1,x\n0\n"), &["row.csv:3"]),
+    ];
+    for (path, expected) in cases {
+        let done = run(&format!("train {path}"));
+        assert_eq!(done.code, Some(2), "{path}: {done:?}");
+        assert_eq!(done.err.trim().lines().count(), 1, "{path}: one message: {done:?}");
+        assert!(expected.iter().all(|e| done.err.contains(e)), "{path}: {expected:?} in {done:?}");
+    }
+}
+
+#[test]
+fn bad_flags_get_exit_2_and_say_what_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = write(folder.path(), "a.csv", b"label,a\n1,x\n0,y\n");
+    let job = "--ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2";
+    for (line, expected) in [
+        (format!("train {data} --optimizer adam"), "ftrl"),
+        (format!("train {data} --alpha -1"), "alpha"),
+        (format!("train {data} --optimizer sgd --l1 1"), "ftrl"),
+        (format!("train {data} --batch 0"), "1..=65536"),
+        (format!("train {data} --categorical b"), "a.csv"),
+        (format!("train {data} {job} --job-name worker --issync 1"), "issync"),
+        (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),
+        (format!("train {data} {job} --job-name chief"), "worker"),
+        (format!("train {data} --ps-hosts here --worker-hosts there:1 --job-name ps"), "HOST:PORT"),
+        (format!("predict --model {} {data}", folder.path().display()), "MANIFEST"),
+        ("server --listen 0.0.0.0:0".into(), "loopback"),
+        ("server --threads 0".into(), "1..=256"),
+        ("bench --dims 0".into(), "--dims 0"),
+    ] {
+        let done = run(&line);
+        assert_eq!(done.code, Some(2), "{line}: {done:?}");
+        assert!(done.err.contains(expected), "{line}: {expected} in {done:?}");
+    }
+}
+
+#[test]
+fn bad_lines_are_skipped_up_to_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = write(folder.path(), "some.svm", "1 1:1\n0 x\n0 2:1\n1 3:y\n".repeat(5).as_bytes());
+    let done = run(&format!("train {data} --skip-bad-lines 10 --json"));
+    assert_eq!(
+        (done.code, &done.json()["bad_lines"], &done.json()["examples"]),
+        (Some(0), &10.into(), &10.into())
+    );
+    assert!(done.err.contains("10 bad lines") && done.err.contains("some.svm:2"), "{done:?}");
+    assert_eq!(run(&format!("train {data} --skip-bad-lines 9")).code, Some(2));
+}
+
+#[test]
+fn a_model_predicts_what_the_test_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 4000, 1);
+    let test = clicks(&folder.path().join("test.svm"), 1000, 2);
+    let model = folder.path().join("model");
+    let disk = format!("--data-dir {}", folder.path().join("images").display());
+    for extra in ["", &disk, "--no-intercept", "--optimizer sgd --alpha 0.05", "--optimizer adagrad"] {
+        let line = format!(
+            "train {} --test {} --out {} --json {extra}",
+            data.display(),
+            test.display(),
+            model.display()
+        );
+        let trained = run(&line).json();
+        let done = run(&format!("predict --model {} {} --json", model.display(), test.display())).json();
+        for name in ["logloss", "auc"] {
+            let (got, want) =
+                (done[name].as_f64().unwrap(), trained[&format!("test_{name}")].as_f64().unwrap());
+            assert!((got - want).abs() < 1e-6, "{extra}: {name} {got}, at training {want}");
+        }
+        let scores = run(&format!("predict --model {} {}", model.display(), test.display())).out;
+        assert_eq!(scores.lines().filter(|l| (0.0..=1.0).contains(&l.parse::<f64>().unwrap())).count(), 1000);
+    }
+    let manifest = model.join("MANIFEST");
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    let done = run(&format!("predict --model {} {}", model.display(), test.display()));
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("MANIFEST") && done.err.contains("checksum"), "{done:?}");
+}
+
+#[test]
+fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 5000, 1);
+    let model = folder.path().join("model");
+    let mut command = gannet(&format!("train - --out {} --json", model.display()));
+    command.stdin(std::process::Stdio::piped());
+    let mut process = Process::start(command);
+    let mut pipe = process.child.stdin.take().unwrap();
+    pipe.write_all(&std::fs::read(&data).unwrap()).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    process.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(50));
+    // The reader may be waiting for more: the next lines wake it.
+    let _ = pipe.write_all(&std::fs::read(&data).unwrap());
+    drop(pipe);
+    let done = process.wait();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert!(done.err.contains("rows saved in") && done.err.contains("stopped by a signal"), "{done:?}");
+    assert_eq!(
+        run(&format!("predict --model {} {}", model.display(), data.display())).out.lines().count(),
+        5000
+    );
+}
+
+/// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md): no worse.
+#[test]
+fn flights_are_learned_no_worse_than_by_scikit_learn() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights.csv.gz")).unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
+    let (header, rows) = text.split_once('\n').unwrap();
+    let (mut train, mut test) = (format!("{header}\n"), format!("{header}\n"));
+    for (i, line) in rows.lines().enumerate() {
+        let to = if i % 5 == 0 { &mut test } else { &mut train };
+        to.push_str(line);
+        to.push('\n');
+    }
+    let train = write(folder.path(), "train.csv", train.as_bytes());
+    let test = write(folder.path(), "test.csv", test.as_bytes());
+    let columns = "carrier,flight,tailnum,origin,dest,hour,month,weekday";
+    // (columns, scikit-learn's AUC and log loss on this split)
+    for (columns, auc, loss) in
+        [(columns.to_string(), 0.68459, 0.51022), (format!("{columns},date"), 0.76228, 0.46263)]
+    {
+        let done = run(&format!("train {train} --test {test} --categorical {columns} {FLAGS} --json")).json();
+        let (got_auc, got_loss) =
+            (done["test_auc"].as_f64().unwrap(), done["test_logloss"].as_f64().unwrap());
+        assert!(
+            got_auc >= auc - 0.0005 && got_loss <= loss + 0.0002,
+            "{columns}: AUC {got_auc}, log loss {got_loss}"
+        );
+    }
+}
+const FLAGS: &str = "--epochs 30 --alpha 0.02";
