@@ -16,7 +16,10 @@ mod worker;
 
 pub use cut::{Chunk, Cut};
 pub use error::{Refusal, ServerError, WorkerError};
-pub use gannet_core::{Applied, Init, PusherStatus, Read, Schema, Stats, Store, Write};
+pub use gannet_core::{
+    Applied, Init, OpenError, PullError, PushError, PushName, PusherStatus, Read, Schema, Shards, Stats, Store, Write, hash,
+    prefetch, shard_of,
+};
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
