@@ -2,7 +2,7 @@
 
 use crate::flat::Flat;
 use crate::replay::Saw;
-use gannet_core::{OpenError, PullError, PushError};
+use gannet_node::{OpenError, PullError, PushError};
 use gannet_node::{Schema, Stats, WorkerError};
 
 /// Why rows cannot be read or written.

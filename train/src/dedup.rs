@@ -2,7 +2,7 @@
 //! with example numbers: nothing is cleared between batches, and a key that an example repeats shows at once.
 
 use crate::block::Block;
-use gannet_core::{hash, shard_of};
+use gannet_node::{hash, shard_of};
 
 /// In a link: the earlier batch has not this key.
 pub const NO_LINK: u32 = u32::MAX;

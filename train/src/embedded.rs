@@ -1,7 +1,7 @@
 //! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::{Backend, BackendError, Rows};
-use gannet_core::{PushName, Shards};
+use gannet_node::{PushName, Shards};
 use gannet_node::{Read, Schema, Stats, Store, Write};
 use std::collections::VecDeque;
 

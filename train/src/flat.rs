@@ -7,9 +7,9 @@ use crate::backend::{Backend, BackendError, Rows};
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::limits::FLAT_CELLS_MAX;
 use crate::lr::{Learner, Places, Scratch};
-use gannet_core::{hash, prefetch};
 use gannet_node::optim::{AdaGrad, Ftrl, Rule, Sgd, Update, Visitor};
 use gannet_node::{Schema, Stats};
+use gannet_node::{hash, prefetch};
 
 /// Features between the one that is asked for and the one that is looked up.
 const AHEAD: usize = 128;
@@ -183,7 +183,7 @@ impl Flat {
     /// # Errors
     /// The schema is not sound, or not one weight a row with initial value zero and one of the rules FTRL, AdaGrad, SGD.
     pub fn new(schema: &Schema) -> Result<Flat, BackendError> {
-        schema.check().map_err(gannet_core::OpenError::from)?;
+        schema.check().map_err(gannet_node::OpenError::from)?;
         let unfit = |what| Err(BackendError::Schema(format!("table {:?}: {what}", schema.name)));
         if schema.dim != 1 || schema.init != gannet_node::Init::Zero {
             return unfit("a table in this process has one weight a row, at first 0");

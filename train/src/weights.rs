@@ -1,6 +1,6 @@
 //! A model's weights by key, compact: what a prediction looks up.
 
-use gannet_core::hash;
+use gannet_node::hash;
 
 /// Weights by key; a key that is not there has weight 0. 12 bytes a place, half to three quarters of them filled.
 #[derive(Clone, Debug)]
