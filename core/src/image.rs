@@ -283,16 +283,24 @@ impl Image {
         prefetch(self.base.wrapping_add(OVERFLOW + i * 64));
     }
 
-    /// Asks the cache for a row; any slot will do.
+    /// Asks the cache for a row of `stride` bytes (the image's, given by the caller who may know it at compile time); any
+    /// slot will do.
     #[inline(always)]
-    pub(crate) fn prefetch_row(&self, slot: u32) {
-        let at = self.base.wrapping_add(SLAB + slot as usize * self.stride);
+    pub(crate) fn prefetch_row(&self, slot: u32, stride: usize) {
+        debug_assert_eq!(stride, self.stride);
+        let at = self.base.wrapping_add(SLAB + slot as usize * stride);
         let mut line = 0;
-        while line < self.stride {
+        while line < stride {
             prefetch(at.wrapping_add(line));
             line += 64;
         }
-        prefetch(at.wrapping_add(self.stride - 1));
+        prefetch(at.wrapping_add(stride - 1));
+    }
+
+    /// Asks the cache for a row's version and key; any slot will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_key(&self, slot: u32) {
+        prefetch(self.base.wrapping_add(SLAB + slot as usize * self.stride));
     }
 
     /// The row at `slot`, which must be allocated.

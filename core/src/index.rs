@@ -28,9 +28,9 @@ const ROWS_PER_TEN_BUCKETS: u64 = 67;
 /// How far the index has grown: the image's words, kept at hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
+    split: u64,
     level: u32,
     stage: u32,
-    split: u64,
 }
 
 /// An entry on its way to another bucket: (bucket of the group, tag, slot).
@@ -39,7 +39,7 @@ pub(crate) type Moved = Vec<(u8, u16, u32)>;
 impl Geometry {
     pub(crate) fn load(image: &Image) -> Geometry {
         let word = |at| image.word(at).load(Relaxed);
-        Geometry { level: word(LEVEL) as u32, stage: word(STAGE) as u32, split: word(SPLIT) }
+        Geometry { split: word(SPLIT), level: word(LEVEL) as u32, stage: word(STAGE) as u32 }
     }
 
     /// What is wrong with these words, if anything.
@@ -281,7 +281,7 @@ fn collect(image: &Image, geometry: Geometry, buckets: u64, moved: &mut Moved) -
         let mut bucket = image.bucket((geometry.split + (i << geometry.level)) as usize);
         loop {
             for entry in entries(!bucket.matches(0) & ((1 << ENTRIES) - 1)) {
-                image.prefetch_row(bucket.slot(entry));
+                image.prefetch_key(bucket.slot(entry));
                 moved.push((0, bucket.tag(entry), bucket.slot(entry)));
             }
             let link = bucket.link();

@@ -18,6 +18,7 @@ pub mod limits;
 mod pull;
 mod push;
 mod pushers;
+mod resolve;
 mod row;
 mod schema;
 mod shard;

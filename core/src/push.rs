@@ -7,6 +7,7 @@ use crate::index::{self, NONE};
 use crate::layout::*;
 use crate::pull::{holds, missing};
 use crate::pushers::{CLOSED, Entry, INTERRUPTED, PushName, offset};
+use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::table::{Scratch, Shards, Write};
@@ -90,48 +91,42 @@ impl Shards {
         {
             return Err(PullError::Length { what: "slots", got: slots.len(), want: keys.len() }.into());
         }
+        let stride = self.schema.stride();
         let Shards { schema, first, shards, scratch, .. } = self;
         scratch.runs.clear();
         scratch.versions.clear();
         own.clear();
-        let mut last = u32::MAX;
-        let mut ring = [(0usize, 0u64, 0usize); 2 * AHEAD];
-        for i in 0..keys.len() + AHEAD + AHEAD / 2 {
-            if let Some(&key) = keys.get(i) {
-                let h = hash(key);
-                let number = shard_of(h, schema.shards);
-                let owner = number.wrapping_sub(*first) as usize;
-                let Some(shard) = shards.get(owner) else {
-                    return Err(PullError::WrongShard { key, shard: number }.into());
-                };
-                if number != last {
-                    if last != u32::MAX && number < last {
-                        return Err(PushError::Order(i));
+        own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
+        if by_keyset {
+            return cut_only(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
+        }
+        let blocks = keys.len().div_ceil(BLOCK);
+        let mut ring = [Block::EMPTY; 3];
+        let mut last = NONE;
+        for b in 0..blocks + 2 {
+            if b < blocks {
+                let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
+                let block = &mut ring[b % 3];
+                block.locate(shards, schema.shards, *first, keys)?;
+                for (i, &owner) in block.owners.iter().enumerate().take(keys.len()) {
+                    if owner != last {
+                        if last != NONE && owner < last {
+                            return Err(PushError::Order(b * BLOCK + i));
+                        }
+                        scratch.runs.push((owner, (b * BLOCK + i) as u32));
+                        last = owner;
                     }
-                    scratch.runs.push((owner as u32, i as u32));
-                    last = number;
                 }
-                if by_keyset {
-                    continue;
-                }
-                let home = shard.geometry.home(h);
-                shard.image.prefetch_bucket(home);
-                ring[i % (2 * AHEAD)] = (owner, h, home);
-            } else if by_keyset {
-                break;
             }
-            if i >= AHEAD && i - AHEAD < keys.len() {
-                let (owner, h, home) = ring[(i - AHEAD) % (2 * AHEAD)];
-                let slot = index::candidate(&shards[owner].image, home, h);
-                own.push(slot);
-                shards[owner].image.prefetch_row(slot);
+            if b >= 1 && b - 1 < blocks {
+                ring[(b - 1) % 3].candidates(shards, stride);
             }
-            // Half a stage on, keys in an overflow bucket get their turn.
-            if i >= AHEAD + AHEAD / 2 && own[i - AHEAD - AHEAD / 2] == NONE {
-                let (owner, h, home) = ring[(i - AHEAD - AHEAD / 2) % (2 * AHEAD)];
-                let slot = index::second_candidate(&shards[owner].image, home, h);
-                own[i - AHEAD - AHEAD / 2] = slot;
-                shards[owner].image.prefetch_row(slot);
+            if b >= 2 {
+                let block = &mut ring[(b - 2) % 3];
+                block.second_look(shards, stride);
+                let own = &mut own[(b - 2) * BLOCK..];
+                let n = own.len().min(BLOCK);
+                own[..n].copy_from_slice(&block.slots[..n]);
             }
         }
         Ok(())
@@ -165,6 +160,32 @@ impl Shards {
         }
         Ok(())
     }
+}
+
+/// Cuts keys whose slots are known into runs.
+fn cut_only(
+    keys: &[u64],
+    table: u32,
+    first: u32,
+    shards: usize,
+    runs: &mut Vec<(u32, u32)>,
+) -> Result<(), PushError> {
+    let mut last = NONE;
+    for (i, &key) in keys.iter().enumerate() {
+        let number = shard_of(hash(key), table);
+        let owner = number.wrapping_sub(first);
+        if owner != last {
+            if owner as usize >= shards {
+                return Err(PullError::WrongShard { key, shard: number }.into());
+            }
+            if last != NONE && owner < last {
+                return Err(PushError::Order(i));
+            }
+            runs.push((owner, i as u32));
+            last = owner;
+        }
+    }
+    Ok(())
 }
 
 impl Visitor for Push<'_> {
@@ -244,7 +265,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
     update: impl Fn(U, &mut [f32], &[f32]),
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
-    let stored = width.dim() * U::PLANES;
+    let (stored, stride) = (width.dim() * U::PLANES, width.stride(U::PLANES));
     let Run { schema, keys, slots, values, start } = run;
     // The row as it will be, in registers or on the stack where it is short.
     let mut short = [0f32; 64];
@@ -252,7 +273,11 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
     let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
     for j in start..keys.len() {
         if let Some(&slot) = slots.get(j + AHEAD) {
-            shard.image.prefetch_row(slot);
+            if slot == NONE {
+                let h = hash(keys[j + AHEAD]);
+                shard.image.prefetch_bucket(shard.geometry.home(h));
+            }
+            shard.image.prefetch_row(slot, stride);
         }
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
         let mut slot = slots[j];

@@ -3,6 +3,12 @@
 /// Weights a row.
 pub(crate) trait Width: Copy {
     fn dim(self) -> usize;
+
+    /// Bytes from one slot to the next, for rows of `planes` planes: [`crate::Schema::stride`].
+    #[inline(always)]
+    fn stride(self, planes: usize) -> usize {
+        16 + (planes * self.dim() * 4).next_multiple_of(8)
+    }
 }
 
 #[derive(Clone, Copy)]

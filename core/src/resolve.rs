@@ -1,0 +1,89 @@
+//! From keys to likely slots, a block of keys at a time, so that cache misses overlap: while one block's rows are used,
+//! the next block's rows and the index lines of the one after are on their way. Loops over a block are short and plain;
+//! stages follow each other at a distance of one block.
+
+use crate::error::PullError;
+use crate::hash::{hash, shard_of};
+use crate::index::{self, NONE};
+use crate::shard::Shard;
+
+/// Keys of a block.
+pub(crate) const BLOCK: usize = 8;
+
+/// A block of keys between the stages.
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) hashes: [u64; BLOCK],
+    pub(crate) homes: [u32; BLOCK],
+    /// Which of the shards here.
+    pub(crate) owners: [u32; BLOCK],
+    /// The first slot whose tag fits; `NONE` when there is none.
+    pub(crate) slots: [u32; BLOCK],
+    len: usize,
+    /// Some key has no candidate in its home bucket.
+    open: bool,
+}
+
+impl Block {
+    pub(crate) const EMPTY: Block = Block {
+        hashes: [0; BLOCK],
+        homes: [0; BLOCK],
+        owners: [0; BLOCK],
+        slots: [NONE; BLOCK],
+        len: 0,
+        open: false,
+    };
+
+    /// Stage 1: hashes and home buckets, whose lines are asked for. At most [`BLOCK`] keys.
+    #[inline(always)]
+    pub(crate) fn locate(
+        &mut self,
+        shards: &[Shard],
+        table: u32,
+        first: u32,
+        keys: &[u64],
+    ) -> Result<(), PullError> {
+        self.len = keys.len().min(BLOCK);
+        let places = self.hashes.iter_mut().zip(&mut self.homes).zip(&mut self.owners);
+        for (&key, ((h, home), owner)) in keys.iter().zip(places) {
+            *h = hash(key);
+            let number = shard_of(*h, table);
+            *owner = number.wrapping_sub(first);
+            let Some(shard) = shards.get(*owner as usize) else {
+                return Err(PullError::WrongShard { key, shard: number });
+            };
+            let bucket = shard.geometry.home(*h);
+            shard.image.prefetch_bucket(bucket);
+            *home = bucket as u32;
+        }
+        Ok(())
+    }
+
+    /// Stage 2: candidates, whose rows of `stride` bytes are asked for.
+    #[inline(always)]
+    pub(crate) fn candidates(&mut self, shards: &[Shard], stride: usize) {
+        self.open = false;
+        for i in 0..self.len {
+            let shard = &shards[self.owners[i] as usize];
+            let slot = index::candidate(&shard.image, self.homes[i] as usize, self.hashes[i]);
+            self.slots[i] = slot;
+            self.open |= slot == NONE;
+            shard.image.prefetch_row(slot, stride);
+        }
+    }
+
+    /// Stage 3: keys without a candidate have a look at their first overflow bucket.
+    #[inline(always)]
+    pub(crate) fn second_look(&mut self, shards: &[Shard], stride: usize) {
+        if !self.open {
+            return;
+        }
+        for i in 0..self.len {
+            if self.slots[i] == NONE {
+                let shard = &shards[self.owners[i] as usize];
+                self.slots[i] = index::second_candidate(&shard.image, self.homes[i] as usize, self.hashes[i]);
+                shard.image.prefetch_row(self.slots[i], stride);
+            }
+        }
+    }
+}
