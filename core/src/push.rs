@@ -25,7 +25,8 @@ pub struct Applied {
     pub applied: u32,
     /// Rows of parts that the shards had already: dropped.
     pub doubled: u32,
-    /// Rows dropped because a value, or the row it would have made, is NaN or infinite.
+    /// Rows dropped because a value, or the row it would have made, is NaN or infinite, or because a change of state made
+    /// a row that the rule cannot have (a negative sum of squares).
     pub not_finite: u32,
     /// Rows not created because they were not admitted (admission is at the first push for now, so 0).
     pub not_admitted: u32,
@@ -287,7 +288,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
             if slot == NONE {
                 missing(schema, rule, key, init, next);
                 update(rule, next, value);
-                if all_finite(value) && all_finite(next) {
+                if sound(rule, value, next) {
                     slots[j] = shard.insert(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
                 } else {
@@ -301,7 +302,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
         let mut row = shard.image.row(slot);
         next.copy_from_slice(row.floats(stored));
         update(rule, next, value);
-        if !(all_finite(value) && all_finite(next)) {
+        if !sound(rule, value, next) {
             applied.not_finite += 1;
             shard.skip_step();
             continue;
@@ -320,6 +321,12 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
         applied.applied += 1;
     }
     Ok(())
+}
+
+/// Whether a row may become `next`: nothing in it or in the push is NaN or infinite, and the rule can have made it.
+#[inline(always)]
+fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
+    all_finite(value) && all_finite(next) && rule.is_sound(next)
 }
 
 /// Where a part starts.

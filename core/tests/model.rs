@@ -98,8 +98,13 @@ fn rules() -> impl Strategy<Value = Rule> {
     ]
 }
 
+/// As many as PROPTEST_CASES says (make soak), else `usual`.
+fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
     #[test]
     fn agrees_with_a_map(actions in actions(), rule in rules(), dim in prop_oneof![Just(1u32), Just(3), Just(16), Just(40), Just(64)],
                          shards in prop_oneof![Just(1u32), Just(4)], durable in any::<bool>()) {
@@ -240,6 +245,23 @@ fn refuses_what_it_must() {
         let bad = Schema { name: name.into(), dim, shards, ..s.clone() };
         assert!(matches!(Shards::open(&store, &bad, 0..1), Err(OpenError::Schema(_))), "{bad:?}");
     }
+}
+
+/// A change of state that no rule can have made is dropped like NaN: its weight would be NaN.
+#[test]
+fn an_impossible_state_is_never_stored() {
+    let s = Schema::scalar("f", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
+    let mut table = Shards::open(&Store::memory(), &s, 0..64).unwrap();
+    let mut push = |seq, change: [f32; 2]| {
+        let name = PushName { pusher: 1, incarnation: 1, seq, part: 0 };
+        table.push(&name, Write::Change, &[7], None, &change).unwrap()
+    };
+    assert_eq!(push(1, [1.0, -0.5]), Applied { not_finite: 1, ..Applied::default() });
+    assert_eq!(push(2, [1.0, 0.25]), Applied { applied: 1, ..Applied::default() });
+    assert_eq!(push(3, [1.0, -0.5]), Applied { not_finite: 1, ..Applied::default() });
+    let mut row = [0.0; 2];
+    table.pull(&[7], Read::State, &mut row, None).unwrap();
+    assert_eq!(row, [1.0, 0.25]);
 }
 
 #[test]

@@ -84,6 +84,11 @@ impl Update for Ftrl {
     }
 
     #[inline(always)]
+    fn is_sound(&self, row: &[f32]) -> bool {
+        row[row.len() / 2..].iter().all(|&sum| sum >= 0.0)
+    }
+
+    #[inline(always)]
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), 2 * gradient.len());
         let (z, n) = row.split_at_mut(gradient.len());

@@ -29,6 +29,14 @@ pub trait Update: Copy {
     /// # Panics
     /// When `row.len() != PLANES * out.len()`.
     fn weights(&self, row: &[f32], out: &mut [f32]);
+
+    /// Whether `row` (`PLANES * dim`) is a state that this rule can have reached: a sum of squares is not negative. NaN is
+    /// none. What a change of state from a peer must be held to.
+    #[inline(always)]
+    fn is_sound(&self, row: &[f32]) -> bool {
+        let _ = row;
+        true
+    }
 }
 
 /// Work over many rows that is compiled once for each rule. See [`Rule::visit`].
