@@ -2,7 +2,7 @@
 
 use super::limit::{BATCH, ROWS};
 use crate::{
-    Cut, PullId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix,
+    Cut, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub struct Bench {
     batches: Vec<Vec<u64>>,
     cuts: Vec<Arc<Cut>>,
     buffers: Vec<Vec<f32>>,
+    /// Pushes that are not acknowledged yet.
+    pushes: VecDeque<PushId>,
 }
 
 /// What is done over and over.
@@ -67,8 +69,8 @@ impl Bench {
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let table = worker.open_table(&Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) })?;
         let batches = batches(rows, BATCH.min(rows as usize));
-        let mut bench =
-            Bench { worker, table, dim: dim as usize, batches, cuts: Vec::new(), buffers: Vec::new() };
+        let (cuts, buffers, pushes) = (Vec::new(), Vec::new(), VecDeque::new());
+        let mut bench = Bench { worker, table, dim: dim as usize, batches, cuts, buffers, pushes };
         let all: Vec<u64> = (0..rows).map(key).collect();
         for keys in all.chunks(BATCH) {
             let cut = bench.cut(keys);
@@ -90,10 +92,17 @@ impl Bench {
     }
 
     fn push(&mut self, cut: Arc<Cut>, keyset_of: Option<PullId>) -> Result<(), WorkerError> {
+        if self.pushes.len() >= IN_FLIGHT
+            && let Some(oldest) = self.pushes.pop_front()
+        {
+            self.worker.finish_push(oldest)?;
+        }
         let mut values = self.worker.spare();
         values.resize(cut.keys().len() * self.dim, 1e-6);
         let seq = self.worker.next_seq(self.table);
-        self.worker.begin_push(self.table, cut, Write::Gradient, values, keyset_of, seq).map(|_| ())
+        let push = self.worker.begin_push(self.table, cut, Write::Gradient, values, keyset_of, seq)?;
+        self.pushes.push_back(push);
+        Ok(())
     }
 
     /// Keys a second of `work` over about `seconds`.
@@ -131,6 +140,7 @@ impl Bench {
         while !flying.is_empty() {
             self.finish(work, &mut flying)?;
         }
+        self.pushes.clear();
         self.worker.drain()?;
         Ok(done)
     }
