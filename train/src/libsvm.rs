@@ -5,7 +5,7 @@
 
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
-use crate::number::{NotANumber, blank, float, unsigned};
+use crate::number::{NotANumber, blank, digits, digits_value, float, load, short_float, unsigned};
 
 /// Where a line goes wrong, and what should stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,16 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
     }
     let start = block.keys.len();
     // Ascending ids, as most files have them, are each there once.
-    let (mut last, mut ascending) = (0, true);
+    let (mut least, mut ascending) = (0, true);
     loop {
+        p += usize::from(byte(buf, p) == b' ');
+        while let Some((key, value, next)) = short(buf, p) {
+            ascending &= key >= least;
+            least = key + 1;
+            block.keys.push(key);
+            block.values.push(value);
+            p = next;
+        }
         let mut b = byte(buf, p);
         while b == b' ' || b == b'\t' {
             p += 1;
@@ -107,8 +115,8 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         } else {
             return Err(Fault { at: end, expected: ID });
         };
-        ascending &= key > last || block.keys.len() == start;
-        last = key;
+        ascending &= key >= least;
+        least = key + 1;
         block.keys.push(key);
         block.values.push(value);
     }
@@ -118,6 +126,29 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
     }
     block.end(label);
     Ok(p)
+}
+
+/// A feature as most files write them, if one begins at `p`: an id of at most 7 digits, a colon, a value that
+/// [`short_float`] knows, one space. The feature, and what is past the space.
+#[inline(always)]
+fn short(buf: &[u8], p: usize) -> Option<(u64, f32, usize)> {
+    const ONE: u64 = u64::from_le_bytes(*b":1 \0\0\0\0\0");
+    let window = buf.get(p..)?.first_chunk::<16>()?;
+    let id = u64::from_le_bytes(*window.first_chunk()?);
+    let n = digits(id);
+    if n == 0 || n == 8 {
+        return None;
+    }
+    let rest = u64::from_le_bytes(*window[n as usize..].first_chunk()?);
+    let (value, length) = if rest & 0xff_ffff == ONE {
+        (1.0, 2)
+    } else if rest as u8 == b':' {
+        let (value, length) = short_float(load(buf, p + n as usize + 1))?;
+        (value, length + 1)
+    } else {
+        return None;
+    };
+    Some((digits_value(id, n), value, p + (n + length) as usize + 1))
 }
 
 #[inline(always)]

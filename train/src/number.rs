@@ -11,14 +11,14 @@ pub(crate) fn load(buf: &[u8], p: usize) -> u64 {
 
 /// How many of the eight bytes, from the first, are ASCII digits.
 #[inline(always)]
-fn digits(c: u64) -> u32 {
+pub(crate) fn digits(c: u64) -> u32 {
     let t = c ^ 0x3030_3030_3030_3030;
     ((t.wrapping_add(0x7676_7676_7676_7676) | t) & 0x8080_8080_8080_8080).trailing_zeros() >> 3
 }
 
 /// The value of the first `n` (1 to 8) digits, by three multiplications: pairs, fours, eight.
 #[inline(always)]
-fn value(c: u64, n: u32) -> u64 {
+pub(crate) fn digits_value(c: u64, n: u32) -> u64 {
     let c = c << (64 - 8 * n); // leading zero bytes count as digits 0
     let c = (c & 0x0f0f_0f0f_0f0f_0f0f).wrapping_mul(2561) >> 8;
     let c = (c & 0x00ff_00ff_00ff_00ff).wrapping_mul(6_553_601) >> 16;
@@ -42,7 +42,7 @@ pub(crate) fn unsigned(buf: &[u8], p: usize) -> Result<(u64, usize), NotANumber>
     if n == 0 {
         return Err(NotANumber::Missing);
     }
-    let v = value(c, n);
+    let v = digits_value(c, n);
     if n < 8 { Ok((v, p + n as usize)) } else { long(buf, p + 8, v) }
 }
 
@@ -55,7 +55,7 @@ fn long(buf: &[u8], p: usize, high: u64) -> Result<(u64, usize), NotANumber> {
         return Ok((high, p));
     }
     const TEN: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-    let mut v = high * TEN[n as usize] + value(c, n); // at most 16 digits: fits
+    let mut v = high * TEN[n as usize] + digits_value(c, n); // at most 16 digits: fits
     let mut p = p + n as usize;
     while n == 8
         && let Some(digit) = buf.get(p).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10)
@@ -95,15 +95,38 @@ pub(crate) fn float(buf: &[u8], p: usize) -> Result<(f32, usize), NotANumber> {
             let all = digits(joined);
             let end = q + all as usize + 1;
             if all > 0 && buf.get(end).is_some_and(|&b| blank(b)) {
-                let v = (value(joined, all) as f64 * TENTH[(all - whole) as usize]) as f32;
+                let v = (digits_value(joined, all) as f64 * TENTH[(all - whole) as usize]) as f32;
                 return Ok((if negative { -v } else { v }, end));
             }
         } else if whole > 0 && blank(after) {
-            let v = value(c, whole) as f32;
+            let v = digits_value(c, whole) as f32;
             return Ok((if negative { -v } else { v }, q + whole as usize));
         }
     }
     float_by_std(buf, p)
+}
+
+/// `[-]d[dd].[ddd]` of at most 7 bytes at the beginning of `c`, ended by a space: its value as [`float`] gives it, and
+/// how many bytes it is.
+#[inline(always)]
+pub(crate) fn short_float(c: u64) -> Option<(f32, u32)> {
+    // The end is found from the whole word, not by going through it: what follows need not wait for the value.
+    let x = c ^ 0x2020_2020_2020_2020;
+    let space = x.wrapping_sub(0x0101_0101_0101_0101) & !x & 0x8080_8080_8080_8080;
+    let length = space.trailing_zeros() >> 3;
+    let sign = u32::from(c as u8 == b'-');
+    let c = c >> (8 * sign);
+    let whole = digits(c);
+    let low = (1u64 << (8 * (whole & 7))) - 1;
+    let joined = (c & low) | ((c >> 8) & !low);
+    // The digits of both sides of the dot; what ends them is the space.
+    let all = length.wrapping_sub(sign + 1);
+    let sound = length < 8 && whole < 8 && (c >> (8 * whole)) as u8 == b'.';
+    if !sound || all.wrapping_sub(1) >= 7 || digits(joined) != all {
+        return None;
+    }
+    let v = (digits_value(joined, all) as f64 * TENTH[((all - whole) & 7) as usize]) as f32;
+    Some((if sign == 1 { -v } else { v }, length))
 }
 
 #[inline(never)]
@@ -150,6 +173,21 @@ mod tests {
             let want = std.and_then(|v| if v.is_finite() { Ok(v) } else { Err(NotANumber::Range) });
             let got = float(&padded(&text), 0);
             prop_assert_eq!(got.map(|(v, end)| (v.to_bits(), end)), want.map(|v| (v.to_bits(), text.len())));
+        }
+
+        /// What it knows, it knows as `float` does; and it knows what files mostly have.
+        #[test]
+        fn short_floats_are_floats(text in prop_oneof!["-?[0-9]{1,3}\\.[0-9]{1,3}", "[-+.0-9e\t\r\n x\x01é]{0,9}"], end in "[ \n\t]") {
+            let mut buf = padded(&text);
+            buf[text.len()] = end.as_bytes()[0];
+            let got = short_float(load(&buf, 0)).map(|(v, n)| (v.to_bits(), n as usize));
+            if let Some((_, n)) = got {
+                prop_assert_eq!(Ok(got), float(&buf, 0).map(|(v, n)| Some((v.to_bits(), n))));
+                prop_assert_eq!(buf[n], b' ');
+            } else {
+                let plain = text.is_ascii() && text.len() < 8 && end == " " && !text.contains(['+', 'e', 'x', ' ', '\t', '\r', '\n']);
+                prop_assert!(!plain || text.matches('.').count() != 1 || float(&buf, 0).is_err());
+            }
         }
 
         #[test]

@@ -41,7 +41,8 @@ fn plain(text: &str) -> Vec<Row> {
 }
 
 fn line() -> impl Strategy<Value = String> {
-    let id = prop_oneof![0u64..100_000_000, any::<u64>().prop_filter("reserved", |&k| k != u64::MAX)];
+    let id =
+        prop_oneof![0u64..100_000_000, 0u64..3000, any::<u64>().prop_filter("reserved", |&k| k != u64::MAX)];
     let value = prop_oneof![
         Just(String::new()),
         Just(":1".to_owned()),
