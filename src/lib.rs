@@ -8,7 +8,7 @@
 #![doc = include_str!("../examples/pull_push.rs")]
 //! ```
 //!
-//! The training loops behind `gannet train` are in [`train`]; what `gannet bench` does is in [`bench`].
+//! The training loops behind `gannet train` are in [`train`]; what `gannet bench` does is in [`mod@bench`].
 //! ARCHITECTURE.md is the map; docs/ has the byte formats and the promises.
 #![forbid(unsafe_code)]
 
