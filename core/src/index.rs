@@ -255,8 +255,15 @@ fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, mov
         image.word(OVERFLOW_FREE).store(u64::from(n), Release);
         crate::kill_point!();
     }
+    let mut filled = [0usize; 4];
     for &(i, tag, slot) in moved.iter() {
-        place(image, journal, primary(u64::from(i)), tag, slot, false);
+        let at = &mut filled[usize::from(i) % 4];
+        if *at < ENTRIES {
+            image.bucket(primary(u64::from(i))).fill(*at, tag, slot);
+        } else {
+            place(image, journal, primary(u64::from(i)), tag, slot, false);
+        }
+        *at += 1;
     }
     geometry.split += 1;
     if geometry.split == 1 << geometry.level {

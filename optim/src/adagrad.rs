@@ -2,7 +2,7 @@
 //! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
 //! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
 
-use crate::slices::sweep2;
+use crate::slices::{none_negative, sweep2};
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -48,7 +48,7 @@ impl Update for AdaGrad {
 
     #[inline(always)]
     fn is_sound(&self, row: &[f32]) -> bool {
-        row[row.len() / 2..].iter().all(|&sum| sum >= 0.0)
+        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

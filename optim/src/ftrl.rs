@@ -1,7 +1,7 @@
 //! FTRL-Proximal, per coordinate, with L1 and L2: McMahan et al., "Ad Click Prediction: a View from the
 //! Trenches", KDD 2013, algorithm 1.
 
-use crate::slices::sweep2;
+use crate::slices::{none_negative, sweep2};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
@@ -85,7 +85,7 @@ impl Update for Ftrl {
 
     #[inline(always)]
     fn is_sound(&self, row: &[f32]) -> bool {
-        row[row.len() / 2..].iter().all(|&sum| sum >= 0.0)
+        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

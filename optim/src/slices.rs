@@ -62,3 +62,9 @@ pub fn all_finite(values: &[f32]) -> bool {
     let carried = values.iter().fold(0, |any, v| any | ((v.to_bits() & EXPONENT) + LOWEST));
     carried >> 31 == 0
 }
+
+/// Whether no value is negative or NaN: what sums of squares are held to.
+#[inline(always)]
+pub(crate) fn none_negative(values: &[f32]) -> bool {
+    values.iter().fold(true, |all, &value| all & (value >= 0.0))
+}
