@@ -1,6 +1,22 @@
 //! The `gannet` command: parses the command line, sets up logs, and ends with a documented exit code.
 #![forbid(unsafe_code)]
 
+/// A line on standard output; whoever should read it may have gone (`| head`), which is no reason to panic.
+macro_rules! say {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
+/// The same on standard error.
+macro_rules! complain {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
+
 mod command;
 
 use clap::Parser;
@@ -23,7 +39,7 @@ fn main() -> ExitCode {
     match command::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("gannet: {failure}");
+            complain!("gannet: {failure}");
             ExitCode::from(failure.code)
         }
     }

@@ -43,7 +43,7 @@ fn part(
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
     let mut bench = Bench::start(addr, dim, CANONICAL_ROWS)?;
-    println!("{}", measure(&mut bench, args.seconds)?);
+    say!("{}", measure(&mut bench, args.seconds)?);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
         rates.insert(format!("dim{dim}"), measured);
     }
     if args.json {
-        println!("{}", json!({"limit": limits, "tcp": rates}));
+        say!("{}", json!({"limit": limits, "tcp": rates}));
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn limit_json(limit: &Limit) -> Value {
 fn print_row(dim: u32, limit: &Limit, measured: &Value) {
     let get = |name: &str| measured[name].as_f64().unwrap_or(f64::NAN);
     let (pull, push, cycle) = (get("pull_keys_per_s"), get("push_keys_per_s"), get("cycle_keys_per_s"));
-    println!(
+    say!(
         "dim {dim}: M keys/s pull {:.1} ({:.2} of the limit {:.1}), push {:.1} ({:.2} of {:.1}), cycle {:.1}; \
          64-key pull p50 {:.1} us, p99 {:.1} us; {:.1} bytes a row",
         pull / 1e6,

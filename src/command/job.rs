@@ -123,7 +123,7 @@ fn wait_for_others(
                 waiting = true;
             } else if since.elapsed() < limit + 2 * LOOK_EVERY {
                 let host = &job.worker_hosts[index as usize];
-                eprintln!(
+                complain!(
                     "gannet: worker {index} ({host}) has pushed nothing for {:.0} s and has not said that it is done; \
                      the model is evaluated without waiting for it",
                     job.peer_timeout

@@ -60,7 +60,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     report::warn_of_bad_lines(&predicted.bad_lines);
     if args.json {
         let q = predicted.quality.as_ref();
-        println!(
+        say!(
             "{}",
             json!({"examples": predicted.examples, "logloss": q.map(|q| q.log_loss), "auc": q.and_then(|q| q.auc),
                    "calibration": q.and_then(gannet::train::Quality::calibration), "accuracy": q.map(|q| q.accuracy),

@@ -32,19 +32,23 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
 
 /// The same in words.
 pub fn print(report: &Report, test: Option<&Quality>) {
-    println!(
+    say!(
         "{} examples in {:.2} s, {:.0} examples/s ({}, {})",
-        report.examples, report.seconds, report.examples_per_second, report.transport, report.format
+        report.examples,
+        report.seconds,
+        report.examples_per_second,
+        report.transport,
+        report.format
     );
     if let Some(quality) = &report.progressive {
-        println!("progressive  {}", words(quality));
+        say!("progressive  {}", words(quality));
     }
     if let Some(quality) = test {
-        println!("test         {}", words(quality));
+        say!("test         {}", words(quality));
     }
-    println!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
+    say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
     if report.not_finite > 0 {
-        println!(
+        say!(
             "dropped      {} rows whose update was NaN or infinite: a smaller --alpha may help",
             report.not_finite
         );
@@ -60,8 +64,8 @@ fn words(q: &Quality) -> String {
 /// Tells of lines that were skipped.
 pub fn warn_of_bad_lines(bad: &BadLines) {
     if bad.count > 0 {
-        eprintln!("gannet: {} bad lines were skipped (--skip-bad-lines), among them:", bad.count);
-        bad.first.iter().for_each(|line| eprintln!("  {line}"));
+        complain!("gannet: {} bad lines were skipped (--skip-bad-lines), among them:", bad.count);
+        bad.first.iter().for_each(|line| complain!("  {line}"));
     }
 }
 
@@ -109,7 +113,7 @@ impl Teller {
                 self.told = Instant::now();
                 self.started = true;
                 let part = part.map_or(String::new(), |part| format!("{:3.0}%  ", part * 100.0));
-                eprintln!("{part}{text}");
+                complain!("{part}{text}");
             }
             None => {}
         }
@@ -126,7 +130,7 @@ impl Teller {
 /// The report of a worker that neither tests nor saves.
 pub fn print_or_json(as_json: bool, report: &Report) {
     if as_json {
-        println!("{}", json(report, None));
+        say!("{}", json(report, None));
     } else {
         print(report, None);
     }

@@ -25,7 +25,7 @@ pub fn serve(listen: &str, threads: Option<u32>, data_dir: Option<&Path>) -> Res
     }
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(Tcp::new(), config)?;
-    println!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
+    say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -35,7 +35,7 @@ pub fn serve(listen: &str, threads: Option<u32>, data_dir: Option<&Path>) -> Res
         Some(folder) => format!("{rows} rows are safe in {}", folder.display()),
         None => format!("{rows} rows in memory are gone (--data-dir keeps them)"),
     };
-    println!("gannet server stopped after {} requests; {kept}", served.frames);
+    say!("gannet server stopped after {} requests; {kept}", served.frames);
     Ok(())
 }
 

@@ -121,17 +121,17 @@ pub fn finish<B: Backend>(
         None => None,
     };
     if args.json {
-        println!("{}", report::json(trained, test));
+        say!("{}", report::json(trained, test));
     } else {
         report::print(trained, test);
     }
     let early = if trained.stopped { "stopped early: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
-            println!("{early}model        {rows} rows in {}", folder.display())
+            say!("{early}model        {rows} rows in {}", folder.display())
         }
-        Some((folder, rows)) => eprintln!("gannet: {early}{rows} rows saved in {}", folder.display()),
-        None if trained.stopped => eprintln!("gannet: {early}no --out was given, so no model was saved"),
+        Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
+        None if trained.stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
     }
     Ok(())
