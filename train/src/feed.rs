@@ -1,12 +1,12 @@
-//! The parse thread: reads, de-duplicates, cuts and links batches ahead of the learner, through a bounded queue, in
-//! buffers that come back.
+//! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded queue, in
+//! buffers that come back; or in turn with it, on its own thread.
 
 use crate::batch::{Batch, Batcher};
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
 use crate::reader::{Data, Reader, Share};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// What is read, and how it is cut.
@@ -30,18 +30,72 @@ pub(crate) struct Found {
     pub bad_lines: BadLines,
 }
 
+/// Where batches are made: on the parse thread, or between the learner's.
+pub(crate) struct Maker {
+    reader: Reader,
+    plan: Plan,
+    batcher: Batcher,
+    epoch: u32,
+    bad_lines: BadLines,
+}
+
+impl Maker {
+    /// On a reader that has been opened (for the first epoch).
+    fn new(reader: Reader, plan: Plan) -> Maker {
+        let batcher = Batcher::new(plan.shards, plan.depth);
+        Maker { reader, plan, batcher, epoch: 0, bad_lines: BadLines::default() }
+    }
+
+    /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        loop {
+            let more = self.reader.next(&mut batch.block)?;
+            if self.epoch == 0 && self.bad_lines.count != self.reader.bad_lines().count {
+                self.bad_lines.clone_from(self.reader.bad_lines());
+            }
+            if more {
+                break;
+            }
+            if self.epoch + 1 >= self.plan.epochs {
+                return Ok(false);
+            }
+            self.epoch += 1;
+            self.reader = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
+        }
+        if self.plan.in_place {
+            self.batcher.complete_in_place(batch);
+        } else {
+            self.batcher.complete(batch);
+        }
+        batch.epoch = self.epoch;
+        batch.bytes_read = self.reader.position().bytes_read();
+        batch.bytes_total = self.reader.position().bytes_total();
+        Ok(true)
+    }
+
+    fn found(self) -> Found {
+        let (format, columns) = (self.reader.format(), self.reader.columns().cloned());
+        Found { format, columns, bad_lines: self.bad_lines }
+    }
+}
+
 /// The learner's end.
-pub(crate) struct Feed<'scope> {
-    ready: Receiver<Batch>,
-    back: SyncSender<Batch>,
-    thread: ScopedJoinHandle<'scope, Result<Found, ReadError>>,
+pub(crate) enum Feed<'scope> {
+    /// Batches are made ahead, on a thread.
+    Ahead {
+        ready: Receiver<Batch>,
+        back: SyncSender<Batch>,
+        thread: ScopedJoinHandle<'scope, Result<Found, ReadError>>,
+    },
+    /// Batches are made when they are asked for.
+    InTurn { maker: Box<Maker>, spare: Vec<Batch>, failed: Option<ReadError> },
 }
 
 /// Buffers under way: in the queue, at both ends, in flight.
 const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
 
 impl<'scope> Feed<'scope> {
-    /// Starts the thread on a reader that has been opened (for the first epoch).
+    /// Makes batches of a reader that has been opened (for the first epoch): ahead of the learner, or in turn with it.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -49,77 +103,68 @@ impl<'scope> Feed<'scope> {
         scope: &'scope Scope<'scope, 'env>,
         reader: Reader,
         plan: Plan,
+        ahead: bool,
     ) -> Result<Feed<'scope>, ReadError> {
+        let maker = Maker::new(reader, plan);
+        if !ahead {
+            return Ok(Feed::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
+        }
         let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
         let (back, returned) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             let _ = back.try_send(Batch::default());
         }
-        let parse = move || run(reader, &plan, &to_learner, &returned);
+        let parse = move || run(maker, &to_learner, &returned);
         let thread = Builder::new().name("gannet-parse".into()).spawn_scoped(scope, parse);
-        Ok(Feed { ready, back, thread: thread.map_err(ReadError::Thread)? })
+        Ok(Feed::Ahead { ready, back, thread: thread.map_err(ReadError::Thread)? })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
     pub fn next(&mut self) -> Option<Batch> {
-        self.ready.recv().ok()
+        match self {
+            Feed::Ahead { ready, .. } => ready.recv().ok(),
+            Feed::InTurn { maker, spare, failed } => {
+                let mut batch = spare.pop().unwrap_or_default();
+                match maker.next(&mut batch) {
+                    Ok(more) => more.then_some(batch),
+                    Err(error) => {
+                        *failed = Some(error);
+                        None
+                    }
+                }
+            }
+        }
     }
 
     /// Gives a buffer back.
     pub fn recycle(&mut self, batch: Batch) {
-        // Full or without a receiver: the buffer is freed.
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.back.try_send(batch) {}
+        match self {
+            // Full or without a receiver: the buffer is freed.
+            Feed::Ahead { back, .. } => drop(back.try_send(batch)),
+            Feed::InTurn { spare, .. } => spare.push(batch),
+        }
     }
 
-    /// Ends the thread, also in the middle of the file.
+    /// Ends the making, also in the middle of the file.
     ///
     /// # Errors
     /// The reading had failed.
     pub fn finish(self) -> Result<Found, ReadError> {
-        drop((self.ready, self.back));
-        match self.thread.join() {
-            Ok(found) => found,
-            Err(panic) => std::panic::resume_unwind(panic),
+        match self {
+            Feed::Ahead { ready, back, thread } => {
+                drop((ready, back));
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            Feed::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
         }
     }
 }
 
-fn run(
-    mut reader: Reader,
-    plan: &Plan,
-    ready: &SyncSender<Batch>,
-    returned: &Receiver<Batch>,
-) -> Result<Found, ReadError> {
-    let mut batcher = Batcher::new(plan.shards, plan.depth);
-    let mut bad_lines = BadLines::default();
-    // The buffer that met the end of a pass serves the next one.
-    let mut buffer = None;
-    'passes: for epoch in 0..plan.epochs {
-        if epoch > 0 {
-            reader = Reader::open(&plan.data, plan.batch, plan.share)?;
-        }
-        loop {
-            let Some(mut batch) = buffer.take().or_else(|| returned.recv().ok()) else { break 'passes };
-            let more = reader.next(&mut batch.block)?;
-            if epoch == 0 && bad_lines.count != reader.bad_lines().count {
-                bad_lines.clone_from(reader.bad_lines());
-            }
-            if !more {
-                buffer = Some(batch);
-                break;
-            }
-            if plan.in_place {
-                batcher.complete_in_place(&mut batch);
-            } else {
-                batcher.complete(&mut batch);
-            }
-            batch.epoch = epoch;
-            batch.bytes_read = reader.position().bytes_read();
-            batch.bytes_total = reader.position().bytes_total();
-            if ready.send(batch).is_err() {
-                break 'passes;
-            }
+fn run(mut maker: Maker, ready: &SyncSender<Batch>, returned: &Receiver<Batch>) -> Result<Found, ReadError> {
+    while let Ok(mut batch) = returned.recv() {
+        if !maker.next(&mut batch)? || ready.send(batch).is_err() {
+            break;
         }
     }
-    Ok(Found { format: reader.format(), columns: reader.columns().cloned(), bad_lines })
+    Ok(maker.found())
 }

@@ -1,4 +1,4 @@
-//! The training loop of logistic regression: a parse thread feeds batches; this thread pulls, learns, pushes.
+//! The training loop of logistic regression: batches come from a feed; this thread pulls, learns, pushes.
 
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::Batch;
@@ -27,15 +27,18 @@ pub struct Options {
     pub epochs: u32,
     /// Which of the batches.
     pub share: Share,
+    /// 1: reading and learning in turn, on the calling thread; 2 and more: a parse thread reads ahead. The results are
+    /// the same.
+    pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,
 }
 
 impl Options {
-    /// One pass in batches of 256 over all of `data`.
+    /// One pass in batches of 256, read ahead, over all of `data`.
     pub fn new(data: Data) -> Options {
         let progress_every = Duration::from_millis(200);
-        Options { data, test: None, batch: 256, epochs: 1, share: Share::ALL, progress_every }
+        Options { data, test: None, batch: 256, epochs: 1, share: Share::ALL, threads: 2, progress_every }
     }
 }
 
@@ -128,6 +131,9 @@ pub fn train<B: Backend>(
     if options.data.path == "-" && options.epochs > 1 {
         return Err(ReadError::StdinOnce { what: "a second epoch" }.into());
     }
+    if options.threads == 0 {
+        return Err(ReadError::Limit { what: "the number of threads", value: 0, max: u64::MAX }.into());
+    }
     if options.epochs == 0 {
         return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
     }
@@ -148,7 +154,7 @@ pub fn train<B: Backend>(
     let planes = schema.floats();
     let mut learner = Loop::new(backend, replay, planes, depth, start);
     let (found, stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, reader, plan)?;
+        let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
         let found = feed.finish();
         // When both failed, the learner failed first: the reader only by its end.

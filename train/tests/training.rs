@@ -283,3 +283,44 @@ fn errors_come_through() {
         train(&Options::new(skipping), &mut MapRows::new(FTRL, 1, false), &never, &mut |_| {}).unwrap();
     assert_eq!((report.examples, report.bad_lines.count, report.bad_lines.first[0].line), (2_000, 1, 2_001));
 }
+
+/// One thread or two: the same bits, whatever holds the rows, and the same errors.
+#[test]
+fn in_turn_is_as_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, "a.svm", libsvm(&examples(5000, 8)).as_bytes());
+    fn learn<B: Backend>(mut rows: B, path: &str, threads: usize) -> (Vec<(u64, Vec<u32>)>, [u64; 4]) {
+        let options = Options { threads, epochs: 3, batch: 100, ..Options::new(Data::new(path)) };
+        let report = train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let mut all = Vec::new();
+        rows.scan(&mut |keys, state| {
+            let rows = state.chunks(state.len() / keys.len());
+            all.extend(keys.iter().copied().zip(rows.map(|row| row.iter().map(|v| v.to_bits()).collect())));
+        })
+        .unwrap();
+        all.sort();
+        let log_loss = report.progressive.unwrap().log_loss.to_bits();
+        (all, [report.examples, report.rows, report.repeated_keys, log_loss])
+    }
+    for rule in RULES {
+        let schema = Schema::scalar("lr", rule);
+        let flat = |threads| learn(Flat::new(&schema).unwrap(), &path, threads);
+        let shards = |threads| learn(Embedded::open(&Store::memory(), &schema, 1).unwrap(), &path, threads);
+        let (rows, told) = flat(1);
+        assert!(told[0] == 15_000 && told[1] == rows.len() as u64 && told[2] > 0);
+        assert!((rows, told) == flat(2) && shards(1) == shards(2));
+        let ahead = |threads| learn(MapRows::new(rule, 2, true), &path, threads);
+        assert!(ahead(1) == ahead(2));
+    }
+    let bad = file(&folder, "bad.svm", format!("{}1 x:1\n", "1 1:1\n".repeat(300)).as_bytes());
+    let none = file(&folder, "good.svm", b"1 1:1\n");
+    let told = |path: &str, threads| {
+        let options = Options { threads, ..Options::new(Data::new(path)) };
+        let mut rows = Flat::new(&Schema::scalar("lr", FTRL)).unwrap();
+        train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})
+            .map_err(|e| e.to_string())
+            .map(|r| r.examples)
+    };
+    assert!(told(&bad, 1).is_err() && told(&bad, 1) == told(&bad, 2));
+    assert!(told(&none, 0).unwrap_err().contains("threads") && told(&none, 1) == Ok(1));
+}
