@@ -54,6 +54,7 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} --alpha -1"), "alpha"),
         (format!("train {data} --optimizer sgd --l1 1"), "ftrl"),
         (format!("train {data} --batch 0"), "1..=65536"),
+        (format!("train {data} --threads 3"), "side by side"),
         (format!("train {data} --categorical b"), "a.csv"),
         (format!("train {data} {job} --job-name worker --issync 1"), "issync"),
         (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),
@@ -81,6 +82,17 @@ fn bad_lines_are_skipped_up_to_the_limit() {
     );
     assert!(done.err.contains("10 bad lines") && done.err.contains("some.svm:2"), "{done:?}");
     assert_eq!(run(&format!("train {data} --skip-bad-lines 9")).code, Some(2));
+}
+
+#[test]
+fn one_thread_learns_what_two_learn() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 5000, 1);
+    let line = format!("train {} --epochs 2 --json --threads", data.display());
+    let (one, two) = (run(&format!("{line} 1")).json(), run(&format!("{line} 2")).json());
+    for name in ["logloss", "auc", "rows", "examples"] {
+        assert_eq!(one[name], two[name], "{name}");
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ pub struct TrainArgs {
     /// Examples a batch.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
-    /// Threads: of training (1 or 2: reading beside learning), or of a server.
+    /// Threads: 1 (read and learn in turn) or 2 (side by side, the default); of a ps as of `gannet server`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
     /// Train without an intercept.

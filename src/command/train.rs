@@ -54,6 +54,16 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     options.test = test.filter(|_| with_test);
     options.batch = args.batch as usize;
     options.epochs = args.epochs;
+    options.threads = match args.threads {
+        None => 2,
+        Some(n @ 1..=2) => n as usize,
+        Some(n) => {
+            let text = format!(
+                "--threads {n}: training reads and learns, with 1 thread in turn, with 2 side by side"
+            );
+            return Err(Failure::input(text));
+        }
+    };
     options.share = share;
     Ok(options)
 }
