@@ -1,0 +1,164 @@
+//! What do a pull and a push cost in the shards themselves, without a wire, and what does it cost that they survive the
+//! process? The same work on memfd, whose images die with the process and keep no journal, and in a data folder on
+//! tmpfs, where every row is a step of the journal. `runs` pushes the same keys cut into more and more parts: the
+//! difference is what the pushers' cursors (one entry a part and shard) cost. SGD, one thread, batches of 4,096 keys.
+#![allow(missing_docs)]
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gannet_bench::{DIMS, batches, criterion, cut, key, sized};
+use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+use gannet_optim::{Rule, Sgd};
+use std::hint::black_box;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const BATCH: usize = 4096;
+const BATCHES: usize = 64;
+const SHARDS: u32 = 16;
+
+/// Where the images are; the folder goes with it.
+struct Place {
+    name: &'static str,
+    folder: Option<TempDir>,
+}
+
+fn places() -> Vec<Place> {
+    let memory = Place { name: "memfd", folder: None };
+    let shm = Path::new("/dev/shm");
+    let folder = if shm.is_dir() { TempDir::new_in(shm) } else { TempDir::new() };
+    vec![memory, Place { name: "tmpfs", folder: Some(folder.expect("a folder for the images")) }]
+}
+
+/// A table at a place, and the names of its pushes.
+struct Table {
+    shards: Shards,
+    seq: u64,
+}
+
+impl Table {
+    fn new(place: &Place, dim: u32, shards: u32) -> Table {
+        let store = place.folder.as_ref().map_or_else(Store::memory, |folder| {
+            let _ = std::fs::remove_dir_all(folder.path().join("bench"));
+            Store::open_dir(folder.path()).expect("the folder of the images")
+        });
+        let rule = Rule::Sgd(Sgd { lr: 0.01 });
+        let schema = Schema { dim, shards, ..Schema::scalar("bench", rule) };
+        Table { shards: Shards::open(&store, &schema, 0..shards).expect("a table"), seq: 0 }
+    }
+
+    fn filled(place: &Place, dim: u32, shards: u32, rows: u64) -> Table {
+        let mut table = Table::new(place, dim, shards);
+        for from in (0..rows).step_by(BATCH) {
+            let keys = cut((from..from + BATCH as u64).map(key).collect(), shards);
+            table.push(&keys, None, &vec![0.5; BATCH * dim as usize]);
+        }
+        table
+    }
+
+    fn push(&mut self, keys: &[u64], slots: Option<&mut [u32]>, values: &[f32]) {
+        self.seq += 1;
+        let name = PushName { pusher: 1, incarnation: 1, seq: self.seq, part: 0 };
+        let done = self.shards.push(&name, Write::Gradient, keys, slots, values).expect("a push");
+        assert_eq!(done.applied as usize, keys.len());
+    }
+}
+
+fn rows() -> u64 {
+    sized(1 << 20, 1 << 13) as u64
+}
+
+fn pull_and_push(c: &mut Criterion) {
+    for place in places() {
+        for dim in DIMS {
+            let mut table = Table::filled(&place, dim, SHARDS, rows());
+            let batches = batches(BATCHES, BATCH, rows(), SHARDS);
+            let mut out = vec![0.0; BATCH * dim as usize];
+            let values = vec![1e-6; BATCH * dim as usize];
+            let mut keysets: Vec<Vec<u32>> = Vec::new();
+            for keys in &batches {
+                let mut slots = Vec::new();
+                table.shards.pull(keys, Read::Weights, &mut out, Some(&mut slots)).expect("a pull");
+                keysets.push(slots);
+            }
+            let mut at = 0;
+            let mut next = || {
+                at = (at + 1) % BATCHES;
+                at
+            };
+            let mut group = c.benchmark_group(format!("core/{}", place.name));
+            group.throughput(Throughput::Elements(BATCH as u64));
+            group.bench_function(BenchmarkId::new("pull", dim), |b| {
+                b.iter(|| {
+                    table.shards.pull(&batches[next()], Read::Weights, &mut out, None).expect("a pull");
+                    black_box(&mut out);
+                });
+            });
+            group.bench_function(BenchmarkId::new("push by key", dim), |b| {
+                b.iter(|| table.push(&batches[next()], None, black_box(&values)));
+            });
+            group.bench_function(BenchmarkId::new("push by slots", dim), |b| {
+                b.iter(|| {
+                    let n = next();
+                    table.push(&batches[n], Some(&mut keysets[n]), black_box(&values));
+                });
+            });
+            group.finish();
+        }
+    }
+}
+
+/// New keys only; a full table is replaced by an empty one, untimed.
+fn insert(c: &mut Criterion) {
+    for place in places() {
+        let mut group = c.benchmark_group(format!("core/{}", place.name));
+        group.throughput(Throughput::Elements(BATCH as u64));
+        for dim in DIMS {
+            let values = vec![0.5; BATCH * dim as usize];
+            let mut table = Some(Table::new(&place, dim, SHARDS));
+            let mut n = 0;
+            group.bench_function(BenchmarkId::new("insert", dim), |b| {
+                b.iter_custom(|times| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..times {
+                        if n >= rows() {
+                            n = 0;
+                            drop(table.take());
+                        }
+                        let table = table.get_or_insert_with(|| Table::new(&place, dim, SHARDS));
+                        let keys = cut((n..n + BATCH as u64).map(key).collect(), SHARDS);
+                        n += BATCH as u64;
+                        let start = Instant::now();
+                        table.push(&keys, None, &values);
+                        spent += start.elapsed();
+                    }
+                    spent
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+fn runs(c: &mut Criterion) {
+    for place in places() {
+        let mut group = c.benchmark_group(format!("runs/{}", place.name));
+        group.throughput(Throughput::Elements(BATCH as u64));
+        let values = vec![1e-6; BATCH];
+        for shards in [1, 64, 512] {
+            let mut table = Table::filled(&place, 1, shards, rows());
+            let batches = batches(BATCHES, BATCH, rows(), shards);
+            let mut at = 0;
+            group.bench_function(BenchmarkId::new("push by key", shards), |b| {
+                b.iter(|| {
+                    at = (at + 1) % BATCHES;
+                    table.push(&batches[at], None, black_box(&values));
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! { name = benches; config = criterion(); targets = pull_and_push, insert, runs }
+criterion_main!(benches);
