@@ -48,6 +48,7 @@ fn bad_data_gets_exit_2_and_says_where() {
 fn bad_flags_get_exit_2_and_say_what_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "a.csv", b"label,a\n1,x\n0,y\n");
+    let svm = write(folder.path(), "a.svm", b"1 3:1\n");
     let job = "--ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2";
     for (line, expected) in [
         (format!("train {data} --optimizer adam"), "ftrl"),
@@ -63,10 +64,16 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("predict --model {} {data}", folder.path().display()), "MANIFEST"),
         ("server --listen 0.0.0.0:0".into(), "loopback"),
         ("server --threads 0".into(), "1..=256"),
+        ("server --listen 127.0.0.1:99999".into(), "65535"),
+        (format!("train {data} --issync 1"), "issync"),
+        (format!("train {data} --test {data}.not"), "a.csv.not"),
+        (format!("train {data} --out {data}/x"), "a.csv"),
+        (format!("train {svm} --label a"), "libsvm"),
         ("bench --dims 0".into(), "--dims 0"),
     ] {
         let done = run(&line);
-        assert_eq!(done.code, Some(2), "{line}: {done:?}");
+        let system = line.contains("--out"); // the disk's word, not the flag's
+        assert_eq!(done.code, Some(if system { 1 } else { 2 }), "{line}: {done:?}");
         assert!(done.err.contains(expected), "{line}: {expected} in {done:?}");
     }
 }
@@ -119,6 +126,9 @@ fn a_model_predicts_what_the_test_measured() {
         let scores = run(&format!("predict --model {} {}", model.display(), test.display())).out;
         assert_eq!(scores.lines().filter(|l| (0.0..=1.0).contains(&l.parse::<f64>().unwrap())).count(), 1000);
     }
+    // Keys mean something in the model's own format only.
+    let csv = write(folder.path(), "other.csv", b"label,a\n1,3\n0,4\n");
+    assert_eq!(run(&format!("predict --model {} {csv}", model.display())).code, Some(2));
     let manifest = model.join("MANIFEST");
     let mut bytes = std::fs::read(&manifest).unwrap();
     let at = bytes.len() / 2;

@@ -250,12 +250,22 @@ impl Checkpoint {
                 return Err(CheckpointError::Damaged { path, why });
             }
             let path = self.folder.join(&file.name);
-            let bytes = std::fs::read(&path).map_err(io_error("reading", &path))?;
+            let bytes = match std::fs::read(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    let why = "the manifest names this file, and it is not there".into();
+                    return Err(CheckpointError::Damaged { path, why });
+                }
+                other => other.map_err(io_error("reading", &path))?,
+            };
             let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
             let n = file.rows as usize;
             let want = n.checked_mul(8 + 4 * floats).and_then(|b| b.checked_add(HEAD));
             if want != Some(bytes.len()) {
-                return Err(damaged(format!("{} bytes where {want:?} were saved", bytes.len())));
+                return Err(damaged(format!(
+                    "{} bytes where {} were saved",
+                    bytes.len(),
+                    want.unwrap_or(usize::MAX)
+                )));
             }
             if crc32c::crc32c(&bytes) != file.crc || bytes[..8] != *ROWS_MAGIC {
                 return Err(damaged("its checksum is wrong".into()));

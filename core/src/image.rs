@@ -167,7 +167,7 @@ impl Image {
                 return Ok(());
             }
             let at = self.file_offset(region, have)?;
-            let step = (have / 8).clamp(GROWTH_STEP_BYTES_MIN, CHUNK_BYTES).next_multiple_of(4096);
+            let step = (have / 32).clamp(GROWTH_STEP_BYTES_MIN, CHUNK_BYTES).next_multiple_of(4096);
             let step = step.min(CHUNK_BYTES - have % CHUNK_BYTES);
             fallocate(&self.file, FallocateFlags::empty(), at as u64, step as u64)?;
             self.advise(region.start() + have, step, libc::MADV_POPULATE_WRITE)?;

@@ -7,19 +7,22 @@ use gannet::{PusherStatus, Tcp, Worker, WorkerConfig};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Batches pulled ahead of the one that is learned.
-const DEPTH: usize = 2;
+/// Batches pulled ahead of the one that is learned: a second one gained nothing on one machine.
+const DEPTH: usize = 1;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Only asynchronous training is there.
+pub fn check_sync(job: &JobArgs) -> Result<(), Failure> {
+    if job.issync == 0 {
+        return Ok(());
+    }
+    let text = format!("--issync {}: synchronous training is not there yet; 0 (asynchronous) is", job.issync);
+    Err(Failure::input(text))
+}
 
 /// Checks the flags of a job.
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
     use super::args::JobName;
-    if job.issync != 0 {
-        return Err(Failure::input(format!(
-            "--issync {}: synchronous training is not there yet; 0 (asynchronous) is",
-            job.issync
-        )));
-    }
     if job.worker_hosts.is_empty() {
         return Err(Failure::input("--worker-hosts is missing: name an address for each worker of the job"));
     }
@@ -64,6 +67,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
     let options = train::options(args, share, false)?;
+    if chief {
+        train::preflight(args, &train::options(args, share, true)?, &schema)?;
+    }
     let stop = signals::stop_flag()?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let incarnation = since.as_nanos() as u64;

@@ -51,6 +51,8 @@ pub struct Model {
     pub weights: Weights,
     /// Whether it has an intercept.
     pub intercept: bool,
+    /// Whether it was trained on CSV (or TSV); else on libsvm.
+    pub csv: bool,
     /// The columns that it was trained on, if it was trained on CSV.
     pub columns: Option<Columns>,
 }
@@ -95,5 +97,6 @@ pub fn load(folder: &Path) -> Result<Model, Failure> {
         categorical: list("categorical"),
         numeric: list("numeric"),
     });
-    Ok(Model { weights, intercept: checkpoint.note("intercept") != Some("0"), columns })
+    let csv = checkpoint.note("format").is_some_and(|format| format != "libsvm");
+    Ok(Model { weights, intercept: checkpoint.note("intercept") != Some("0"), csv, columns })
 }

@@ -3,7 +3,7 @@
 use super::args::PredictArgs;
 use super::failure::SYSTEM;
 use super::{Failure, input, model, report};
-use gannet::train::{ReadError, predict};
+use gannet::train::{Format, ReadError, predict};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -27,6 +27,15 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     let model = model::load(&args.model)?;
     let mut data = input::data(&args.data, &args.input, model.intercept)?;
     data.unlabelled = true;
+    // The keys of a model mean something in its own format only.
+    let (format, name) = if model.csv { (Format::Csv, "CSV") } else { (Format::Libsvm, "libsvm") };
+    if data.format != Format::Auto && data.format != format {
+        let folder = args.model.display();
+        return Err(Failure::input(format!(
+            "the model in {folder} was trained on {name}; leave --format out"
+        )));
+    }
+    data.format = format;
     if let Some(columns) = &model.columns {
         if data.columns.label.is_none() {
             data.columns.label.clone_from(&columns.label);

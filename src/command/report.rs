@@ -64,7 +64,8 @@ fn words(q: &Quality) -> String {
 /// Tells of lines that were skipped.
 pub fn warn_of_bad_lines(bad: &BadLines) {
     if bad.count > 0 {
-        complain!("gannet: {} bad lines were skipped (--skip-bad-lines), among them:", bad.count);
+        let (s, were) = if bad.count == 1 { ("", "was") } else { ("s", "were") };
+        complain!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
         bad.first.iter().for_each(|line| complain!("  {line}"));
     }
 }

@@ -42,6 +42,12 @@ pub fn serve(listen: &str, threads: Option<u32>, data_dir: Option<&Path>) -> Res
 /// Anything but loopback would be open to everyone: there is no token and no TLS yet.
 fn check_loopback(listen: &str) -> Result<(), Failure> {
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
+    let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        return Err(Failure::input(format!(
+            "--listen {listen}: HOST:PORT is needed, with a port up to 65535"
+        )));
+    }
     let loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     if loopback {
         return Ok(());

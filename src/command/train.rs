@@ -6,9 +6,9 @@ use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::{Failure, input, job, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Quality, Report, Share, TrainError, train,
+    Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
 };
-use gannet::{AdaGrad, Ftrl, Rule, Schema, Sgd, Store};
+use gannet::{AdaGrad, CheckpointWriter, Ftrl, Rule, Schema, Sgd, Store};
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
@@ -16,6 +16,7 @@ const TABLE: &str = "lr";
 
 /// Runs the command.
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
+    job::check_sync(&args.job)?;
     match args.job.job_name {
         None => embedded(&args),
         Some(JobName::Ps) => {
@@ -71,6 +72,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
 fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let options = options(args, Share::ALL, true)?;
+    preflight(args, &options, &schema)?;
     let stop = signals::stop_flag()?;
     match &args.job.data_dir {
         // Rows that are to outlive the process live in shards; otherwise in a table laid out for one process.
@@ -97,6 +99,28 @@ fn train_and_save<B: Backend>(
     let trained = learn(options, backend, stop, args)?;
     finish(args, backend, &trained, trained.test.as_ref())?;
     Ok(trained)
+}
+
+/// What can be known before the training to fail after it: a test set that cannot be read, a folder that cannot be
+/// written, CSV flags for a file that is none.
+pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
+    let open =
+        |data| Reader::open(data, options.batch, Share::ALL).map_err(|e| Failure::input(e.to_string()));
+    let input = &args.input;
+    let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
+    if options.data.path != "-" && open(&options.data)?.format() == "libsvm" && names_columns {
+        return Err(Failure::input(format!(
+            "{}: --label, --categorical and --numeric name columns of a CSV file; this one is libsvm",
+            options.data.path
+        )));
+    }
+    if let Some(test) = &options.test {
+        open(test)?;
+    }
+    if let Some(folder) = &args.out {
+        CheckpointWriter::create(folder, schema)?;
+    }
+    Ok(())
 }
 
 /// Trains with a progress display.
@@ -135,10 +159,10 @@ pub fn finish<B: Backend>(
     } else {
         report::print(trained, test);
     }
-    let early = if trained.stopped { "stopped early: " } else { "" };
+    let early = if trained.stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
-            say!("{early}model        {rows} rows in {}", folder.display())
+            say!("model        {early}{rows} rows in {}", folder.display())
         }
         Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
         None if trained.stopped => complain!("gannet: {early}no --out was given, so no model was saved"),

@@ -187,7 +187,6 @@ impl BadLines {
             return Err(ReadError::TooManyBadLines { last: bad, count: self.count, allowed, first });
         }
         if self.first.len() < BAD_LINES_KEPT {
-            tracing::warn!("skipped a bad line: {bad}");
             self.first.push(bad);
         }
         Ok(())

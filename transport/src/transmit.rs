@@ -89,6 +89,7 @@ impl Transmit {
         let (bytes, payload) = self.buffer.bytes_mut()[at..at + HEAD_BYTES + whole].split_at_mut(HEAD_BYTES);
         payload[len..].fill(0);
         head.len = whole as u32;
+        (head.flags, head.payload_crc) = (0, 0); // the link's own, whatever the caller's head was made from
         if checksums && whole > 0 {
             head.flags = FLAG_PAYLOAD_CRC;
             head.payload_crc = crc32c::crc32c(payload);
@@ -124,6 +125,7 @@ impl Transmit {
         self.make_room(HEAD_BYTES)?;
         let whole = padded(len);
         head.len = whole as u32;
+        (head.flags, head.payload_crc) = (0, 0);
         if self.checksums && whole > 0 {
             let mut parts = Parts::new();
             parts.begin(0);

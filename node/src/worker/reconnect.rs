@@ -97,6 +97,10 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[number];
         (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, numbers);
         peer.epoch += 1;
+        if peer.epoch > 1 {
+            let again = peer.queue.len();
+            tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
+        }
         peer.link = Some(link);
         peer.linked_at = self.net.now();
         peer.reorder();
