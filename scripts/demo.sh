@@ -9,7 +9,7 @@ cargo build --release --quiet
 out=target/demo-model
 target/release/gannet train data/flights.csv.gz --label label \
     --categorical carrier,flight,tailnum,origin,dest,hour,month,weekday,date \
-    --out "$out"
+    --epochs 30 --alpha 0.02 --out "$out"
 cat <<EOF
 
 The model is in $out. Try next:

@@ -45,7 +45,7 @@ check "format" cargo fmt --all --check
 check "lints" cargo clippy --workspace --all-targets -- -D warnings
 check "build" cargo build --release
 tests "tests" cargo test --workspace --no-fail-fast
-tests "benches, once" cargo test -p gannet-bench --benches
+check "benches, once" cargo test -p gannet-bench --benches
 tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
