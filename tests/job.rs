@@ -154,6 +154,18 @@ fn a_worker_may_be_started_first() {
 }
 
 #[test]
+fn a_worker_that_never_comes_is_named_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 1000, 1);
+    let (_served, hosts) = servers(1, None);
+    let line = worker_line(&data, &data, &hosts, 2, 0).replace("--peer-timeout 20", "--peer-timeout 1");
+    let done = run(&line);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.err.matches("worker 1 (127.0.0.1:10) has pushed nothing").count(), 1, "{done:?}");
+    assert!(done.json()["test_logloss"].is_number());
+}
+
+#[test]
 fn another_schema_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);

@@ -110,7 +110,9 @@ fn wait_for_others(
     let limit = Duration::from_secs_f64(job.peer_timeout);
     // A life that began this long before ours is of an earlier job on the same servers.
     let oldest = incarnation.saturating_sub(limit.as_nanos() as u64);
-    let mut seen: Vec<(Option<PusherStatus>, Instant)> = vec![(None, Instant::now()); job.worker_hosts.len()];
+    // For each worker what was last seen of it, since when, and whether it has been given up.
+    let mut seen: Vec<(Option<PusherStatus>, Instant, bool)> =
+        vec![(None, Instant::now(), false); job.worker_hosts.len()];
     let table = backend.table();
     loop {
         let pushers = backend.worker().status(table)?.pushers;
@@ -121,20 +123,19 @@ fn wait_for_others(
             if current.is_some_and(|p| p.closed) {
                 continue;
             }
-            let (before, since) = &mut seen[index as usize];
+            let (before, since, given_up) = &mut seen[index as usize];
             if *before != now {
-                (*before, *since) = (now, Instant::now());
+                (*before, *since, *given_up) = (now, Instant::now(), false);
             }
             if since.elapsed() < limit {
                 waiting = true;
-            } else if since.elapsed() < limit + 2 * LOOK_EVERY {
+            } else if !std::mem::replace(given_up, true) {
                 let host = &job.worker_hosts[index as usize];
                 complain!(
                     "gannet: worker {index} ({host}) has pushed nothing for {:.0} s and has not said that it is done; \
                      the model is evaluated without waiting for it",
                     job.peer_timeout
                 );
-                *since -= 2 * LOOK_EVERY;
             }
         }
         if !waiting || stop.load(Relaxed) {
