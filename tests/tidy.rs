@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("train", &["gannet-node"]),
     (".", &["gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("bench", &["gannet", "gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
+    ("fuzz", &["gannet-node", "gannet-train"]),
 ];
 
 /// The files that may hold unsafe code, each block with its reason.

@@ -8,6 +8,8 @@
 mod control;
 mod cut;
 mod error;
+#[doc(hidden)]
+pub mod hostile;
 pub mod limits;
 mod message;
 mod partition;

@@ -1,0 +1,80 @@
+//! What no worker of ours would send, made of any bytes: the entries of the fuzz targets, and the generator of frames
+//! that the tests of hostile peers use. Not a part of the interface.
+
+use crate::control::{self, HelloV1, OpenTableV1, PusherV1, RefusedV1, StatusV1, TableOpenedV1, WelcomeV1};
+use crate::error::Refusal;
+use crate::message::{Pull, Push, ack_head, acked};
+use gannet_core::Schema;
+use gannet_transport::{Head, limits::HEAD_BYTES};
+
+/// Reads these bytes as a head and as every control message: each is read or refused, and what is read can be written
+/// again.
+///
+/// # Panics
+/// When one is read as something that it is not: a bug.
+pub fn decode(bytes: &[u8]) {
+    if let Some((first, rest)) = bytes.split_at_checked(HEAD_BYTES) {
+        let mut sealed = first.to_vec();
+        let crc = crc32c::crc32c(&sealed[..HEAD_BYTES - 4]);
+        sealed[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        // As it is, and with its checksum made right: otherwise next to nothing would come through.
+        for head in [first, &sealed].into_iter().filter_map(|bytes| Head::decode(bytes).ok()) {
+            let mut again = [0; HEAD_BYTES];
+            head.encode(&mut again);
+            assert_eq!(Head::decode(&again), Ok(head));
+            read_words(&head);
+        }
+        messages(rest);
+    }
+    messages(bytes);
+    if let Some(schema) = Schema::decode(bytes) {
+        // NaN is not equal to itself, bytes are.
+        let again = schema.encode();
+        assert_eq!(Schema::decode(&again).map(|schema| schema.encode()), Some(again));
+    }
+}
+
+fn read_words(head: &Head) {
+    let words = |head: &Head| (head.words, head.aux);
+    if let Some(pull) = Pull::of(head) {
+        assert_eq!(Pull::of(&pull.head(head.id)), Some(pull));
+    }
+    if let Some(push) = Push::of(head) {
+        assert_eq!(words(&push.head(head.id)), words(head));
+    }
+    assert_eq!(ack_head(head.id, acked(head)).words[..2], head.words[..2]);
+    assert_ne!(Refusal::of(head.aux) as u16, 0);
+}
+
+fn messages(bytes: &[u8]) {
+    reads::<HelloV1>(bytes);
+    reads::<WelcomeV1>(bytes);
+    reads::<OpenTableV1>(bytes);
+    reads::<TableOpenedV1>(bytes);
+    reads::<StatusV1>(bytes);
+    reads::<PusherV1>(bytes);
+    reads::<RefusedV1>(bytes);
+}
+
+/// A message that can be read from `bytes`, here with a version and a length that are right, comes through again.
+fn reads<T>(bytes: &[u8])
+where
+    T: rkyv::Archive + PartialEq + std::fmt::Debug,
+    T: for<'a> rkyv::Serialize<
+            rkyv::api::high::HighSerializer<
+                rkyv::util::AlignedVec,
+                rkyv::ser::allocator::ArenaHandle<'a>,
+                rkyv::rancor::Error,
+            >,
+        >,
+    T::Archived: for<'a> rkyv::bytecheck::CheckBytes<rkyv::api::high::HighValidator<'a, rkyv::rancor::Error>>
+        + rkyv::Deserialize<T, rkyv::api::high::HighDeserializer<rkyv::rancor::Error>>,
+{
+    let _ = control::open::<T>(bytes);
+    let mut framed = 1u32.to_le_bytes().to_vec();
+    framed.extend((bytes.len() as u32).to_le_bytes());
+    framed.extend_from_slice(bytes);
+    if let Ok(message) = control::open::<T>(&framed) {
+        assert_eq!(control::open::<T>(&control::seal(&message)), Ok(message));
+    }
+}

@@ -1,0 +1,35 @@
+//! The fuzz targets' entries on bytes from a seed, for as long as `FUZZ_SECONDS` says (1 by default): what runs where
+//! cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
+
+use gannet_node::hostile;
+use gannet_node::transport::sim::Prng;
+use std::time::{Duration, Instant};
+
+/// Calls `entry` with random bytes of random lengths, many of them words as protocols like them: small, or all ones.
+fn feed(longest: u64, entry: impl Fn(&[u8])) -> u64 {
+    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut prng, mut calls) = (Prng::new(0x6675_7A7A), 0);
+    while Instant::now() < end {
+        for _ in 0..100 {
+            let mut bytes = Vec::new();
+            for _ in 0..prng.below(longest / 4 + 1) {
+                let word = match prng.below(4) {
+                    0 => prng.next_u64() as u32,
+                    1 => u32::MAX - prng.below(100) as u32,
+                    _ => prng.below(100) as u32,
+                };
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.truncate(bytes.len() - prng.below(4.min(bytes.len() as u64 + 1)) as usize);
+            entry(&bytes);
+            calls += 1;
+        }
+    }
+    calls
+}
+
+#[test]
+fn heads_and_messages_of_any_bytes() {
+    assert!(feed(200, hostile::decode) > 100);
+}
