@@ -22,9 +22,9 @@ pub use gannet_core::{
     mix, shard_of,
 };
 pub use gannet_node::{
-    Applied, Chunk, Counters, Cut, Init, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served,
-    Server, ServerConfig, ServerError, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError,
-    Write,
+    Applied, BUCKETS, Buckets, Chunk, Counters, Cut, Init, Page, PullId, Pulled, PushId, PusherStatus, Read,
+    Refusal, Schema, Served, Server, ServerConfig, ServerError, ServerTally, Stats, Store, TableId,
+    TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
 };
 pub use gannet_optim::{AdaGrad, Add, Ftrl, Rule, RuleError, Sgd};
 pub use gannet_transport::tcp::Tcp;

@@ -34,12 +34,36 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// All of them, with the names that metrics give them; the code on the wire is the place plus 1.
+    const NAMED: [(Refusal, &str); 11] = [
+        (Refusal::Malformed, "malformed"),
+        (Refusal::Unknown, "unknown"),
+        (Refusal::Mismatch, "mismatch"),
+        (Refusal::WrongShard, "wrong_shard"),
+        (Refusal::Fenced, "fenced"),
+        (Refusal::NoSpace, "no_space"),
+        (Refusal::NoKeyset, "no_keyset"),
+        (Refusal::Blocked, "blocked"),
+        (Refusal::Limit, "limit"),
+        (Refusal::Images, "images"),
+        (Refusal::Name, "name"),
+    ];
+    /// How many there are.
+    pub(crate) const COUNT: usize = Refusal::NAMED.len();
+
     pub(crate) fn of(code: u16) -> Refusal {
-        use Refusal::*;
-        let all = [
-            Malformed, Unknown, Mismatch, WrongShard, Fenced, NoSpace, NoKeyset, Blocked, Limit, Images, Name,
-        ];
-        all.into_iter().find(|refusal| *refusal as u16 == code).unwrap_or(Malformed)
+        let named = Refusal::NAMED.into_iter().find(|(refusal, _)| *refusal as u16 == code);
+        named.map_or(Refusal::Malformed, |(refusal, _)| refusal)
+    }
+
+    /// The names of all, by [`place`](Self::place).
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        Refusal::NAMED.into_iter().map(|(_, name)| name)
+    }
+
+    /// Which count is this refusal's.
+    pub(crate) fn place(self) -> usize {
+        self as usize - 1
     }
 
     pub(crate) fn of_pull(error: &PullError) -> Refusal {
@@ -167,4 +191,16 @@ pub enum WorkerError {
     /// The schema is not sound.
     #[error(transparent)]
     Schema(#[from] OpenError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_stands_at_its_place() {
+        for (place, (refusal, _)) in Refusal::NAMED.into_iter().enumerate() {
+            assert_eq!((refusal.place(), Refusal::of(refusal as u16)), (place, refusal));
+        }
+    }
 }

@@ -14,6 +14,7 @@ pub mod limits;
 mod message;
 mod partition;
 mod server;
+mod tally;
 mod worker;
 
 pub use cut::{Chunk, Cut};
@@ -26,4 +27,5 @@ pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
 pub use server::{LocalServer, Served, Server, ServerConfig};
+pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use worker::{Counters, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};

@@ -31,6 +31,9 @@ pub const STALL_TIME: Duration = Duration::from_secs(30);
 pub const FRAMES_PER_TURN: usize = 32;
 /// Queued bytes at which answers are flushed before the turn ends.
 pub const FLUSH_BYTES: usize = 128 << 10;
+/// Bytes of frames that a thread handles between two looks at the clock, so that timing requests costs next to nothing;
+/// it also looks at the end of each turn.
+pub const CLOCK_BYTES: usize = 4096;
 /// How long a thread looks for more before it sleeps, after a small frame.
 pub const SPIN: Duration = Duration::from_micros(50);
 /// Frames up to this size (64 rows of 64 floats with their keys among them) are small: whoever sends them waits for the answer. Larger ones come many at a time, and

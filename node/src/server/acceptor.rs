@@ -5,7 +5,9 @@ use crate::control::{self, HelloV1};
 use crate::error::{Refusal, ServerError};
 use crate::limits::{GREETING_MAX, GREETING_TIME, TICK};
 use crate::message;
+use crate::tally::ServerTally;
 use gannet_transport::{Event, Link, Listener, Net, Nothing, Poll, Waker};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -33,14 +35,20 @@ pub(super) struct Acceptor<N: Net> {
     /// Greeted, but the thread's inbox was full.
     waiting: Vec<Greeted<N::Stream>>,
     next_token: u64,
+    tally: Arc<ServerTally>,
 }
 
 impl<N: Net> Acceptor<N> {
-    pub(super) fn new(net: N, listener: N::Listener, doors: Vec<Door<N>>) -> Result<Self, ServerError> {
+    pub(super) fn new(
+        net: N,
+        listener: N::Listener,
+        doors: Vec<Door<N>>,
+        tally: Arc<ServerTally>,
+    ) -> Result<Self, ServerError> {
         let mut poll = net.poll()?;
         poll.add_listener(&listener, LISTENER)?;
         let (guests, waiting) = (Vec::new(), Vec::new());
-        Ok(Acceptor { net, poll, events: Vec::new(), listener, doors, guests, waiting, next_token: 0 })
+        Ok(Acceptor { net, poll, events: Vec::new(), listener, doors, guests, waiting, next_token: 0, tally })
     }
 
     pub(super) fn waker(&self) -> N::Waker {
@@ -69,6 +77,7 @@ impl<N: Net> Acceptor<N> {
         for greeted in std::mem::take(&mut self.waiting) {
             self.hand_over(greeted);
         }
+        self.tally.acceptor.greeting.set((self.guests.len() + self.waiting.len()) as u64);
         Ok(())
     }
 
@@ -82,6 +91,7 @@ impl<N: Net> Acceptor<N> {
                     break;
                 }
             };
+            self.tally.acceptor.accepted.add(1);
             let (link, token) = (Link::new(stream), self.next_token);
             self.next_token += 1;
             match self.poll.add(link.stream(), token) {
@@ -98,6 +108,7 @@ impl<N: Net> Acceptor<N> {
                 Ok(Some((hello, hello_id))) => {
                     if let Err(error) = self.poll.remove(guest.link.stream()) {
                         tracing::warn!(peer = %guest.link.peer(), %error, "a connection was dropped");
+                        self.tally.acceptor.dropped.add(1);
                         continue;
                     }
                     self.hand_over(Greeted { link: guest.link, hello, hello_id });
@@ -105,12 +116,13 @@ impl<N: Net> Acceptor<N> {
                 Ok(None) if now < guest.deadline => self.guests.push(guest),
                 Ok(None) => {
                     let peer = guest.link.peer();
+                    self.tally.acceptor.dropped.add(1);
                     tracing::warn!(%peer, "a connection said nothing for {} s and was dropped", GREETING_TIME.as_secs());
                 }
                 Err(why) => {
                     // A worker of another version learns from the head of the answer what is wrong.
                     tracing::warn!(why, "a connection was dropped");
-                    refuse_guest(&mut guest.link, 0, Refusal::Malformed, why);
+                    self.refuse_guest(&mut guest.link, 0, Refusal::Malformed, why);
                 }
             }
         }
@@ -123,7 +135,7 @@ impl<N: Net> Acceptor<N> {
                 self.doors.len(),
                 greeted.hello.thread
             );
-            return refuse_guest(&mut greeted.link, greeted.hello_id, Refusal::Unknown, text);
+            return self.refuse_guest(&mut greeted.link, greeted.hello_id, Refusal::Unknown, text);
         };
         match door.inbox.try_send(greeted) {
             Ok(()) => door.waker.wake(),
@@ -131,14 +143,16 @@ impl<N: Net> Acceptor<N> {
             Err(TrySendError::Disconnected(_)) => {}
         }
     }
-}
 
-/// Tells a connection why it ends. The link is new and this is small: it goes out in a few tries, or not at all.
-fn refuse_guest<S: gannet_transport::Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    let head = gannet_transport::Head::new(message::HELLO, 0, id, [0; 4]);
-    if send_refusal(&head, refusal, why, link.transmit()).is_ok() {
-        // Done, or gone already: both are the end of it.
-        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+    /// Tells a connection why it ends. The link is new and this is small: it goes out in a few tries, or not at all.
+    fn refuse_guest(&self, link: &mut Link<N::Stream>, id: u64, refusal: Refusal, why: String) {
+        self.tally.acceptor.dropped.add(1);
+        self.tally.acceptor.refused[refusal.place()].add(1);
+        let head = gannet_transport::Head::new(message::HELLO, 0, id, [0; 4]);
+        if send_refusal(&head, refusal, why, link.transmit()).is_ok() {
+            // Done, or gone already: both are the end of it.
+            let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::tables::Table;
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use crate::message::{self, Pull, Push, pair, unpair};
+use crate::tally::TableTally;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{PushName, Shards};
 use gannet_transport::limits::padded;
@@ -40,10 +41,10 @@ pub(super) struct Pusher {
     pub(super) blocked: bool,
 }
 
-fn shards(tables: &mut [Table], table: u32) -> Result<&mut Shards, Stop> {
-    match tables.get_mut(table as usize).map(|table| table.shards.as_mut()) {
-        Some(Some(shards)) => Ok(shards),
-        Some(None) => refuse(Refusal::WrongShard, "this thread owns no shard of the table"),
+fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
+    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
+        Some((Some(shards), tally)) => Ok((shards, tally)),
+        Some((None, _)) => refuse(Refusal::WrongShard, "this thread owns no shard of the table"),
         None => refuse(Refusal::Unknown, format!("no table {table} has been opened on this thread")),
     }
 }
@@ -72,7 +73,7 @@ pub(super) fn pull(
     let Some(request) = Pull::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a pull that cannot be read");
     };
-    let shards = shards(tables, request.table)?;
+    let (shards, tally) = shards(tables, request.table)?;
     let count = request.keys as usize;
     let bytes = count * shards.schema().read_floats(request.read) * 4;
     check_lengths(frame, count, count * 8, bytes)?;
@@ -91,6 +92,7 @@ pub(super) fn pull(
         return refuse(Refusal::of_pull(&error), error.to_string());
     }
     let words = [frame.head.words[0], u64::from(kept), 0, 0];
+    tally.pulled_rows.add(count as u64);
     transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
     Ok(())
 }
@@ -110,7 +112,7 @@ pub(super) fn push(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let shards = shards(tables, request.table)?;
+    let (shards, tally) = shards(tables, request.table)?;
     let count = request.keys as usize;
     let bytes = count * shards.schema().write_floats(request.write) * 4;
     let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
@@ -142,6 +144,7 @@ pub(super) fn push(
     };
     match pushed {
         Ok(applied) => {
+            tally.count(&applied);
             transmit.commit(message::ack_head(frame.head.id, applied), 0);
             Ok(())
         }
@@ -169,7 +172,7 @@ pub(super) fn scan(
 ) -> Handled {
     let (table, most) = unpair(frame.head.words[0]);
     let (shard, from) = unpair(frame.head.words[1]);
-    let shards = shards(tables, table)?;
+    let (shards, tally) = shards(tables, table)?;
     if !shards.range().contains(&shard) {
         return refuse(Refusal::WrongShard, format!("shard {shard} is not here, {:?} are", shards.range()));
     }
@@ -184,6 +187,7 @@ pub(super) fn scan(
     out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
     out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
     let words = [pair(keys.len() as u32, floats as u32), next, 0, 0];
+    tally.scanned_rows.add(keys.len() as u64);
     transmit.commit(Head::new(message::SCANNED, 0, frame.head.id, words), bytes);
     Ok(())
 }

@@ -25,6 +25,11 @@ impl Keysets {
         Keysets { places: Vec::new(), bytes: 0, bytes_max }
     }
 
+    /// Bytes of memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// An empty keyset in this place, with room for `keys`; `None` when that is over the limits: it is not kept then.
     pub(super) fn begin(&mut self, place: u32, table: u32, keys: usize) -> Option<&mut Keyset> {
         let place = place as usize;

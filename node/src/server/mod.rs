@@ -11,13 +11,14 @@ mod thread;
 
 use crate::error::ServerError;
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
+use crate::tally::ServerTally;
 use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use session::Greeted;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -61,14 +62,6 @@ impl ServerConfig {
     }
 }
 
-/// Counts of a server, of all its threads.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) frames: AtomicU64,
-    pub(crate) sessions_begun: AtomicU64,
-    pub(crate) sessions_ended: AtomicU64,
-}
-
 /// What a server has done so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
@@ -80,13 +73,13 @@ pub struct Served {
     pub sessions_ended: u64,
 }
 
-impl Tally {
-    fn read(&self) -> Served {
-        Served {
-            frames: self.frames.load(Relaxed),
-            sessions_begun: self.sessions_begun.load(Relaxed),
-            sessions_ended: self.sessions_ended.load(Relaxed),
-        }
+impl Served {
+    fn read(tally: &ServerTally) -> Served {
+        tally.threads.iter().fold(Served::default(), |sum, thread| Served {
+            frames: sum.frames + thread.requests(),
+            sessions_begun: sum.sessions_begun + thread.sessions_begun.get(),
+            sessions_ended: sum.sessions_ended + thread.sessions_ended.get(),
+        })
     }
 }
 
@@ -97,7 +90,7 @@ pub struct Server {
     wake_acceptor: Box<dyn Fn() + Send + Sync>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
-    tally: Arc<Tally>,
+    tally: Arc<ServerTally>,
 }
 
 fn settings(config: &ServerConfig, thread: u32, incarnation: u64) -> Settings {
@@ -127,11 +120,11 @@ impl Server {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (stop, tally, incarnation) =
-            (Arc::new(AtomicBool::new(false)), Arc::<Tally>::default(), new_incarnation());
+            (Arc::new(AtomicBool::new(false)), ServerTally::new(config.threads), new_incarnation());
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
-            let tables = Tables::new(config.store.clone(), thread, config.threads as u32);
+            let tables = Tables::new(config.store.clone(), thread, tally.clone());
             let settings = settings(&config, thread, incarnation);
             let (net, stop, tally) = (net.clone(), stop.clone(), tally.clone());
             // A poll belongs to its thread: it is made there, and only its waker comes back.
@@ -152,8 +145,8 @@ impl Server {
             doors.push(Door { inbox, waker });
         }
         let (tell, told) = sync_channel(1);
-        let stopping = stop.clone();
-        let run = move || match Acceptor::new(net, listener, doors) {
+        let (stopping, counts) = (stop.clone(), tally.clone());
+        let run = move || match Acceptor::new(net, listener, doors, counts) {
             Ok(mut acceptor) => {
                 let _ = tell.send(Ok(acceptor.waker()));
                 while !stopping.load(Relaxed) {
@@ -181,7 +174,12 @@ impl Server {
 
     /// What it has done so far.
     pub fn served(&self) -> Served {
-        self.tally.read()
+        Served::read(&self.tally)
+    }
+
+    /// Its counts, for whoever tells of them while it runs.
+    pub fn tally(&self) -> Arc<ServerTally> {
+        self.tally.clone()
     }
 
     /// Stops in order: requests received whole are answered, images are closed. Returns the rows of all tables.
@@ -235,7 +233,7 @@ pub struct LocalServer<N: Net> {
     addr: String,
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
-    tally: Arc<Tally>,
+    tally: Arc<ServerTally>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -247,17 +245,17 @@ impl<N: Net> LocalServer<N> {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
-        let tally = Arc::<Tally>::default();
+        let tally = ServerTally::new(config.threads);
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
-            let tables = Tables::new(config.store.clone(), thread, config.threads as u32);
+            let tables = Tables::new(config.store.clone(), thread, tally.clone());
             let settings = settings(&config, thread, new_incarnation());
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
             doors.push(Door { inbox, waker: thread.waker() });
             threads.push(thread);
         }
-        let acceptor = Acceptor::new(net, listener, doors)?;
+        let acceptor = Acceptor::new(net, listener, doors, tally.clone())?;
         Ok(LocalServer { addr, acceptor, threads, tally })
     }
 
@@ -268,7 +266,12 @@ impl<N: Net> LocalServer<N> {
 
     /// What it has done so far.
     pub fn served(&self) -> Served {
-        self.tally.read()
+        Served::read(&self.tally)
+    }
+
+    /// As [`Server::tally`].
+    pub fn tally(&self) -> Arc<ServerTally> {
+        self.tally.clone()
     }
 
     /// Does everything that there is to do, without sleeping.

@@ -5,8 +5,10 @@ use super::keysets::Keysets;
 use super::tables::Tables;
 use crate::control::{self, HelloV1, RefusedV1, WelcomeV1};
 use crate::error::Refusal;
-use crate::limits::{FLUSH_BYTES, FRAMES_PER_TURN, STALL_TIME, TEXT_BYTES_MAX};
+use crate::limits::{CLOCK_BYTES, FLUSH_BYTES, FRAMES_PER_TURN, STALL_TIME, TEXT_BYTES_MAX};
 use crate::message;
+use crate::tally::{Kind, ThreadTally};
+use gannet_transport::limits::HEAD_BYTES;
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream, Transmit};
 use std::time::Duration;
 
@@ -26,6 +28,10 @@ pub(super) struct Session<S> {
     /// The next answer found no room: nothing more is read until the queue has drained.
     blocked: bool,
     moved_at: Duration,
+    /// Since when requests that are here whole, or on their way here, wait to be handled.
+    since: Duration,
+    /// Whole requests may be left of the turn before.
+    held: bool,
 }
 
 /// What a turn came to.
@@ -42,6 +48,29 @@ pub(super) struct Turn {
 pub(super) struct Room<'a> {
     pub(super) tables: &'a mut Tables,
     pub(super) scratch: &'a mut ScanScratch,
+    pub(super) tally: &'a ThreadTally,
+    /// What time it is.
+    pub(super) clock: &'a dyn Fn() -> Duration,
+}
+
+/// Requests handled since the clock was looked at.
+#[derive(Default)]
+struct Untimed {
+    frames: [u32; Kind::COUNT],
+    bytes: usize,
+}
+
+impl Untimed {
+    /// Looks at the clock: all of them have been answered by now.
+    fn settle(&mut self, room: &Room<'_>, since: Duration) {
+        if self.bytes > 0 {
+            let took = (room.clock)().saturating_sub(since);
+            for (&frames, histogram) in self.frames.iter().zip(&room.tally.took).filter(|(n, _)| **n > 0) {
+                histogram.observe(took, u64::from(frames));
+            }
+            *self = Untimed::default();
+        }
+    }
 }
 
 impl<S: Stream> Session<S> {
@@ -58,7 +87,8 @@ impl<S: Stream> Session<S> {
         let sent = link.transmit().send_copy(head, &control::seal(welcome));
         debug_assert!(sent.is_ok(), "a new link has room");
         let pusher = Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false };
-        Session { link, number, pusher, keysets: Keysets::new(keyset_bytes), blocked: false, moved_at: now }
+        let keysets = Keysets::new(keyset_bytes);
+        Session { link, number, pusher, keysets, blocked: false, moved_at: now, since: now, held: false }
     }
 
     pub(super) fn note(&mut self, event: &Event) {
@@ -77,10 +107,16 @@ impl<S: Stream> Session<S> {
             if self.link.is_readable() {
                 moved |= matches!(self.link.fill(&mut Nothing)?, Filled::Bytes(_));
             }
-            let held = self.handle_frames(room, &mut turn)?;
+            if !self.held {
+                self.since = now;
+            }
+            let mut untimed = Untimed::default();
+            let handled = self.handle_frames(room, &mut turn, &mut untimed);
+            untimed.settle(room, self.since);
+            self.held = handled?;
             let drained = self.link.flush(&mut Nothing)?;
             self.blocked &= !drained;
-            turn.more = !self.blocked && (held || self.link.is_readable());
+            turn.more = !self.blocked && (self.held || self.link.is_readable());
         }
         if moved || turn.frames > 0 {
             self.moved_at = now;
@@ -89,29 +125,57 @@ impl<S: Stream> Session<S> {
     }
 
     /// Handles frames up to the turn's limit; `true` when whole ones may be left.
-    fn handle_frames(&mut self, room: &mut Room<'_>, turn: &mut Turn) -> Result<bool, LinkError> {
+    fn handle_frames(
+        &mut self,
+        room: &mut Room<'_>,
+        turn: &mut Turn,
+        untimed: &mut Untimed,
+    ) -> Result<bool, LinkError> {
         while turn.frames < FRAMES_PER_TURN as u64 {
             let (receive, transmit) = self.link.halves();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
             let handled =
                 match dispatch(&frame, room, &mut self.keysets, self.number, &mut self.pusher, transmit) {
-                    Err(Stop::Refused(refusal, text)) => send_refusal(&frame.head, refusal, text, transmit),
+                    Err(Stop::Refused(refusal, text)) => {
+                        let sent = send_refusal(&frame.head, refusal, text, transmit);
+                        room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
+                        sent
+                    }
                     handled => handled,
                 };
             if handled.is_err() {
                 self.blocked = true;
+                room.tally.full_turns.add(1);
                 return Ok(true);
             }
             turn.frames += 1;
             let queued = transmit.queued_bytes();
-            turn.largest = turn.largest.max(frame.payload.len()).max(queued.saturating_sub(before));
+            let (got, sent) = (frame.payload.len(), queued.saturating_sub(before));
+            turn.largest = turn.largest.max(got).max(sent);
+            room.tally.received_bytes.add((HEAD_BYTES + got) as u64);
+            room.tally.sent_bytes.add(sent as u64);
+            untimed.frames[Kind::of(frame.head.kind) as usize] += 1;
+            untimed.bytes += HEAD_BYTES + got + sent;
             receive.consume();
+            if untimed.bytes >= CLOCK_BYTES {
+                untimed.settle(room, self.since);
+            }
             if queued >= FLUSH_BYTES {
                 self.link.flush(&mut Nothing)?;
             }
         }
         Ok(true)
+    }
+
+    /// The out queue is full: nothing more is read.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Bytes of the keysets that it keeps.
+    pub(super) fn keyset_bytes(&self) -> usize {
+        self.keysets.bytes()
     }
 
     /// The peer has left a frame half sent, or its answers untaken, for too long.
@@ -129,7 +193,7 @@ fn dispatch(
     pusher: &mut Pusher,
     transmit: &mut Transmit,
 ) -> Handled {
-    let Room { tables, scratch } = room;
+    let Room { tables, scratch, .. } = room;
     match frame.head.kind {
         message::PULL => bulk::pull(frame, &mut tables.all, keysets, transmit),
         message::PUSH => bulk::push(frame, &mut tables.all, keysets, session, pusher, transmit),

@@ -6,9 +6,11 @@ use crate::error::{Refusal, ServerError};
 use crate::limits::TABLES_MAX;
 use crate::message;
 use crate::partition::share;
+use crate::tally::{ServerTally, TableTally};
 use gannet_core::{Schema, Shards, Store};
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A thread's part of a table.
 pub(super) struct Table {
@@ -19,6 +21,7 @@ pub(super) struct Table {
     range: Range<u32>,
     /// `None` when the part is empty.
     pub(super) shards: Option<Shards>,
+    pub(super) tally: Arc<TableTally>,
 }
 
 /// All tables of a thread, numbered in the order in which they were opened.
@@ -27,11 +30,13 @@ pub(super) struct Tables {
     store: Store,
     thread: u32,
     threads: u32,
+    tally: Arc<ServerTally>,
 }
 
 impl Tables {
-    pub(super) fn new(store: Store, thread: u32, threads: u32) -> Tables {
-        Tables { all: Vec::new(), store, thread, threads }
+    pub(super) fn new(store: Store, thread: u32, tally: Arc<ServerTally>) -> Tables {
+        let threads = tally.threads.len() as u32;
+        Tables { all: Vec::new(), store, thread, threads, tally }
     }
 
     /// Opens a table, or finds it open with the same schema and partition.
@@ -65,7 +70,9 @@ impl Tables {
             },
         };
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
-        self.all.push(Table { schema, server, servers, range, shards });
+        let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
+        self.all.push(Table { schema, server, servers, range, shards, tally });
+        self.publish();
         Ok(self.all.len() - 1)
     }
 
@@ -148,6 +155,15 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Sizes as they are now, in the counts.
+    pub(super) fn publish(&self) {
+        for table in &self.all {
+            let stats = table.shards.as_ref().map(Shards::stats).unwrap_or_default();
+            table.tally.rows.set(stats.rows);
+            table.tally.bytes.set(stats.bytes);
+        }
     }
 
     /// Rows of all tables here.

@@ -1,16 +1,15 @@
 //! A server thread: one poll, its links, its shards. `run_once` is the event loop.
 
-use super::Tally;
 use super::bulk::ScanScratch;
 use super::session::{Greeted, Room, Session};
 use super::tables::Tables;
 use crate::control::WelcomeV1;
 use crate::error::ServerError;
 use crate::limits::{INBOX_MAX, SESSIONS_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::tally::{ServerTally, ThreadTally};
 use gannet_transport::{Event, Net, Poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub(super) struct ShardThread<N: Net> {
     /// Until when a look costs less than a sleep.
     spin_until: Duration,
     next_tick: Duration,
-    tally: Arc<Tally>,
+    tally: Arc<ServerTally>,
 }
 
 /// What a thread is told of its server.
@@ -49,7 +48,7 @@ impl<N: Net> ShardThread<N> {
         inbox: Receiver<Greeted<N::Stream>>,
         tables: Tables,
         settings: Settings,
-        tally: Arc<Tally>,
+        tally: Arc<ServerTally>,
     ) -> Result<Self, ServerError> {
         let poll = net.poll()?;
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
@@ -78,7 +77,8 @@ impl<N: Net> ShardThread<N> {
     /// One round: what has come, who is new, each ready link's turn, time limits. Sleeps at most `sleep` when there is
     /// nothing to do. `true`: there is more to do at once.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
-        let busy = !self.ready.is_empty() || self.net.now() < self.spin_until;
+        let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
+        let busy = idle_from.is_none_or(|now| now < self.spin_until);
         let mut events = std::mem::take(&mut self.events);
         self.poll.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
         for event in &events {
@@ -90,6 +90,9 @@ impl<N: Net> ShardThread<N> {
         self.events = events;
         self.admit()?;
         let now = self.net.now();
+        if let Some(from) = idle_from {
+            self.own_tally().idle_nanos.add(now.saturating_sub(from).as_nanos() as u64);
+        }
         for _ in 0..self.ready.len() {
             let Some(token) = self.ready.pop_front() else { break };
             self.queued[token] = false;
@@ -101,6 +104,11 @@ impl<N: Net> ShardThread<N> {
         Ok(!self.ready.is_empty())
     }
 
+    /// This thread's block of the server's counts.
+    fn own_tally(&self) -> &ThreadTally {
+        &self.tally.threads[self.settings.thread as usize]
+    }
+
     fn enqueue(&mut self, token: usize) {
         if !std::mem::replace(&mut self.queued[token], true) {
             self.ready.push_back(token);
@@ -109,14 +117,13 @@ impl<N: Net> ShardThread<N> {
 
     fn serve(&mut self, token: usize, now: Duration) {
         let Some(session) = &mut self.sessions[token] else { return };
-        let mut room = Room { tables: &mut self.tables, scratch: &mut self.scratch };
+        let tally = &self.tally.threads[self.settings.thread as usize];
+        let clock = || self.net.now();
+        let mut room = Room { tables: &mut self.tables, scratch: &mut self.scratch, tally, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
-                if turn.frames > 0 {
-                    self.tally.frames.fetch_add(turn.frames, Relaxed);
-                    if turn.largest <= SPIN_FRAME_BYTES {
-                        self.spin_until = now + self.settings.spin;
-                    }
+                if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
+                    self.spin_until = now + self.settings.spin;
                 }
                 if turn.more {
                     self.enqueue(token);
@@ -129,7 +136,7 @@ impl<N: Net> ShardThread<N> {
     fn end(&mut self, token: usize, why: &str) {
         tracing::info!(thread = self.settings.thread, why, "a session ended");
         self.sessions[token] = None;
-        self.tally.sessions_ended.fetch_add(1, Relaxed);
+        self.own_tally().sessions_ended.add(1);
     }
 
     /// Takes over what the acceptor sent.
@@ -155,20 +162,37 @@ impl<N: Net> ShardThread<N> {
             let session =
                 Session::new(greeted, self.next_session, &welcome, keyset_bytes_max, self.net.now());
             self.sessions[free] = Some(session);
-            self.tally.sessions_begun.fetch_add(1, Relaxed);
+            self.own_tally().sessions_begun.add(1);
             self.enqueue(free);
         }
         Ok(())
     }
 
-    /// Ends sessions whose peers have stalled.
+    /// Ends sessions whose peers have stalled, and counts what is held.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
         for token in 0..self.sessions.len() {
             if self.sessions[token].as_mut().is_some_and(|session| session.has_stalled(now)) {
+                self.own_tally().stalled.add(1);
                 self.end(token, "the peer stalled in the middle of a frame");
             }
         }
+        self.publish();
+    }
+
+    /// What is held now, in the counts.
+    fn publish(&mut self) {
+        self.tables.publish();
+        let (mut queued, mut full, mut keysets) = (0, 0, 0);
+        for session in self.sessions.iter_mut().flatten() {
+            queued += session.link.transmit().queued_bytes() as u64;
+            full += u64::from(session.is_blocked());
+            keysets += session.keyset_bytes() as u64;
+        }
+        let tally = self.own_tally();
+        tally.queued_bytes.set(queued);
+        tally.full_sessions.set(full);
+        tally.keyset_bytes.set(keysets);
     }
 
     /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.

@@ -2,11 +2,13 @@
 
 use crate::cut::Cut;
 use crate::message::{self, Pull, Push};
+use crate::tally::WorkerTally;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Applied, Read, Write};
 use gannet_transport::{Head, Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Names a flight: its place and which of the flights that had this place it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,10 +85,10 @@ pub(super) struct Flight {
     /// A part was refused for good.
     pub(super) failed: bool,
     turn: u32,
+    begun: Duration,
 }
 
 /// All flights, by place.
-#[derive(Default)]
 pub(super) struct Flights {
     places: Vec<Option<Flight>>,
     free: Vec<u32>,
@@ -95,10 +97,24 @@ pub(super) struct Flights {
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
     pub(super) pushes: usize,
+    pulls: usize,
+    tally: Arc<WorkerTally>,
 }
 
 impl Flights {
-    pub(super) fn add(&mut self, work: Work, parts: usize, bytes: usize) -> FlightId {
+    pub(super) fn new(tally: Arc<WorkerTally>) -> Flights {
+        let (places, free) = (Vec::new(), Vec::new());
+        Flights { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+    }
+
+    /// What is under way now, in the counts.
+    fn publish(&self) {
+        self.tally.bytes.set(self.bytes as u64);
+        self.tally.pulls.set(self.pulls as u64);
+        self.tally.pushes.set(self.pushes as u64);
+    }
+
+    pub(super) fn add(&mut self, work: Work, parts: usize, bytes: usize, now: Duration) -> FlightId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as u32 - 1
@@ -106,8 +122,10 @@ impl Flights {
         self.next_turn = self.next_turn.wrapping_add(1);
         self.bytes += bytes;
         self.pushes += usize::from(matches!(work, Work::Push(_)));
+        self.pulls += usize::from(matches!(work, Work::Pull(_)));
+        self.publish();
         self.places[place as usize] =
-            Some(Flight { work, left: parts as u32, bytes, failed: false, turn: self.next_turn });
+            Some(Flight { work, left: parts as u32, bytes, failed: false, turn: self.next_turn, begun: now });
         FlightId { place, turn: self.next_turn }
     }
 
@@ -129,7 +147,20 @@ impl Flights {
         self.free.push(place);
         self.bytes -= flight.bytes;
         self.pushes -= usize::from(matches!(flight.work, Work::Push(_)));
+        self.pulls -= usize::from(matches!(flight.work, Work::Pull(_)));
+        self.publish();
         Some(flight)
+    }
+
+    /// The last answer to a flight has come.
+    pub(super) fn time(&self, place: u32, now: Duration) {
+        let Some(flight) = self.here(place) else { return };
+        let took = now.saturating_sub(flight.begun);
+        match flight.work {
+            Work::Pull(_) => self.tally.pull_took.observe(took, 1),
+            Work::Push(_) => self.tally.push_took.observe(took, 1),
+            Work::Control(_) => {}
+        }
     }
 
     /// Head and payload bytes of a request. `table`: the number of a table on the link.

@@ -19,8 +19,9 @@ pub use tables::{TableId, TableStatus};
 
 use crate::cut::Cut;
 use crate::error::WorkerError;
+use crate::tally::WorkerTally;
 use flights::Flights;
-use gannet_core::{Applied, Schema};
+use gannet_core::Schema;
 use gannet_transport::{Event, Net};
 use peer::{Answered, Peer};
 use pipeline::Kept;
@@ -91,15 +92,6 @@ pub struct Counters {
     pub not_admitted: u64,
 }
 
-impl Counters {
-    fn count(&mut self, applied: &Applied) {
-        self.applied += u64::from(applied.applied);
-        self.doubled += u64::from(applied.doubled);
-        self.not_finite += u64::from(applied.not_finite);
-        self.not_admitted += u64::from(applied.not_admitted);
-    }
-}
-
 /// A table as this worker knows it.
 struct Table {
     schema: Schema,
@@ -117,7 +109,7 @@ pub struct Worker<N: Net> {
     peers: Vec<Peer<N::Stream>>,
     flights: Flights,
     tables: Vec<Table>,
-    counters: Counters,
+    tally: Arc<WorkerTally>,
     answers: Vec<Answered>,
     kept: VecDeque<Kept>,
     /// Flights whose pushes were refused for good, until a call has told of it.
@@ -137,16 +129,16 @@ impl<N: Net> Worker<N> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
-        let poll = net.poll()?;
+        let (poll, tally) = (net.poll()?, Arc::<WorkerTally>::default());
         let mut worker = Worker {
             net,
             config,
             poll,
             events: Vec::new(),
             peers: Vec::new(),
-            flights: Flights::default(),
+            flights: Flights::new(tally.clone()),
             tables: Vec::new(),
-            counters: Counters::default(),
+            tally,
             answers: Vec::new(),
             kept: VecDeque::new(),
             refused: VecDeque::new(),
@@ -162,7 +154,12 @@ impl<N: Net> Worker<N> {
 
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.tally.counters()
+    }
+
+    /// Its counts, for whoever tells of them while it runs.
+    pub fn tally(&self) -> Arc<WorkerTally> {
+        self.tally.clone()
     }
 
     /// Links: one to each thread of each server.

@@ -6,10 +6,10 @@
 //! When the link is lost nothing of the queue is: pushes go again first, in order and by key (the server drops what
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
-use super::Counters;
 use super::flights::{Flights, Lender, Request, Work};
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
+use crate::tally::WorkerTally;
 use gannet_transport::{Filled, Frame, Link, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl<S: Stream> Peer<S> {
     pub(super) fn turn(
         &mut self,
         flights: &mut Flights,
-        counters: &mut Counters,
+        tally: &WorkerTally,
         answers: &mut Vec<Answered>,
         now: Duration,
     ) -> Result<bool, WorkerError> {
@@ -112,26 +112,22 @@ impl<S: Stream> Peer<S> {
                 let (receive, _) = link.halves();
                 let Some(frame) = receive.peek(&mut Lender { flights, queue, unsent })? else { break };
                 let context = Context { name: &self.name, session_epoch: self.epoch, acked: &mut self.acked };
-                answers.push(answer(&frame, context, flights, queue, unsent, self.posted, counters)?);
+                answers.push(answer(&frame, context, flights, queue, unsent, self.posted, tally)?);
                 receive.consume();
                 queue.pop_front();
                 self.posted -= 1;
                 (self.good_at, self.wait_logged) = (now, false);
                 self.trouble.clear();
                 self.backoff = crate::limits::BACKOFF.0;
-                counters.frames_received += 1;
+                tally.frames_received.add(1);
             }
         }
-        moved |= self.post(flights, counters)?;
+        moved |= self.post(flights, tally)?;
         Ok(moved)
     }
 
     /// Posts what there is room for, and sends.
-    pub(super) fn post(
-        &mut self,
-        flights: &mut Flights,
-        counters: &mut Counters,
-    ) -> Result<bool, WorkerError> {
+    pub(super) fn post(&mut self, flights: &mut Flights, tally: &WorkerTally) -> Result<bool, WorkerError> {
         let Peer { link: Some(link), queue, unsent, tables, .. } = self else { return Ok(false) };
         let mut moved = false;
         loop {
@@ -147,8 +143,8 @@ impl<S: Stream> Peer<S> {
                     unsent.push_back(request.id());
                 }
                 self.posted += 1;
-                counters.frames_sent += 1;
-                counters.bytes_sent += bytes as u64;
+                tally.frames_sent.add(1);
+                tally.bytes_sent.add(bytes as u64);
             }
             if !link.can_send() {
                 return Ok(moved);
@@ -162,16 +158,11 @@ impl<S: Stream> Peer<S> {
     }
 
     /// The link is gone: everything in the queue is to go again.
-    pub(super) fn lose(
-        &mut self,
-        why: String,
-        flights: &mut Flights,
-        counters: &mut Counters,
-        now: Duration,
-    ) {
+    pub(super) fn lose(&mut self, why: String, flights: &mut Flights, tally: &WorkerTally, now: Duration) {
         if self.link.take().is_some() {
-            counters.links_lost += 1;
-            counters.resends += self.posted as u64;
+            tally.links.sub(1);
+            tally.links_lost.add(1);
+            tally.resends.add(self.posted as u64);
         }
         (self.trouble, self.attempt_at, self.posted) = (why, now, 0);
         self.unsent.clear();
@@ -222,7 +213,7 @@ fn answer(
     queue: &VecDeque<Request>,
     unsent: &VecDeque<u64>,
     posted: usize,
-    counters: &mut Counters,
+    tally: &WorkerTally,
 ) -> Result<Answered, WorkerError> {
     let head = &frame.head;
     let nonsense = |what: String| WorkerError::Protocol { peer: context.name.clone(), what };
@@ -264,7 +255,7 @@ fn answer(
             }
             let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
             part.kept = if kept { context.session_epoch } else { 0 };
-            counters.bytes_received += u64::from(head.len);
+            tally.bytes_received.add(u64::from(head.len));
         }
         Work::Push(push) => {
             let now = acked(head);
@@ -272,7 +263,7 @@ fn answer(
             push.applied.doubled += now.doubled;
             push.applied.not_finite += now.not_finite;
             push.applied.not_admitted += now.not_admitted;
-            counters.count(&now);
+            tally.count(&now);
             if let Some(acked) = context.acked.get_mut(push.cut.table) {
                 *acked = true;
             }

@@ -111,7 +111,9 @@ impl<N: Net> Worker<N> {
         let Some(Work::Pull(PullFlight { cut, values, parts, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
-        let saw = parts.iter().map(|part| part.saw).collect();
+        let saw: Vec<u64> = parts.iter().map(|part| part.saw).collect();
+        let last = self.tables[cut.table].last_seq;
+        self.tally.staleness.set(saw.iter().map(|&saw| last.saturating_sub(saw)).max().unwrap_or(0));
         if parts.iter().any(|part| part.keep != 0) {
             if self.kept.len() == KEPT_PULLS_MAX
                 && let Some(oldest) = self.kept.pop_front()
@@ -233,7 +235,7 @@ impl<N: Net> Worker<N> {
     /// Queues a flight's parts and sends what can be sent.
     fn launch(&mut self, work: Work, cut: &Cut, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
         let now = self.net.now();
-        let id = self.flights.add(work, cut.chunks().len(), bytes);
+        let id = self.flights.add(work, cut.chunks().len(), bytes, now);
         if cut.chunks().is_empty() && push {
             self.flights.take(id.place);
         }

@@ -21,7 +21,7 @@ impl<N: Net> Worker<N> {
         }
         // Answers to little come soon: looking costs less than sleeping. Those to much are better slept for.
         let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
-        let spin_until = now + spin;
+        let (from, spin_until) = (now, now + spin);
         loop {
             let now = self.net.now();
             let looking = now < spin_until;
@@ -30,7 +30,9 @@ impl<N: Net> Worker<N> {
                 break;
             }
         }
-        self.look(now)
+        let looked = self.look(now);
+        self.tally.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
+        looked
     }
 
     /// Waits for events and takes note of them.
@@ -55,7 +57,7 @@ impl<N: Net> Worker<N> {
 
     fn turn(&mut self, number: usize, now: Duration) -> Result<bool, WorkerError> {
         let peer = &mut self.peers[number];
-        let turned = peer.turn(&mut self.flights, &mut self.counters, &mut self.answers, now);
+        let turned = peer.turn(&mut self.flights, &self.tally, &mut self.answers, now);
         let moved = match turned {
             Ok(moved) => moved,
             Err(error) => {
@@ -73,7 +75,7 @@ impl<N: Net> Worker<N> {
 
     /// Sends on one link what has just been queued.
     pub(super) fn send(&mut self, number: usize) -> Result<(), WorkerError> {
-        let sent = self.peers[number].post(&mut self.flights, &mut self.counters);
+        let sent = self.peers[number].post(&mut self.flights, &self.tally);
         match sent {
             Ok(_) => Ok(()),
             Err(error) => self.lose(number, error, self.net.now()),
@@ -89,7 +91,7 @@ impl<N: Net> Worker<N> {
         tracing::warn!(peer = %peer.name, waiting = peer.queue.len(), %error, "a link was lost; it will be made again");
         let slowly =
             matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
-        peer.lose(error.to_string(), &mut self.flights, &mut self.counters, now);
+        peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
         if slowly {
             peer.attempt_at = now + peer.backoff;
             peer.backoff = (peer.backoff * 2).min(crate::limits::BACKOFF.1);
@@ -107,6 +109,11 @@ impl<N: Net> Worker<N> {
         };
         let Some(flight) = self.flights.at(place) else { return };
         flight.left -= 1;
+        if flight.left == 0 {
+            let now = self.net.now();
+            self.flights.time(place, now);
+        }
+        let Some(flight) = self.flights.at(place) else { return };
         // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
         if flight.left == 0
             && (flight.failed || matches!(flight.work, Work::Push(_)))
@@ -165,7 +172,7 @@ impl<N: Net> Worker<N> {
                     silent.as_secs_f64()
                 );
                 tracing::warn!(why, "a link is made again");
-                peer.lose(why, &mut self.flights, &mut self.counters, now);
+                peer.lose(why, &mut self.flights, &self.tally, now);
             }
             self.try_connect(number)?;
             if !self.peers[number].queue.is_empty() {

@@ -19,9 +19,11 @@ impl<N: Net> Worker<N> {
         let now = self.net.now();
         let first = self.peers.len();
         self.peers.push(Peer::new(&addr, server, 0, 0, now));
+        self.tally.links_wanted.set(self.peers.len() as u64);
         self.connect_until_timeout(first)?;
         for thread in 1..self.peers[first].threads {
             self.peers.push(Peer::new(&addr, server, thread, self.peers[first].threads, self.net.now()));
+            self.tally.links_wanted.set(self.peers.len() as u64);
             self.connect_until_timeout(first + thread as usize)?;
         }
         Ok(())
@@ -97,7 +99,9 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[number];
         (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, numbers);
         peer.epoch += 1;
+        self.tally.links.add(1);
         if peer.epoch > 1 {
+            self.tally.reconnects.add(1);
             let again = peer.queue.len();
             tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
         }
@@ -105,7 +109,7 @@ impl<N: Net> Worker<N> {
         peer.linked_at = self.net.now();
         peer.reorder();
         self.see_all_pushes(number);
-        self.peers[number].post(&mut self.flights, &mut self.counters)?;
+        self.peers[number].post(&mut self.flights, &self.tally)?;
         Ok(())
     }
 

@@ -165,7 +165,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
         let (now, table) = (self.net.now(), table.map(|table| table.0));
         let control = ControlFlight { kind, table, words, payloads, answers: vec![None; peers.len()] };
-        let id = self.flights.add(Work::Control(control), peers.len(), 0);
+        let id = self.flights.add(Work::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
             self.peers[number].enqueue(Request { place: id.place, chunk: chunk as u32, push: false }, now);
             self.send(number)?;

@@ -1,0 +1,265 @@
+//! A server's counts: the acceptor's, each thread's, each table's on each thread.
+
+use super::{Buckets, Count, Histogram, Page};
+use crate::error::Refusal;
+use crate::message;
+use gannet_core::Applied;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Kinds of requests, as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pull,
+    Push,
+    Scan,
+    OpenTable,
+    Status,
+    ClosePusher,
+    /// No request of ours.
+    Unknown,
+}
+
+impl Kind {
+    const NAMES: [&str; 7] = ["pull", "push", "scan", "open_table", "status", "close_pusher", "unknown"];
+    pub(crate) const COUNT: usize = Kind::NAMES.len();
+
+    /// Of a frame.
+    pub(crate) fn of(kind: u16) -> Kind {
+        match kind {
+            message::PULL => Kind::Pull,
+            message::PUSH => Kind::Push,
+            message::SCAN => Kind::Scan,
+            message::OPEN_TABLE => Kind::OpenTable,
+            message::STATUS => Kind::Status,
+            message::CLOSE_PUSHER => Kind::ClosePusher,
+            _ => Kind::Unknown,
+        }
+    }
+}
+
+/// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
+#[derive(Debug)]
+pub struct ServerTally {
+    pub(crate) acceptor: AcceptorTally,
+    pub(crate) threads: Vec<ThreadTally>,
+}
+
+/// The acceptor's counts.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct AcceptorTally {
+    /// Connections accepted.
+    pub(crate) accepted: Count,
+    /// Connections that ended before they had a session: nothing said in time, nonsense said, refused.
+    pub(crate) dropped: Count,
+    /// Connections that have not said who they are, or wait for their thread; now.
+    pub(crate) greeting: Count,
+    /// Connections refused with a reason, by reason.
+    pub(crate) refused: [Count; Refusal::COUNT],
+}
+
+/// One shard-owning thread's counts.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ThreadTally {
+    /// From the receipt of a request to its answer in the out queue, by [`Kind`].
+    pub(crate) took: [Histogram; Kind::COUNT],
+    /// Bytes of requests handled and of their answers, heads included.
+    pub(crate) received_bytes: Count,
+    pub(crate) sent_bytes: Count,
+    /// Requests refused, by reason.
+    pub(crate) refused: [Count; Refusal::COUNT],
+    pub(crate) sessions_begun: Count,
+    pub(crate) sessions_ended: Count,
+    /// Sessions ended because the peer left a frame or its answers lying.
+    pub(crate) stalled: Count,
+    /// Turns in which an answer found the out queue full: the session waits until its peer takes answers.
+    pub(crate) full_turns: Count,
+    /// Nanoseconds spent looking or sleeping with nothing to do.
+    pub(crate) idle_nanos: Count,
+    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets.
+    pub(crate) queued_bytes: Count,
+    pub(crate) full_sessions: Count,
+    pub(crate) keyset_bytes: Count,
+    pub(crate) tables: Mutex<Vec<Arc<TableTally>>>,
+}
+
+/// One table's counts on one thread.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct TableTally {
+    pub(crate) name: String,
+    pub(crate) pulled_rows: Count,
+    pub(crate) scanned_rows: Count,
+    /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
+    pub(crate) parts: Count,
+    pub(crate) doubled_parts: Count,
+    /// Rows of pushes, by what became of them.
+    pub(crate) applied: Count,
+    pub(crate) doubled: Count,
+    pub(crate) not_finite: Count,
+    pub(crate) not_admitted: Count,
+    /// At the last tick.
+    pub(crate) rows: Count,
+    pub(crate) bytes: Count,
+}
+
+impl TableTally {
+    /// Counts a push.
+    pub(crate) fn count(&self, applied: &Applied) {
+        self.parts.add(1);
+        self.doubled_parts.add(u64::from(applied.doubled > 0));
+        self.applied.add(u64::from(applied.applied));
+        self.doubled.add(u64::from(applied.doubled));
+        self.not_finite.add(u64::from(applied.not_finite));
+        self.not_admitted.add(u64::from(applied.not_admitted));
+    }
+
+    fn tell(&self, page: &mut dyn Page) {
+        let labels = [("table", self.name.as_str())];
+        let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+        counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
+        counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
+        counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
+        counter(
+            "gannet_table_doubled_parts_total",
+            "Parts of pushes that the shards had already, in part or whole, and did not apply again.",
+            &self.doubled_parts,
+        );
+        for (outcome, count) in [
+            ("applied", &self.applied),
+            ("doubled", &self.doubled),
+            ("not_finite", &self.not_finite),
+            ("not_admitted", &self.not_admitted),
+        ] {
+            page.counter(
+                "gannet_table_pushed_rows_total",
+                "Rows of pushes, by what became of them.",
+                &[labels[0], ("outcome", outcome)],
+                count.get() as f64,
+            );
+        }
+        page.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
+        page.gauge(
+            "gannet_table_bytes",
+            "Bytes of memory or disk: headers, indexes and rows.",
+            &labels,
+            self.bytes.get() as f64,
+        );
+    }
+}
+
+fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn Page) {
+    for (reason, count) in Refusal::names().zip(refused) {
+        page.counter(
+            "gannet_server_refused_total",
+            "Requests and connections refused, by reason.",
+            &[("reason", reason)],
+            count.get() as f64,
+        );
+    }
+}
+
+impl AcceptorTally {
+    fn tell(&self, page: &mut dyn Page) {
+        page.counter(
+            "gannet_server_accepted_connections_total",
+            "Connections accepted.",
+            &[],
+            self.accepted.get() as f64,
+        );
+        page.counter(
+            "gannet_server_dropped_connections_total",
+            "Connections that ended before they had a session: silent, not ours, or refused.",
+            &[],
+            self.dropped.get() as f64,
+        );
+        page.gauge(
+            "gannet_server_greeting_connections",
+            "Connections that have not said who they are, or wait for their thread.",
+            &[],
+            self.greeting.get() as f64,
+        );
+        tell_refused(&self.refused, page);
+    }
+}
+
+impl ThreadTally {
+    /// Requests handled.
+    pub(crate) fn requests(&self) -> u64 {
+        self.took.iter().map(|took| took.read().count()).sum()
+    }
+
+    /// A new table's block.
+    pub(crate) fn add_table(&self, name: &str) -> Arc<TableTally> {
+        let table = Arc::new(TableTally { name: name.to_owned(), ..TableTally::default() });
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table.clone());
+        table
+    }
+
+    fn tell(&self, thread: usize, page: &mut dyn Page) {
+        for (kind, took) in Kind::NAMES.iter().zip(&self.took) {
+            let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());
+            let requests = took.count() as f64;
+            page.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
+            page.histogram(
+                "gannet_server_request_seconds",
+                "From the receipt of a request to its answer in the out queue, by kind.",
+                &labels,
+                &took,
+            );
+        }
+        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+        counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &self.received_bytes);
+        counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &self.sent_bytes);
+        counter("gannet_server_sessions_begun_total", "Sessions that began.", &self.sessions_begun);
+        counter("gannet_server_sessions_ended_total", "Sessions that ended.", &self.sessions_ended);
+        counter(
+            "gannet_server_stalled_sessions_total",
+            "Sessions ended because the peer left a frame half sent or its answers untaken.",
+            &self.stalled,
+        );
+        counter(
+            "gannet_server_full_queue_turns_total",
+            "Turns in which an answer found the out queue full.",
+            &self.full_turns,
+        );
+        // Ended first: read in the other order, a session that begins and ends between would make less than none.
+        let ended = self.sessions_ended.get();
+        let sessions = self.sessions_begun.get().saturating_sub(ended);
+        let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
+        gauge("gannet_server_sessions", "Sessions that are open.", sessions);
+        gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
+        gauge(
+            "gannet_server_full_queue_sessions",
+            "Sessions whose out queue is full.",
+            self.full_sessions.get(),
+        );
+        gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
+        page.counter(
+            "gannet_server_idle_seconds_total",
+            "Time that a thread had nothing to do.",
+            &[("thread", &thread.to_string())],
+            Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
+        );
+        tell_refused(&self.refused, page);
+        for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            table.tell(page);
+        }
+    }
+}
+
+impl ServerTally {
+    pub(crate) fn new(threads: usize) -> Arc<ServerTally> {
+        let threads = (0..threads).map(|_| ThreadTally::default()).collect();
+        Arc::new(ServerTally { acceptor: AcceptorTally::default(), threads })
+    }
+
+    /// Tells all of it, all threads' together.
+    pub fn tell(&self, page: &mut dyn Page) {
+        self.acceptor.tell(page);
+        self.threads.iter().enumerate().for_each(|(number, thread)| thread.tell(number, page));
+        page.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
+    }
+}

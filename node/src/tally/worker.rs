@@ -1,0 +1,113 @@
+//! A worker's counts: what it sent and got back, what is under way, how long it took.
+
+use super::{Count, Histogram, Page};
+use crate::worker::Counters;
+use gannet_core::Applied;
+use std::time::Duration;
+
+/// What a worker has done and what it has under way. Its thread writes it, anyone may read it at any time.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct WorkerTally {
+    pub(crate) frames_sent: Count,
+    pub(crate) frames_received: Count,
+    pub(crate) bytes_sent: Count,
+    pub(crate) bytes_received: Count,
+    pub(crate) resends: Count,
+    pub(crate) links_lost: Count,
+    /// Links made again.
+    pub(crate) reconnects: Count,
+    pub(crate) applied: Count,
+    pub(crate) doubled: Count,
+    pub(crate) not_finite: Count,
+    pub(crate) not_admitted: Count,
+    /// From the beginning of a pull or push to its last answer taken in.
+    pub(crate) pull_took: Histogram,
+    pub(crate) push_took: Histogram,
+    /// Nanoseconds in which a call waited for peers.
+    pub(crate) waited_nanos: Count,
+    /// Links that are there, of how many; requests on their way or waiting for a link.
+    pub(crate) links: Count,
+    pub(crate) links_wanted: Count,
+    pub(crate) pulls: Count,
+    pub(crate) pushes: Count,
+    pub(crate) bytes: Count,
+    /// Own pushes that the rows of the last pull finished do not include.
+    pub(crate) staleness: Count,
+}
+
+impl WorkerTally {
+    /// Counts what became of a push's part.
+    pub(crate) fn count(&self, applied: &Applied) {
+        self.applied.add(u64::from(applied.applied));
+        self.doubled.add(u64::from(applied.doubled));
+        self.not_finite.add(u64::from(applied.not_finite));
+        self.not_admitted.add(u64::from(applied.not_admitted));
+    }
+
+    /// The counts that [`crate::Worker::counters`] tells.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            frames_sent: self.frames_sent.get(),
+            frames_received: self.frames_received.get(),
+            bytes_sent: self.bytes_sent.get(),
+            bytes_received: self.bytes_received.get(),
+            resends: self.resends.get(),
+            links_lost: self.links_lost.get(),
+            applied: self.applied.get(),
+            doubled: self.doubled.get(),
+            not_finite: self.not_finite.get(),
+            not_admitted: self.not_admitted.get(),
+        }
+    }
+
+    /// Tells all of it.
+    pub fn tell(&self, page: &mut dyn Page) {
+        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+        counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
+        counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);
+        counter("gannet_worker_sent_bytes_total", "Payload bytes of requests.", &self.bytes_sent);
+        counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
+        counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
+        counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
+        counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
+        for (outcome, count) in [
+            ("applied", &self.applied),
+            ("doubled", &self.doubled),
+            ("not_finite", &self.not_finite),
+            ("not_admitted", &self.not_admitted),
+        ] {
+            page.counter(
+                "gannet_worker_pushed_rows_total",
+                "Rows of acknowledged pushes, by what became of them.",
+                &[("outcome", outcome)],
+                count.get() as f64,
+            );
+        }
+        page.counter(
+            "gannet_worker_waited_seconds_total",
+            "Time in which a call waited for servers.",
+            &[],
+            Duration::from_nanos(self.waited_nanos.get()).as_secs_f64(),
+        );
+        for (kind, took) in [("pull", &self.pull_took), ("push", &self.push_took)] {
+            page.histogram(
+                "gannet_worker_round_trip_seconds",
+                "From the beginning of a pull or push to its last answer taken in.",
+                &[("kind", kind)],
+                &took.read(),
+            );
+        }
+        let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
+        gauge("gannet_worker_links", "Links that are there.", &self.links);
+        gauge("gannet_worker_links_wanted", "Threads of all servers: a link each.", &self.links_wanted);
+        gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);
+        gauge("gannet_worker_pushes_in_flight", "Pushes not wholly acknowledged.", &self.pushes);
+        gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers under way.", &self.bytes);
+        gauge(
+            "gannet_worker_staleness",
+            "Own pushes that the rows of the last pull did not include.",
+            &self.staleness,
+        );
+    }
+}
