@@ -4,10 +4,12 @@
 pub const HEAD_BYTES: usize = 64;
 /// The most payload that one frame may carry: a part of 256 KiB and 4 KiB for what goes around it.
 pub const FRAME_BYTES_MAX: usize = (256 << 10) + (4 << 10);
-/// The receive buffer of a link. Allocated zeroed, so pages that are never touched cost nothing.
+/// The receive buffer of a link. Taken when bytes come, zeroed, so pages that are never touched cost nothing.
 pub const RECEIVE_BYTES: usize = 512 << 10;
 /// The out buffer of a link: heads of posted frames, and replies written in place.
 pub const TRANSMIT_BYTES: usize = 1 << 20;
+/// The most memory that the buffers of one link take, with what aligns them.
+pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES + 128;
 /// The most entries (runs of buffered bytes and lent frames) that wait on one link.
 pub const TRANSMIT_ITEMS_MAX: usize = 4096;
 /// The most parts given to one system call.
@@ -20,6 +22,11 @@ pub const RECEIVE_TAIL_MIN: usize = 64 << 10;
 pub const EVENTS_MAX: usize = 256;
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
+/// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so
+/// many probes without an answer: a machine that has gone or a cable that is out, whatever the process there did.
+pub const KEEPALIVE_SECONDS: (u32, u32, u32) = (20, 5, 4);
+/// TCP: sent bytes that the other machine has not acknowledged (or has had no room for) for so long end the connection.
+pub const UNACKNOWLEDGED_MS_MAX: u32 = 60_000;
 
 const _: () = {
     assert!(HEAD_BYTES.is_multiple_of(PAYLOAD_ALIGN));

@@ -96,6 +96,18 @@ impl<S: Stream> Link<S> {
         &mut self.receive
     }
 
+    /// Gives back the memory of buffers in which nothing stands: for links that are quiet. They take it again when they
+    /// need it.
+    pub fn rest(&mut self) {
+        self.receive.rest();
+        self.transmit.rest();
+    }
+
+    /// Bytes of memory that the buffers have now: none of a new link, at most [`crate::limits::LINK_BYTES_MAX`].
+    pub fn held_bytes(&self) -> usize {
+        self.receive.held() + self.transmit.held()
+    }
+
     /// Receives once. `Filled::Empty` also marks the link as not readable.
     pub fn fill<O: Owner>(&mut self, owner: &mut O) -> Result<Filled, LinkError> {
         let (filled, asked) = self.receive.fill(&mut self.stream, owner)?;

@@ -30,6 +30,10 @@ pub trait Net: Clone + 'static {
 
     /// Connects, waiting at most `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Result<Self::Stream, NetError>;
+    /// Begins to connect without waiting for the other side: what is sent goes out once it has answered, and that it did
+    /// not is told as any end of a connection is. `attempt` counts from 0: each tries another of a name's addresses.
+    /// (Resolving a name may wait; a number does not.)
+    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<Self::Stream, NetError>;
     /// Listens on an address; port 0 chooses one.
     fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
     /// A poll for the calling thread.

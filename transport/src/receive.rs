@@ -10,7 +10,7 @@
 use crate::buffer::Buffer;
 use crate::error::{HeadError, LinkError};
 use crate::head::Head;
-use crate::limits::{HEAD_BYTES, PAYLOAD_ALIGN, RECEIVE_BYTES, RECEIVE_TAIL_MIN};
+use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, PAYLOAD_ALIGN, RECEIVE_BYTES, RECEIVE_TAIL_MIN};
 use crate::link::{Filled, Stream};
 use crate::owner::Owner;
 use std::io::{self, IoSliceMut};
@@ -58,6 +58,35 @@ impl Receive {
     /// Part of a frame has come and the rest has not: a peer that leaves it so for long has stalled.
     pub fn is_partial(&self) -> bool {
         self.front.is_some() || self.start != self.end
+    }
+
+    /// Bytes received and not consumed, placed payloads apart.
+    pub fn pending_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Frames that wait, whole or begun, the front one among them, as far as their heads say; counts to `most`.
+    pub fn count_frames(&self, most: usize) -> usize {
+        let (mut at, mut frames) = (self.start, 0);
+        while frames < most && at < self.end {
+            frames += 1;
+            let len = self.buffer.bytes()[at..self.end].get(8..12);
+            let Some(&[a, b, c, d]) = len else { break };
+            at += HEAD_BYTES + (u32::from_le_bytes([a, b, c, d]) as usize).min(FRAME_BYTES_MAX);
+        }
+        frames
+    }
+
+    /// Gives the buffer's memory back when nothing stands in it; the next bytes take it again.
+    pub(crate) fn rest(&mut self) {
+        if !self.is_partial() {
+            (self.start, self.end) = (0, 0);
+            self.buffer.release();
+        }
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.held()
     }
 
     /// The frame at the front when it is whole, without consuming it. An error means that the peer sent
@@ -152,6 +181,7 @@ impl Receive {
     ) -> Result<(Filled, usize), LinkError> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+            self.buffer.hold();
         }
         let moved = match &mut self.front {
             Some(Front { head, placed: Some(done), checked: false }) if *done < head.len as usize => {

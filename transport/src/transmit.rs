@@ -63,6 +63,18 @@ impl Transmit {
         self.end - self.start + self.lent
     }
 
+    /// Gives the out buffer's memory back when nothing is queued; the next frame takes it again.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() {
+            (self.start, self.end, self.reserved) = (0, 0, None);
+            self.buffer.release();
+        }
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     /// Room in the out buffer for a payload of `len` bytes, 8-aligned; what stands there is arbitrary. `None`: the
     /// queue is full. Nothing is sent before [`Transmit::commit`]; without one the next reservation takes its place.
     ///
@@ -153,6 +165,7 @@ impl Transmit {
         {
             return Err(Full);
         }
+        self.buffer.hold();
         if self.end + bytes > self.buffer.len() {
             if self.end - self.start > self.start {
                 return Err(Full);

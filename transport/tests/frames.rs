@@ -1,7 +1,7 @@
 //! Frames of random sizes go both ways over tcp and sim and are compared with what was sent; then what goes wrong:
 //! full queues, garbage, resets, ends in the middle of a frame.
 
-use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, TRANSMIT_BYTES};
+use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use gannet_transport::tcp::Tcp;
 use gannet_transport::{
@@ -69,6 +69,8 @@ fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError
         }
         // What found no room is handled once there is room: no event will tell of it.
         if !(link.flush(&mut Nothing)? && full) {
+            assert!(link.held_bytes() <= LINK_BYTES_MAX);
+            link.rest();
             return Ok(());
         }
     }
@@ -107,6 +109,9 @@ fn exchange<N: Net>(
                 assert!(in_place || frame.payload[want.len()..].iter().all(|byte| *byte == 0));
                 link.receive().consume();
                 received += 1;
+                if received % 3 == 0 {
+                    link.rest();
+                }
             }
             if !link.is_readable() && !link.can_send() {
                 poll.wait(Duration::from_millis(100), &mut events).unwrap();
@@ -385,4 +390,75 @@ fn a_cut_off_address_refuses_until_it_is_over() {
     let runs = flag.get();
     sim.run(Duration::from_millis(20));
     assert!(runs > 0 && flag.get() == runs);
+}
+
+#[test]
+fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
+    let sim = Sim::new(1, Faults::none());
+    let mut listener = sim.listen("sim:0").unwrap();
+    let mut near = Link::new(sim.connect(listener.addr(), Duration::from_secs(1)).unwrap());
+    let mut far = Link::new(listener.accept().unwrap().unwrap());
+    assert_eq!((near.held_bytes(), far.held_bytes()), (0, 0));
+    near.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), &[7; 100]).unwrap();
+    near.rest();
+    assert!(near.held_bytes() >= TRANSMIT_BYTES, "what is queued is kept");
+    near.flush(&mut Nothing).unwrap();
+    near.rest();
+    assert_eq!(near.held_bytes(), 0);
+    sim.run(Duration::from_millis(1));
+    far.fill(&mut Nothing).unwrap();
+    far.rest();
+    assert_eq!((far.receive().pending_bytes(), far.receive().count_frames(9)), (HEAD_BYTES + 104, 1));
+    assert_eq!(far.receive().peek(&mut Nothing).unwrap().unwrap().payload[..100], [7; 100]);
+    far.receive().consume();
+    far.rest();
+    assert_eq!(far.held_bytes(), 0);
+    for _ in 0..3 {
+        near.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), &[7; 16]).unwrap();
+    }
+    near.flush(&mut Nothing).unwrap();
+    sim.run(Duration::from_millis(1));
+    far.fill(&mut Nothing).unwrap();
+    assert_eq!([1, 2, 3, 4].map(|most| far.receive().count_frames(most)), [1, 2, 3, 3]);
+}
+
+/// What a worker does so that one address that swallows connections does not hold up its other links.
+#[test]
+fn a_connection_may_be_begun_without_waiting_for_it() {
+    let tcp = Tcp::new();
+    let mut listener = tcp.listen("127.0.0.1:0").unwrap();
+    let (mut poll, mut events) = (tcp.poll().unwrap(), Vec::new());
+    let mut link = Link::new(tcp.begin_connect(listener.addr(), 0).unwrap());
+    poll.add(link.stream(), 1).unwrap();
+    link.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), b"early").unwrap();
+    let mut far = None;
+    let frame = loop {
+        link.flush(&mut Nothing).unwrap();
+        far = far.or_else(|| listener.accept().unwrap().map(Link::new));
+        if let Some(far) = &mut far {
+            far.note(&Event { readable: true, ..Event::default() });
+            far.fill(&mut Nothing).unwrap();
+            if let Some(frame) = far.receive().peek(&mut Nothing).unwrap() {
+                break frame.payload.to_vec();
+            }
+        }
+        poll.wait(Duration::from_millis(5), &mut events).unwrap();
+        events.iter().for_each(|event| link.note(event));
+    };
+    assert_eq!(frame, b"early\0\0\0");
+    // Refused: told by the first thing that is done with it, or at once.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let Ok(stream) = tcp.begin_connect(&gone, 3) else { return };
+    let mut link = Link::new(stream);
+    poll.add(link.stream(), 2).unwrap();
+    for _ in 0..1000 {
+        match link.fill(&mut Nothing) {
+            Err(LinkError::Io { source, .. }) => {
+                return assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
+            }
+            got => assert!(matches!(got, Ok(Filled::Empty)), "{got:?}"),
+        }
+        poll.wait(Duration::from_millis(5), &mut events).unwrap();
+    }
+    panic!("a refused connection says nothing");
 }

@@ -157,6 +157,10 @@ impl Net for Sim {
         Ok(SimStream::new(&self.world, side))
     }
 
+    fn begin_connect(&self, addr: &str, _: usize) -> Result<SimStream, NetError> {
+        self.connect(addr, Duration::ZERO)
+    }
+
     fn listen(&self, addr: &str) -> Result<SimListener, NetError> {
         let listening = self.world.borrow_mut().listen(addr);
         let bound = listening.map_err(|source| NetError::Listen { addr: addr.to_owned(), source })?;

@@ -2,7 +2,10 @@
 
 use super::stream::TcpStream;
 use crate::error::NetError;
+use crate::limits::{BACKLOG, KEEPALIVE_SECONDS, UNACKNOWLEDGED_MS_MAX};
 use crate::net::Listener;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{self, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -18,7 +21,7 @@ pub(super) fn connect(addr: &str, timeout: Duration, checksums: bool) -> Result<
             break;
         }
         match net::TcpStream::connect_timeout(&candidate, left)
-            .and_then(|socket| prepare(socket, addr.into(), checksums))
+            .and_then(|socket| prepare(socket, addr.into(), checksums || !candidate.ip().is_loopback()))
         {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -27,18 +30,45 @@ pub(super) fn connect(addr: &str, timeout: Duration, checksums: bool) -> Result<
     Err(NetError::Connect { addr: addr.to_owned(), source: last })
 }
 
+/// Begins to connect to one of the name's addresses; the socket says later what came of it.
+pub(super) fn begin(addr: &str, attempt: usize, checksums: bool) -> Result<TcpStream, NetError> {
+    let candidates = resolve(addr)?;
+    let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
+    let Some(candidate) = candidates.get(attempt % candidates.len().max(1)) else {
+        return Err(failed(io::ErrorKind::AddrNotAvailable.into()));
+    };
+    let family = if candidate.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let begun = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+        .and_then(|socket| match rustix::net::connect(&socket, candidate) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(net::TcpStream::from(socket)),
+            Err(error) => Err(error),
+        })
+        .map_err(|error| failed(error.into()))?;
+    let remote = checksums || !candidate.ip().is_loopback();
+    prepare(begun, addr.into(), remote).map_err(failed)
+}
+
 fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     let resolved = addr.to_socket_addrs().map(Iterator::collect);
     resolved.map_err(|source| NetError::Address { addr: addr.to_owned(), source })
 }
 
-fn prepare(socket: net::TcpStream, peer: Arc<str>, checksums: bool) -> io::Result<TcpStream> {
+fn prepare(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> io::Result<TcpStream> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    // A peer whose machine has gone is noticed in the end, also by a server that only listens.
-    rustix::net::sockopt::set_socket_keepalive(&socket, true)?;
-    let remote = checksums || !socket.peer_addr()?.ip().is_loopback();
+    watch_over(&socket)?;
     Ok(TcpStream::new(socket, peer, remote))
+}
+
+/// A peer whose machine has gone is noticed, also by a server that only listens.
+fn watch_over(socket: &net::TcpStream) -> io::Result<()> {
+    let (idle, every, count) = KEEPALIVE_SECONDS;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle.into()))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(every.into()))?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)?)
 }
 
 /// A listening socket.
@@ -55,6 +85,7 @@ impl TcpListener {
         let candidates = resolve(addr)?;
         let socket = net::TcpListener::bind(&candidates[..]).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG as i32).map_err(|error| failed(error.into()))?;
         let addr = socket.local_addr().map_err(failed)?.to_string();
         Ok(TcpListener { socket, addr, checksums })
     }
@@ -66,11 +97,14 @@ impl Listener for TcpListener {
     fn accept(&mut self) -> Result<Option<TcpStream>, NetError> {
         loop {
             match self.socket.accept() {
-                Ok((socket, peer)) => match prepare(socket, peer.to_string().into(), self.checksums) {
-                    Ok(stream) => return Ok(Some(stream)),
-                    // It has gone again: the next one.
-                    Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),
-                },
+                Ok((socket, peer)) => {
+                    let remote = self.checksums || !peer.ip().is_loopback();
+                    match prepare(socket, peer.to_string().into(), remote) {
+                        Ok(stream) => return Ok(Some(stream)),
+                        // It has gone again: the next one.
+                        Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

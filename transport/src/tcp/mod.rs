@@ -47,6 +47,10 @@ impl Net for Tcp {
         connect::connect(addr, timeout, self.checksums)
     }
 
+    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<TcpStream, NetError> {
+        connect::begin(addr, attempt, self.checksums)
+    }
+
     fn listen(&self, addr: &str) -> Result<TcpListener, NetError> {
         TcpListener::new(addr, self.checksums)
     }
