@@ -6,6 +6,7 @@ mod failure;
 mod input;
 mod job;
 mod model;
+mod optimizer;
 mod predict;
 mod report;
 mod server;

@@ -23,6 +23,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "rows": report.rows,
         "bytes_per_row": report.bytes_per_row,
         "transport": report.transport,
+        "push": report.push.name(),
         "format": report.format,
         "bad_lines": report.bad_lines.count,
         "not_finite": report.not_finite,
@@ -33,11 +34,12 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
 /// The same in words.
 pub fn print(report: &Report, test: Option<&Quality>) {
     say!(
-        "{} examples in {:.2} s, {:.0} examples/s ({}, {})",
+        "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
         report.examples,
         report.seconds,
         report.examples_per_second,
         report.transport,
+        report.push.name(),
         report.format
     );
     if let Some(quality) = &report.progressive {

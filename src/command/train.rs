@@ -1,14 +1,14 @@
 //! `gannet train`: in this process, or as one process of a job.
 
-use super::args::{JobName, OptimizerName, TrainArgs};
+use super::args::{JobName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
-use super::{Failure, input, job, server, signals};
+use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
+    Backend, BackendError, Embedded, Flat, Options, Push, Quality, Reader, Report, Share, TrainError, train,
 };
-use gannet::{AdaGrad, CheckpointWriter, Ftrl, Rule, Schema, Sgd, Store};
+use gannet::{CheckpointWriter, Schema, Store};
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
@@ -30,17 +30,9 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
 
 /// The schema that the flags ask for.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
-    let (lr, alpha) = (args.alpha, args.alpha);
-    let rule = match args.optimizer {
-        OptimizerName::Ftrl => Rule::Ftrl(Ftrl { alpha, beta: args.beta, l1: args.l1, l2: args.l2 }),
-        OptimizerName::Sgd => Rule::Sgd(Sgd { lr }),
-        OptimizerName::Adagrad => Rule::AdaGrad(AdaGrad { lr, eps: 1e-8, initial_accumulator: args.beta }),
-    };
-    if args.optimizer != OptimizerName::Ftrl && (args.l1 != 0.0 || args.l2 != 0.0) {
-        return Err(Failure::input("--l1 and --l2 belong to --optimizer ftrl; leave them out or use ftrl"));
-    }
-    let schema = Schema::scalar(TABLE, rule);
+    let schema = Schema::scalar(TABLE, optimizer::rule(&args.optimizer)?);
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    Push::choose(optimizer::push(&args.optimizer), &schema).map_err(backend_failure)?;
     Ok(schema)
 }
 
@@ -66,6 +58,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         }
     };
     options.share = share;
+    options.push = optimizer::push(&args.optimizer);
     Ok(options)
 }
 

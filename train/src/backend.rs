@@ -2,8 +2,7 @@
 
 use crate::flat::Flat;
 use crate::replay::Saw;
-use gannet_node::{OpenError, PullError, PushError};
-use gannet_node::{Schema, Stats, WorkerError};
+use gannet_node::{OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
 
 /// Why rows cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +44,8 @@ pub enum BackendError {
 /// The rows of a pull.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// The stored floats of each key's row, in the order of the keys.
-    pub state: Vec<f32>,
+    /// What was read of each key's row, in the order of the keys: its weight, or its stored floats.
+    pub values: Vec<f32>,
     /// Which own pushes they include.
     pub saw: Saw,
 }
@@ -64,16 +63,16 @@ pub trait Backend {
     /// Batches that should be pulled ahead of the one that is learned (0 when pulls are answered at once).
     fn depth(&self) -> usize;
 
-    /// The rows, when they can be learned where they are: pulls and pushes are then not used.
+    /// The rows, when they can be learned where they are: replay then uses no pulls and pushes.
     fn in_place(&mut self) -> Option<&mut Flat> {
         None
     }
 
-    /// Begins to pull the rows of `keys`.
+    /// Begins to pull the weights or the state of the rows of `keys`.
     ///
     /// # Errors
     /// The rows cannot be had.
-    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError>;
+    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError>;
 
     /// The rows of the oldest pull begun.
     ///
@@ -81,12 +80,13 @@ pub trait Backend {
     /// The rows cannot be had, or no pull was begun.
     fn finish_pull(&mut self) -> Result<Rows, BackendError>;
 
-    /// Pushes the change of state of the rows of the pull that was finished last; `rows` is its answer, the state
-    /// replaced by the change. It is applied for certain once [`drain`](Self::drain) has returned.
+    /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state where
+    /// it read state. `rows` is its answer, the values replaced. It is applied for certain once [`drain`](Self::drain) has
+    /// returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
-    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError>;
+    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError>;
 
     /// Waits until every push is applied.
     ///

@@ -1,8 +1,7 @@
 //! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::{Backend, BackendError, Rows};
-use gannet_node::{PushName, Shards};
-use gannet_node::{Read, Schema, Stats, Store, Write};
+use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write};
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.
@@ -69,14 +68,14 @@ impl Backend for Embedded {
         0
     }
 
-    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError> {
-        let floats = self.shards.schema().floats();
+    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+        let floats = self.shards.schema().read_floats(read);
         let mut rows = self.spare.pop().unwrap_or_default();
         let mut slots = self.spare_slots.pop().unwrap_or_default();
         slots.clear();
-        rows.state.resize(keys.len() * floats, 0.0);
-        for (keys, state) in keys.chunks(PART_KEYS).zip(rows.state.chunks_mut(PART_KEYS * floats)) {
-            self.shards.pull(keys, Read::State, state, Some(&mut slots))?;
+        rows.values.resize(keys.len() * floats, 0.0);
+        for (keys, values) in keys.chunks(PART_KEYS).zip(rows.values.chunks_mut(PART_KEYS * floats)) {
+            self.shards.pull(keys, read, values, Some(&mut slots))?;
         }
         rows.saw.clear();
         rows.saw.push((keys.len() as u32, self.pushes));
@@ -90,16 +89,16 @@ impl Backend for Embedded {
         Ok(rows)
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError> {
+    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
         if self.slots.len() != keys.len() {
             return Err(BackendError::Order("a push must follow the pull of its keys"));
         }
         self.name.seq += 1;
-        let floats = self.shards.schema().floats();
+        let floats = self.shards.schema().write_floats(write);
         let parts = keys.chunks(PART_KEYS).zip(self.slots.chunks_mut(PART_KEYS));
-        for ((part, (keys, slots)), values) in (0..).zip(parts).zip(rows.state.chunks(PART_KEYS * floats)) {
+        for ((part, (keys, slots)), values) in (0..).zip(parts).zip(rows.values.chunks(PART_KEYS * floats)) {
             self.name.part = part;
-            let applied = self.shards.push(&self.name, Write::Change, keys, Some(slots), values)?;
+            let applied = self.shards.push(&self.name, write, keys, Some(slots), values)?;
             self.not_finite += u64::from(applied.not_finite);
         }
         self.pushes += 1;

@@ -17,7 +17,8 @@ pub(crate) struct Plan {
     pub share: Share,
     pub epochs: u32,
     pub shards: u32,
-    pub depth: usize,
+    /// Batches before each that it is linked to.
+    pub links: usize,
     pub in_place: bool,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Maker {
 impl Maker {
     /// On a reader that has been opened (for the first epoch).
     fn new(reader: Reader, plan: Plan) -> Maker {
-        let batcher = Batcher::new(plan.shards, plan.depth);
+        let batcher = Batcher::new(plan.shards, plan.links);
         Maker { reader, plan, batcher, epoch: 0, bad_lines: BadLines::default() }
     }
 

@@ -1,8 +1,8 @@
 //! The train room of gannet: readers, models and training loops.
 //!
 //! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression
-//! from them by replay ([`Replay`]): a parse thread makes [`Batch`]es, the calling thread pulls the state of their rows from
-//! a [`Backend`], learns one example at a time, and pushes the change. The backend is the shards themselves
+//! from them: a parse thread makes [`Batch`]es, the calling thread pulls their rows from a [`Backend`], and pushes either the
+//! change of state that learning one example at a time made ([`Replay`]) or the batch's gradient ([`Gradients`]). The backend is the shards themselves
 //! ([`Embedded`]), a worker's links to servers ([`Remote`]), or a table laid out for one process, whose rows are learned where
 //! they are ([`Flat`]). [`evaluate`](fn@evaluate) and [`predict`] score.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod auc;
 mod backend;
 mod batch;
 mod block;
+mod cells;
 mod columns;
 mod csv;
 mod dedup;
@@ -19,11 +20,13 @@ mod error;
 mod evaluate;
 mod feed;
 mod flat;
+mod gradient;
 mod libsvm;
 pub mod limits;
 mod lr;
 mod metrics;
 mod number;
+mod push;
 mod reader;
 mod remote;
 mod replay;
@@ -42,7 +45,9 @@ pub use embedded::Embedded;
 pub use error::{BadLine, BadLines, ReadError};
 pub use evaluate::{Predicted, evaluate, predict};
 pub use flat::Flat;
+pub use gradient::Gradients;
 pub use metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
+pub use push::Push;
 pub use reader::{Data, Format, Reader, Share};
 pub use remote::Remote;
 pub use replay::{Replay, Saw, overlay};

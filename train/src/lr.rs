@@ -5,7 +5,7 @@ use crate::metrics::sigmoid;
 use gannet_node::optim::{AdaGrad, Ftrl, Sgd};
 
 /// Features that are handled together.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// A rule as the replay sees it: one coordinate, `P` planes.
 pub(crate) trait Learner<const P: usize>: Copy {
@@ -179,7 +179,7 @@ impl<const P: usize> Scratch<P> {
 
 /// The sum of the lanes, by halves.
 #[inline(always)]
-fn total(mut sums: [f32; LANES]) -> f32 {
+pub(crate) fn total(mut sums: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
     while half > 0 {
         for lane in 0..half {

@@ -21,7 +21,6 @@ pub struct Remote<N: Net> {
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     pushes: u64,
-    states: Vec<Vec<f32>>,
     saws: Vec<Vec<(u32, u64)>>,
 }
 
@@ -53,7 +52,6 @@ impl<N: Net> Remote<N> {
             cuts: Vec::new(),
             base,
             pushes: 0,
-            states: Vec::new(),
             saws: Vec::new(),
         })
     }
@@ -100,11 +98,11 @@ impl<N: Net> Backend for Remote<N> {
         self.depth
     }
 
-    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
         // The keys are in the order of the cut, which is stable: rows come in the order of the keys.
         let cut = self.cut(keys);
-        let state = self.states.pop().unwrap_or_else(|| self.worker.spare());
-        let id = self.worker.begin_pull(self.table, cut.clone(), Read::State, state, true)?;
+        let values = self.worker.spare();
+        let id = self.worker.begin_pull(self.table, cut.clone(), read, values, true)?;
         self.flying.push_back((id, cut));
         Ok(())
     }
@@ -122,10 +120,10 @@ impl<N: Net> Backend for Remote<N> {
             }
         }
         self.finished = Some((id, cut));
-        Ok(Rows { state: pulled.values, saw })
+        Ok(Rows { values: pulled.values, saw })
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError> {
+    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
         let (id, cut) =
             self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
         if cut.keys().len() != keys.len() {
@@ -133,7 +131,7 @@ impl<N: Net> Backend for Remote<N> {
         }
         self.pushes += 1;
         let seq = self.base + self.pushes;
-        self.worker.begin_push(self.table, cut.clone(), Write::Change, rows.state, Some(id), seq)?;
+        self.worker.begin_push(self.table, cut.clone(), write, rows.values, Some(id), seq)?;
         self.saws.push(rows.saw);
         self.keep_cut(cut);
         Ok(())

@@ -24,7 +24,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// For tables of this rule; `None` when logistic regression cannot be learned by it.
+    /// Whether tables of this rule can be learned by replay.
+    pub fn fits(rule: &Rule) -> bool {
+        rule.replays() && Replay::new(rule).is_some()
+    }
+
+    /// For tables of this rule; `None` when logistic regression cannot be learned by it so.
     pub fn new(rule: &Rule) -> Option<Replay> {
         let kernel = match *rule {
             Rule::Ftrl(rule) => Kernel::Ftrl(rule, Scratch::new()),

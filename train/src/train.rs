@@ -1,13 +1,15 @@
 //! The training loop of logistic regression: batches come from a feed; this thread pulls, learns, pushes.
 
-use crate::backend::{Backend, BackendError, Rows};
+use crate::backend::{Backend, BackendError};
 use crate::batch::Batch;
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::evaluate::evaluate;
 use crate::feed::{Feed, Plan};
+use crate::gradient::Gradients;
 use crate::limits::DEPTH_MAX;
 use crate::metrics::{Metrics, Quality};
+use crate::push::Push;
 use crate::reader::{Data, Reader, Share};
 use crate::replay::{Replay, overlay};
 use std::collections::VecDeque;
@@ -27,6 +29,8 @@ pub struct Options {
     pub epochs: u32,
     /// Which of the batches.
     pub share: Share,
+    /// What pushes carry; `None`: replay where the rule can, gradients otherwise.
+    pub push: Option<Push>,
     /// 1: reading and learning in turn, on the calling thread; 2 and more: a parse thread reads ahead. The results are
     /// the same.
     pub threads: usize,
@@ -38,7 +42,8 @@ impl Options {
     /// One pass in batches of 256, read ahead, over all of `data`.
     pub fn new(data: Data) -> Options {
         let progress_every = Duration::from_millis(200);
-        Options { data, test: None, batch: 256, epochs: 1, share: Share::ALL, threads: 2, progress_every }
+        let share = Share::ALL;
+        Options { data, test: None, batch: 256, epochs: 1, share, push: None, threads: 2, progress_every }
     }
 }
 
@@ -83,6 +88,8 @@ pub struct Report {
     pub bytes_per_row: f64,
     /// "embedded", "tcp".
     pub transport: &'static str,
+    /// What pushes carried.
+    pub push: Push,
     /// "libsvm", "csv" or "tsv".
     pub format: &'static str,
     /// The columns, of a CSV file.
@@ -109,7 +116,7 @@ pub enum TrainError {
     Backend(#[from] BackendError),
 }
 
-/// Trains logistic regression. The learning itself is set by the table's rule: FTRL, AdaGrad or SGD. `stop` is looked at
+/// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
 /// between batches: what has been learned is then pushed, and the report says so.
 ///
 /// # Errors
@@ -121,13 +128,7 @@ pub fn train<B: Backend>(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report, TrainError> {
     let schema = backend.schema().clone();
-    let replay = Replay::new(&schema.rule).filter(|_| schema.dim == 1).ok_or_else(|| {
-        let (rule, dim) = (schema.rule.name(), schema.dim);
-        BackendError::Schema(format!(
-            "table {:?} has rule {rule} and dim {dim}; logistic regression needs ftrl, adagrad or sgd and dim 1",
-            schema.name
-        ))
-    })?;
+    let push = Push::choose(options.push, &schema)?;
     if options.data.path == "-" && options.epochs > 1 {
         return Err(ReadError::StdinOnce { what: "a second epoch" }.into());
     }
@@ -138,7 +139,7 @@ pub fn train<B: Backend>(
         return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
     }
     let depth = backend.depth().min(DEPTH_MAX);
-    let in_place = backend.in_place().is_some();
+    let in_place = push == Push::Replay && backend.in_place().is_some();
     let start = Instant::now();
     let reader = Reader::open(&options.data, options.batch, options.share)?;
     let Options { data, batch, epochs, share, .. } = options;
@@ -148,11 +149,18 @@ pub fn train<B: Backend>(
         share: *share,
         epochs: *epochs,
         shards: schema.shards,
-        depth,
+        // Gradients are of the weights that a pull has seen: nothing is overlaid.
+        links: if push == Push::Replay { depth } else { 0 },
         in_place,
     };
-    let planes = schema.floats();
-    let mut learner = Loop::new(backend, replay, planes, depth, start);
+    let kernel = match (push, Replay::new(&schema.rule)) {
+        _ if in_place => Kernel::InPlace,
+        (Push::Replay, Some(replay)) => {
+            Kernel::Replay { replay, planes: schema.floats(), changes: VecDeque::new() }
+        }
+        _ => Kernel::Gradient(Gradients::default()),
+    };
+    let mut learner = Loop::new(backend, kernel, depth, start);
     let (found, stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
@@ -161,7 +169,7 @@ pub fn train<B: Backend>(
         let stopped = learned?;
         Ok::<_, TrainError>((found?, stopped))
     })?;
-    let Loop { backend, replay, mut first_pass, examples, merged, .. } = learner;
+    let Loop { backend, kernel, mut first_pass, examples, merged, .. } = learner;
     backend.drain()?;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
@@ -179,25 +187,51 @@ pub fn train<B: Backend>(
         bytes: stats.bytes,
         bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
         transport: backend.transport(),
+        push,
         format: found.format,
         columns: found.columns,
         bad_lines: found.bad_lines,
         repeated_keys: merged,
-        not_finite: replay.not_finite() + backend.not_finite(),
+        not_finite: kernel.not_finite() + backend.not_finite(),
         stopped,
     })
 }
 
+/// How a batch is learned.
+enum Kernel {
+    /// By replay, where the rows are.
+    InPlace,
+    /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
+    /// newest first.
+    Replay { replay: Replay, planes: usize, changes: VecDeque<Vec<f32>> },
+    /// By the rule, from gradients.
+    Gradient(Gradients),
+}
+
+impl Kernel {
+    fn push(&self) -> Push {
+        match self {
+            Kernel::InPlace | Kernel::Replay { .. } => Push::Replay,
+            Kernel::Gradient(_) => Push::Gradient,
+        }
+    }
+
+    fn not_finite(&self) -> u64 {
+        match self {
+            Kernel::InPlace => 0,
+            Kernel::Replay { replay, .. } => replay.not_finite(),
+            Kernel::Gradient(gradients) => gradients.not_finite(),
+        }
+    }
+}
+
 struct Loop<'a, B> {
     backend: &'a mut B,
-    replay: Replay,
-    planes: usize,
+    kernel: Kernel,
     depth: usize,
     start: Instant,
     /// Batches whose pulls are under way, the oldest first.
     flying: VecDeque<Batch>,
-    /// Changes of the last `depth` batches, the newest first.
-    changes: VecDeque<Vec<f32>>,
     margins: Vec<f32>,
     first_pass: Metrics,
     /// Log loss of a later pass: examples and sum.
@@ -207,15 +241,13 @@ struct Loop<'a, B> {
 }
 
 impl<'a, B: Backend> Loop<'a, B> {
-    fn new(backend: &'a mut B, replay: Replay, planes: usize, depth: usize, start: Instant) -> Self {
+    fn new(backend: &'a mut B, kernel: Kernel, depth: usize, start: Instant) -> Self {
         Loop {
             backend,
-            replay,
-            planes,
+            kernel,
             depth,
             start,
             flying: VecDeque::new(),
-            changes: VecDeque::new(),
             margins: Vec::new(),
             first_pass: Metrics::streaming(),
             later: (0, 0, 0.0),
@@ -239,8 +271,8 @@ impl<'a, B: Backend> Loop<'a, B> {
             while !ended && self.flying.len() <= self.depth {
                 match feed.next() {
                     Some(batch) => {
-                        if self.backend.in_place().is_none() {
-                            self.backend.begin_pull(&batch.keys)?;
+                        if !matches!(self.kernel, Kernel::InPlace) {
+                            self.backend.begin_pull(&batch.keys, self.kernel.push().read())?;
                         }
                         self.flying.push_back(batch);
                     }
@@ -259,23 +291,29 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
-        if let Some(rows) = self.backend.in_place() {
+        let write = self.kernel.push().write();
+        if let (Kernel::InPlace, Some(rows)) = (&self.kernel, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
             return Ok(());
         }
-        let Rows { mut state, saw } = self.backend.finish_pull()?;
-        let changes = self.changes.iter().map(Vec::as_slice);
-        overlay(batch, &mut state, self.planes, &saw, changes);
-        self.replay.learn(batch, &mut state, &mut self.margins);
-        if self.depth > 0 {
-            let mut kept = if self.changes.len() == self.depth { self.changes.pop_back() } else { None }
-                .unwrap_or_default();
-            kept.clear();
-            kept.extend_from_slice(&state);
-            self.changes.push_front(kept);
+        let mut rows = self.backend.finish_pull()?;
+        match &mut self.kernel {
+            Kernel::Replay { replay, planes, changes } => {
+                overlay(batch, &mut rows.values, *planes, &rows.saw, changes.iter().map(Vec::as_slice));
+                replay.learn(batch, &mut rows.values, &mut self.margins);
+                if self.depth > 0 {
+                    let kept = if changes.len() == self.depth { changes.pop_back() } else { None };
+                    let mut kept = kept.unwrap_or_default();
+                    kept.clear();
+                    kept.extend_from_slice(&rows.values);
+                    changes.push_front(kept);
+                }
+            }
+            Kernel::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
+            Kernel::InPlace => {}
         }
-        self.backend.push(&batch.keys, Rows { state, saw })?;
+        self.backend.push(&batch.keys, rows, write)?;
         self.count(batch);
         Ok(())
     }

@@ -1,5 +1,9 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
+mod optimizer;
+
+pub use optimizer::{OptimizerArgs, OptimizerName, PushName};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -27,17 +31,6 @@ pub enum Command {
     Predict(PredictArgs),
     /// Measure this machine's limit and the server beside it.
     Bench(BenchArgs),
-}
-
-/// Update rules that `--optimizer` offers.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptimizerName {
-    /// FTRL-Proximal (McMahan et al. 2013), per coordinate.
-    Ftrl,
-    /// Plain stochastic gradient descent.
-    Sgd,
-    /// AdaGrad (Duchi et al. 2011).
-    Adagrad,
 }
 
 /// Models that `--model` offers.
@@ -102,20 +95,8 @@ pub struct TrainArgs {
     #[arg(long, value_enum, default_value = "lr")]
     pub model: ModelName,
     /// The update rule.
-    #[arg(long, value_enum, default_value = "ftrl")]
-    pub optimizer: OptimizerName,
-    /// Learning rate (ftrl: alpha; sgd and adagrad: the step).
-    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
-    pub alpha: f32,
-    /// FTRL: beta. AdaGrad: the initial accumulator.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
-    pub beta: f32,
-    /// FTRL: L1 penalty.
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    pub l1: f32,
-    /// FTRL: L2 penalty.
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    pub l2: f32,
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,

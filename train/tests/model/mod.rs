@@ -1,11 +1,11 @@
 //! What the tests share: a generator of data, the plain online learner, and rows in a hash map.
 #![allow(dead_code)] // each test file uses its part
 
-use gannet_node::optim::Rule;
-use gannet_node::{Schema, Stats};
+use gannet_node::optim::{Rule, Update, Visitor, add_change};
+use gannet_node::{Read, Schema, Stats, Write};
 use gannet_train::{Backend, BackendError, INTERCEPT_KEY, Rows};
 use std::collections::{HashMap, VecDeque};
-use std::io::Write;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 /// splitmix64.
@@ -149,6 +149,65 @@ impl Online {
     }
 }
 
+/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a time.
+/// A batch is computed at the rows that all pushes but the last `delay` have made.
+pub struct Batched {
+    rule: Rule,
+    delay: usize,
+    pub rows: HashMap<u64, Vec<f32>>,
+    pending: VecDeque<HashMap<u64, f64>>,
+    loss: f64,
+    examples: u64,
+}
+
+impl Batched {
+    pub fn new(rule: Rule, delay: usize) -> Batched {
+        let (rows, pending) = (HashMap::new(), VecDeque::new());
+        Batched { rule, delay, rows, pending, loss: 0.0, examples: 0 }
+    }
+
+    pub fn weight(&self, key: u64) -> f32 {
+        self.rows.get(&key).map_or(0.0, |row| weight(&self.rule, row))
+    }
+
+    pub fn margin(&self, example: &Example) -> f64 {
+        merged(example).iter().map(|(&key, value)| f64::from(self.weight(key)) * value).sum()
+    }
+
+    /// One pass in batches of this size.
+    pub fn learn(&mut self, data: &[Example], batch: usize) {
+        for examples in data.chunks(batch) {
+            self.apply(self.delay);
+            let mut gradients = HashMap::new();
+            for example in examples {
+                let y = f64::from(example.0);
+                let p = 1.0 / (1.0 + (-self.margin(example)).exp());
+                self.loss -= if y > 0.5 { p.ln() } else { (1.0 - p).ln() };
+                self.examples += 1;
+                for (key, value) in merged(example) {
+                    *gradients.entry(key).or_default() += (p - y) * value;
+                }
+            }
+            self.pending.push_back(gradients);
+        }
+    }
+
+    /// Applies the oldest pushes until `left` are left.
+    pub fn apply(&mut self, left: usize) {
+        while self.pending.len() > left {
+            for (key, gradient) in self.pending.pop_front().unwrap() {
+                let row = self.rows.entry(key).or_insert_with(|| fresh(&self.rule));
+                step(&self.rule, row, gradient as f32);
+            }
+        }
+    }
+
+    /// Progressive log loss of all that was learned.
+    pub fn log_loss(&self) -> f64 {
+        self.loss / self.examples as f64
+    }
+}
+
 /// The features with the intercept, a repeated key once with the sum of its values.
 fn merged(example: &Example) -> HashMap<u64, f64> {
     let mut features = HashMap::from([(INTERCEPT_KEY, 1.0)]);
@@ -165,7 +224,7 @@ pub struct MapRows {
     pub rows: HashMap<u64, Vec<f32>>,
     pub depth: usize,
     pub torn: bool,
-    flying: VecDeque<(Vec<u64>, Rows)>,
+    flying: VecDeque<(Vec<u64>, Rows, Read)>,
     last: Option<Vec<u64>>,
     pushes: u64,
 }
@@ -178,11 +237,55 @@ impl MapRows {
     }
 
     fn row(&self, key: u64) -> Vec<f32> {
-        self.rows.get(&key).cloned().unwrap_or_else(|| match self.schema.rule {
-            Rule::AdaGrad(r) => vec![0.0, r.initial_accumulator],
-            _ => vec![0.0; self.schema.floats()],
-        })
+        self.rows.get(&key).cloned().unwrap_or_else(|| fresh(&self.schema.rule))
     }
+
+    fn read(&self, key: u64, read: Read) -> Vec<f32> {
+        match read {
+            Read::State => self.row(key),
+            Read::Weights => vec![weight(&self.schema.rule, &self.row(key))],
+        }
+    }
+}
+
+/// The row of a key before its first push.
+pub fn fresh(rule: &Rule) -> Vec<f32> {
+    struct Fresh;
+    impl Visitor for Fresh {
+        type Out = Vec<f32>;
+        fn run<U: Update>(self, rule: U) -> Vec<f32> {
+            let mut row = vec![0.0; U::PLANES];
+            rule.init(&[0.0], &mut row);
+            row
+        }
+    }
+    rule.visit(Fresh)
+}
+
+/// The weight of a row.
+pub fn weight(rule: &Rule, row: &[f32]) -> f32 {
+    struct Weigh<'a>(&'a [f32]);
+    impl Visitor for Weigh<'_> {
+        type Out = f32;
+        fn run<U: Update>(self, rule: U) -> f32 {
+            let mut weight = [0.0];
+            rule.weights(self.0, &mut weight);
+            weight[0]
+        }
+    }
+    rule.visit(Weigh(row))
+}
+
+/// One row, one gradient.
+pub fn step(rule: &Rule, row: &mut [f32], gradient: f32) {
+    struct Step<'a>(&'a mut [f32], f32);
+    impl Visitor for Step<'_> {
+        type Out = ();
+        fn run<U: Update>(self, rule: U) {
+            rule.update(self.0, &[self.1]);
+        }
+    }
+    rule.visit(Step(row, gradient));
 }
 
 impl Backend for MapRows {
@@ -198,20 +301,20 @@ impl Backend for MapRows {
         self.depth
     }
 
-    fn begin_pull(&mut self, keys: &[u64]) -> Result<(), BackendError> {
-        let state = keys.iter().flat_map(|&key| self.row(key)).collect();
+    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+        let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
-        self.flying.push_back((keys.to_vec(), Rows { state, saw }));
+        self.flying.push_back((keys.to_vec(), Rows { values, saw }, read));
         Ok(())
     }
 
     fn finish_pull(&mut self) -> Result<Rows, BackendError> {
-        let (keys, mut rows) = self.flying.pop_front().ok_or(BackendError::Order("no pull"))?;
+        let (keys, mut rows, read) = self.flying.pop_front().ok_or(BackendError::Order("no pull"))?;
         if self.torn {
             let (from, to) = (keys.len() / 3, keys.len() / 2);
-            let planes = self.schema.floats();
-            let late = keys[from..to].iter().flat_map(|&key| self.row(key)).collect::<Vec<_>>();
-            rows.state[from * planes..to * planes].copy_from_slice(&late);
+            let planes = self.schema.read_floats(read);
+            let late = keys[from..to].iter().flat_map(|&key| self.read(key, read)).collect::<Vec<_>>();
+            rows.values[from * planes..to * planes].copy_from_slice(&late);
             let old = rows.saw[0].1;
             rows.saw = vec![(from as u32, old), (to as u32, self.pushes), (keys.len() as u32, old)];
         }
@@ -219,11 +322,14 @@ impl Backend for MapRows {
         Ok(rows)
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows) -> Result<(), BackendError> {
+    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
         assert_eq!(self.last.take().as_deref(), Some(keys), "a push goes to the keys pulled last");
-        for (&key, change) in keys.iter().zip(rows.state.chunks(self.schema.floats())) {
+        for (&key, values) in keys.iter().zip(rows.values.chunks(self.schema.write_floats(write))) {
             let mut row = self.row(key);
-            row.iter_mut().zip(change).for_each(|(v, c)| *v += c);
+            match write {
+                Write::Change => add_change(&mut row, values),
+                Write::Gradient => step(&self.schema.rule, &mut row, values[0]),
+            }
             self.rows.insert(key, row);
         }
         self.pushes += 1;
@@ -237,11 +343,7 @@ impl Backend for MapRows {
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         for (&key, weight) in keys.iter().zip(weights) {
-            let row = self.row(key);
-            *weight = match self.schema.rule {
-                Rule::Ftrl(r) => r.weight(row[0], row[1].sqrt()),
-                _ => row[0],
-            };
+            *weight = self::weight(&self.schema.rule, &self.row(key));
         }
         Ok(())
     }

@@ -1,0 +1,164 @@
+//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and depth,
+//! over each backend; and the backends agree with each other, bit by bit.
+
+mod model;
+
+use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
+use gannet_node::transport::tcp::Tcp;
+use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
+use gannet_train::{Backend, Data, Embedded, Flat, Options, Push, Remote, Report, train};
+use model::{Batched, Example, MapRows, examples, file, libsvm};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+
+const EPOCHS: u32 = 2;
+
+fn rules() -> Vec<Rule> {
+    vec![
+        Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.3, l2: 0.5 }),
+        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-6, initial_accumulator: 0.1 }),
+        Rule::Sgd(Sgd { lr: 0.003 }),
+    ]
+}
+
+fn run<B: Backend>(backend: &mut B, path: &str, batch: usize) -> Report {
+    let push = Some(Push::Gradient);
+    let options = Options { batch, epochs: EPOCHS, push, ..Options::new(Data::new(path)) };
+    train(&options, backend, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn rows_of<B: Backend>(backend: &mut B) -> HashMap<u64, Vec<f32>> {
+    let (floats, mut all) = (backend.schema().floats(), HashMap::new());
+    backend
+        .scan(&mut |keys, rows| {
+            all.extend(keys.iter().copied().zip(rows.chunks(floats).map(<[f32]>::to_vec)));
+        })
+        .unwrap();
+    all
+}
+
+/// Progressive loss of the first pass, and every weight after the last, are the plain learner's.
+fn check<B: Backend>(backend: &mut B, data: &[Example], path: &str, batch: usize, delay: usize) {
+    let rule = backend.schema().rule;
+    let what = format!("{} batch {batch} depth {delay} {}", rule.name(), backend.transport());
+    let mut plain = Batched::new(rule, delay);
+    plain.learn(data, batch);
+    let want = plain.log_loss();
+    (1..EPOCHS).for_each(|_| plain.learn(data, batch));
+    plain.apply(0);
+    let report = run(backend, path, batch);
+    let got = report.progressive.as_ref().unwrap().log_loss;
+    assert!((got / want - 1.0).abs() < 1e-5, "{what}: log loss {got}, {want} is right");
+    assert_eq!((report.push, report.not_finite), (Push::Gradient, 0), "{what}");
+    assert_eq!((report.examples, report.rows), (data.len() as u64 * 2, plain.rows.len() as u64), "{what}");
+    // In cut order, as every call is.
+    let mut keys: Vec<u64> = rows_of(backend).into_keys().collect();
+    let mut weights = vec![0.0; keys.len()];
+    keys.sort_by_key(|&key| gannet_node::shard_of(gannet_node::hash(key), backend.schema().shards));
+    backend.weights(&keys, &mut weights).unwrap();
+    for (&key, &got) in keys.iter().zip(&weights) {
+        let want = plain.weight(key);
+        assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{what}: key {key} {got}, {want} is right");
+    }
+}
+
+#[test]
+fn every_rule_batch_and_depth() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = examples(3_000, 1);
+    let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
+    for rule in rules() {
+        for (batch, delay) in [(1, 0), (1, 2), (64, 0), (64, 1), (256, 3), (2048, 1)] {
+            check(&mut MapRows::new(rule, delay, false), &data, &path, batch, delay);
+        }
+    }
+}
+
+#[test]
+fn every_backend() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = examples(3_000, 2);
+    let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
+    let start = || Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new("127.0.0.1:0") });
+    let servers = [start().unwrap(), start().unwrap()];
+    for (number, rule) in rules().into_iter().enumerate() {
+        let schema = Schema::scalar("lr", rule);
+        let mut flat = Flat::new(&schema).unwrap();
+        check(&mut flat, &data, &path, 256, 0);
+        let mut embedded = Embedded::open(&Store::memory(), &schema, 1).unwrap();
+        check(&mut embedded, &data, &path, 256, 0);
+        assert!(rows_of(&mut flat) == rows_of(&mut embedded), "{}", rule.name());
+        for depth in 0..3 {
+            let addrs = servers.iter().map(Server::addr);
+            let worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1, 1)).unwrap();
+            let schema = Schema { name: format!("lr-{number}-{depth}"), ..schema.clone() };
+            let mut remote = Remote::open(worker, &schema, "tcp", depth).unwrap();
+            check(&mut remote, &data, &path, 256, depth);
+            assert_eq!(rows_of(&mut remote) == rows_of(&mut flat), depth == 0, "{} {depth}", rule.name());
+        }
+    }
+}
+
+/// A batch of one example is the online learner: by gradients as by replay.
+#[test]
+fn batches_of_one_are_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = examples(1_000, 3);
+    let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
+    for rule in rules() {
+        let (mut by_gradients, mut by_replay) = (
+            Flat::new(&Schema::scalar("lr", rule)).unwrap(),
+            Flat::new(&Schema::scalar("lr", rule)).unwrap(),
+        );
+        let loss = run(&mut by_gradients, &path, 1).progressive.unwrap().log_loss;
+        let options = Options { epochs: EPOCHS, ..Options::new(Data::new(&path)) };
+        let report = train(&options, &mut by_replay, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(report.push, Push::Replay);
+        let want = report.progressive.unwrap().log_loss;
+        assert!((loss / want - 1.0).abs() < 1e-6, "{}: {loss} {want}", rule.name());
+    }
+}
+
+/// An example whose margin is NaN takes nothing from its batch; a row that would overflow stays as it was.
+#[test]
+fn one_bad_example_does_not_spoil_its_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    // 1 and 2 get weights of opposite sign; then their products overflow to both infinities.
+    let path = file(&folder, "a.svm", b"1 1:1 3:1\n0 2:1 3:1\n1 1:3e38 2:3e38 4:1\n1 5:1\n");
+    let rule = Rule::Sgd(Sgd { lr: 8.0 });
+    let options = Options { batch: 2, push: Some(Push::Gradient), ..Options::new(Data::new(&path)) };
+    let mut flat = Flat::new(&Schema::scalar("lr", rule)).unwrap();
+    let report = train(&options, &mut flat, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!(report.not_finite, 4); // with the intercept
+    let mut weights = [0.0; 5];
+    flat.weights(&[1, 2, 3, 4, 5], &mut weights).unwrap();
+    assert_eq!(weights, [4.0, -4.0, 0.0, 0.0, 4.0]);
+    // A weight beyond the largest float.
+    let path = file(&folder, "b.svm", b"1 1:1e38 2:1\n");
+    let mut embedded = Embedded::open(&Store::memory(), &Schema::scalar("lr", rule), 1).unwrap();
+    let options = Options { data: Data::new(&path), ..options };
+    let mut flat = Flat::new(&Schema::scalar("lr", rule)).unwrap();
+    for report in [
+        train(&options, &mut embedded, &AtomicBool::new(false), &mut |_| {}).unwrap(),
+        train(&options, &mut flat, &AtomicBool::new(false), &mut |_| {}).unwrap(),
+    ] {
+        assert_eq!(report.not_finite, 1);
+    }
+    let mut weights = [0.0; 2];
+    flat.weights(&[1, 2], &mut weights).unwrap();
+    assert_eq!(weights, [0.0, 4.0]);
+}
+
+#[test]
+fn what_cannot_be_pushed_is_refused() {
+    let schema = |rule| Schema::scalar("lr", rule);
+    for rule in rules() {
+        assert_eq!(Push::choose(None, &schema(rule)).unwrap(), Push::Replay);
+        assert_eq!(Push::choose(Some(Push::Gradient), &schema(rule)).unwrap(), Push::Gradient);
+    }
+    for asked in [None, Some(Push::Replay), Some(Push::Gradient)] {
+        let told = Push::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
+        assert!(told.contains("add") && told.contains("ftrl"), "{told}");
+        assert!(Push::choose(asked, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
+    }
+}
