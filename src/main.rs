@@ -9,12 +9,11 @@ macro_rules! say {
     }};
 }
 
-/// The same on standard error.
+/// The same on standard error, as JSON if that is what stands there.
 macro_rules! complain {
-    ($($line:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($line)*);
-    }};
+    ($($line:tt)*) => {
+        $crate::command::log::complain(format_args!($($line)*))
+    };
 }
 
 mod command;
@@ -26,20 +25,11 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = command::args::Cli::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("GANNET_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .with_target(false)
-        .init();
-    match command::run(cli) {
+    let cli = command::args::Cli::try_parse().unwrap_or_else(|error| command::log::misused(&error));
+    match command::log::start(&cli.log).and_then(|()| command::run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain!("gannet: {failure}");
+            command::log::fail(&failure);
             ExitCode::from(failure.code)
         }
     }

@@ -1,7 +1,7 @@
 //! `gannet bench`: starts a server process and a worker process, measures the limit beside them, prints both.
 
 use super::Failure;
-use super::args::BenchArgs;
+use super::args::{BenchArgs, LogArgs};
 use super::failure::SYSTEM;
 use gannet::bench::limit::{self, Limit};
 use gannet::bench::tcp::{Bench, CANONICAL_ROWS};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Runs the command, or the part of it that runs in a process of its own.
-pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     match args.part.as_deref().and_then(|part| part.split_once('=')) {
         Some(("loopback", addr)) => {
             limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
@@ -27,7 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             Ok(json!({"pull64_us_p50": l.p50, "pull64_us_p99": l.p99}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
-        None => all(args),
+        None => all(args, log),
     }
 }
 
@@ -47,17 +47,17 @@ fn part(
     Ok(())
 }
 
-fn all(args: &BenchArgs) -> Result<(), Failure> {
+fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
     }
     let (mut limits, mut rates) = (Map::new(), Map::new());
     for &dim in &args.dims {
-        let loopback = loopback()?;
+        let loopback = loopback(log)?;
         let limit = limit::limit(dim as usize, loopback).map_err(|e| system("measuring the limit", &e))?;
         let mut measured =
-            with_server(args, args.threads, false, |addr| child("throughput", addr, dim, args))?;
-        let latency = with_server(args, 1, true, |addr| child("latency", addr, dim, args))?;
+            with_server(args, log, args.threads, false, |addr| child("throughput", addr, dim, args, log))?;
+        let latency = with_server(args, log, 1, true, |addr| child("latency", addr, dim, args, log))?;
         if let (Some(all), Some(latency)) = (measured.as_object_mut(), latency.as_object()) {
             all.extend(latency.clone());
         }
@@ -99,10 +99,11 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
 }
 
 /// Loopback bytes a second, the sender in a process of its own.
-fn loopback() -> Result<f64, Failure> {
+fn loopback(log: &LogArgs) -> Result<f64, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| system("listening on loopback", &e))?;
     let addr = listener.local_addr().map_err(|e| system("listening on loopback", &e))?;
-    let mut sender = Guard(spawn(Command::new(this()?).args(["bench", &format!("--part=loopback={addr}")]))?);
+    let part = format!("--part=loopback={addr}");
+    let mut sender = Guard(spawn(Command::new(this()?).args(["bench", &part]).args(log.flags()))?);
     let rate = limit::loopback_receive(&listener).map_err(|e| system("measuring loopback", &e))?;
     sender.0.wait().map_err(|e| system("waiting for the sender", &e))?;
     Ok(rate)
@@ -129,13 +130,14 @@ impl Drop for Guard {
 /// Runs `work` beside a server process; pinned, the server has core 0 and the worker core 1.
 fn with_server(
     args: &BenchArgs,
+    log: &LogArgs,
     threads: u32,
     pinned: bool,
     work: impl Fn(&str) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
-    command.args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()]);
+    command.args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()]).args(log.flags());
     if let Some(folder) = &folder {
         command.arg("--data-dir").arg(folder);
     }
@@ -170,10 +172,10 @@ fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
 }
 
 /// The worker's process: what it measured.
-fn child(what: &str, addr: &str, dim: u32, args: &BenchArgs) -> Result<Value, Failure> {
+fn child(what: &str, addr: &str, dim: u32, args: &BenchArgs, log: &LogArgs) -> Result<Value, Failure> {
     let mut command = Command::new(this()?);
     command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
-    command.args(["--seconds", &args.seconds.to_string()]);
+    command.args(["--seconds", &args.seconds.to_string()]).args(log.flags());
     let mut worker = Guard(spawn(&mut command)?);
     let mut text = String::new();
     let out = worker.0.stdout.take().ok_or_else(|| system("starting the worker", &"no output"))?;

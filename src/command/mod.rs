@@ -5,6 +5,7 @@ mod bench;
 mod failure;
 mod input;
 mod job;
+pub mod log;
 mod model;
 mod optimizer;
 mod predict;
@@ -24,6 +25,6 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Train(args) => train::run(*args),
         args::Command::Server(args) => server::run(&args),
         args::Command::Predict(args) => predict::run(&args),
-        args::Command::Bench(args) => bench::run(&args),
+        args::Command::Bench(args) => bench::run(&args, &cli.log),
     }
 }

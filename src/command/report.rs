@@ -1,5 +1,6 @@
 //! What a training did, for a person and for a program; and its progress.
 
+use super::log;
 use gannet::train::{BadLines, Progress, Quality, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -72,7 +73,16 @@ pub fn warn_of_bad_lines(bad: &BadLines) {
     }
 }
 
-/// A bar on a terminal, a line every few seconds elsewhere; nothing with `--json`.
+fn log_progress(p: &Progress, epochs: u32, examples_per_second: f64) {
+    let Progress { examples, bytes_read, bytes_total, log_loss, auc, .. } = *p;
+    let epoch = p.epoch + 1;
+    tracing::info!(
+        target: "gannet::progress",
+        epoch, epochs, examples, examples_per_second, bytes_read, bytes_total, log_loss, auc, "training"
+    );
+}
+
+/// A bar on a terminal, a line every few seconds elsewhere (an object with `--log-json`); nothing with `--json`.
 pub struct Teller {
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -85,7 +95,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 impl Teller {
     /// For a run that prints JSON (`quiet`) or not.
     pub fn new(quiet: bool) -> Teller {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let bar = (!quiet && !log::is_json() && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
             ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
@@ -115,6 +125,9 @@ impl Teller {
             None if !self.started || self.told.elapsed() >= LINE_EVERY => {
                 self.told = Instant::now();
                 self.started = true;
+                if log::is_json() {
+                    return log_progress(p, epochs, speed);
+                }
                 let part = part.map_or(String::new(), |part| format!("{:3.0}%  ", part * 100.0));
                 complain!("{part}{text}");
             }

@@ -149,7 +149,8 @@ impl<N: Net> Acceptor<N> {
         self.tally.acceptor.dropped.add(1);
         self.tally.acceptor.refused[refusal.place()].add(1);
         let head = gannet_transport::Head::new(message::HELLO, 0, id, [0; 4]);
-        if send_refusal(&head, refusal, why, link.transmit()).is_ok() {
+        let peer = link.peer().clone();
+        if send_refusal(&peer, &head, refusal, why, link.transmit()).is_ok() {
             // Done, or gone already: both are the end of it.
             let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
         }

@@ -10,6 +10,7 @@ use crate::message;
 use crate::tally::{Kind, ThreadTally};
 use gannet_transport::limits::HEAD_BYTES;
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream, Transmit};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A connection that has said who it is: what the acceptor hands to a thread.
@@ -22,6 +23,8 @@ pub(super) struct Greeted<S> {
 /// One link and what belongs to it.
 pub(super) struct Session<S> {
     pub(super) link: Link<S>,
+    /// Its address.
+    pub(super) peer: Arc<str>,
     number: u32,
     pusher: Pusher,
     keysets: Keysets,
@@ -88,7 +91,18 @@ impl<S: Stream> Session<S> {
         debug_assert!(sent.is_ok(), "a new link has room");
         let pusher = Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false };
         let keysets = Keysets::new(keyset_bytes);
-        Session { link, number, pusher, keysets, blocked: false, moved_at: now, since: now, held: false }
+        let peer = link.peer().clone();
+        Session {
+            link,
+            peer,
+            number,
+            pusher,
+            keysets,
+            blocked: false,
+            moved_at: now,
+            since: now,
+            held: false,
+        }
     }
 
     pub(super) fn note(&mut self, event: &Event) {
@@ -138,7 +152,7 @@ impl<S: Stream> Session<S> {
             let handled =
                 match dispatch(&frame, room, &mut self.keysets, self.number, &mut self.pusher, transmit) {
                     Err(Stop::Refused(refusal, text)) => {
-                        let sent = send_refusal(&frame.head, refusal, text, transmit);
+                        let sent = send_refusal(&self.peer, &frame.head, refusal, text, transmit);
                         room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
                         sent
                     }
@@ -207,12 +221,13 @@ fn dispatch(
 
 /// Answers a request with the reason why it is refused.
 pub(super) fn send_refusal(
+    peer: &str,
     request: &Head,
     refusal: Refusal,
     mut text: String,
     transmit: &mut Transmit,
 ) -> Handled {
-    tracing::warn!(?refusal, kind = request.kind, text, "a request was refused");
+    tracing::warn!(peer, ?refusal, kind = request.kind, text, "a request was refused");
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.truncate(end.unwrap_or(0));
     let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);

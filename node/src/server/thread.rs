@@ -134,8 +134,8 @@ impl<N: Net> ShardThread<N> {
     }
 
     fn end(&mut self, token: usize, why: &str) {
-        tracing::info!(thread = self.settings.thread, why, "a session ended");
-        self.sessions[token] = None;
+        let Some(session) = self.sessions[token].take() else { return };
+        tracing::info!(peer = %session.peer, thread = self.settings.thread, why, "a session ended");
         self.own_tally().sessions_ended.add(1);
     }
 

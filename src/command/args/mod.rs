@@ -1,7 +1,9 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
+mod log;
 mod optimizer;
 
+pub use log::LogArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,12 +14,15 @@ use std::path::PathBuf;
 #[command(name = "gannet", version, max_term_width = 110)]
 #[command(
     after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
-3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nLogs go to standard error; GANNET_LOG=debug shows more."
+3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nResults go to standard output; logs, progress and complaints to standard error."
 )]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// The commands.
