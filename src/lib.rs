@@ -26,5 +26,8 @@ pub use gannet_node::{
     Refusal, Schema, Served, Server, ServerConfig, ServerError, ServerTally, Stats, Store, TableId,
     TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
 };
-pub use gannet_optim::{AdaGrad, Add, Ftrl, Rule, RuleError, Sgd};
+pub use gannet_optim::{
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
+    Schedule, Sgd, Shaping,
+};
 pub use gannet_transport::tcp::Tcp;

@@ -17,7 +17,7 @@ struct Updates<'a, const D: usize> {
 impl<const D: usize> Visitor for Updates<'_, D> {
     type Out = ();
     fn run<U: Update>(self, rule: U) {
-        let rows = self.rows.chunks_exact_mut(U::PLANES * D);
+        let rows = self.rows.chunks_exact_mut(U::floats(D));
         for (row, gradient) in rows.zip(self.gradients.chunks_exact(D)) {
             rule.update(row, gradient);
         }
@@ -40,7 +40,7 @@ fn optim(c: &mut Criterion) {
         for dim in DIMS {
             let gradients: Vec<f32> =
                 (0..ROWS * dim as usize).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
-            let mut rows = vec![0.1; rule.planes() * gradients.len()];
+            let mut rows = vec![0.1; ROWS * rule.floats(dim as usize)];
             group.bench_function(BenchmarkId::new(rule.name(), dim), |b| {
                 b.iter(|| update(&rule, dim, black_box(&mut rows), black_box(&gradients)));
             });

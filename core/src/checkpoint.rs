@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_MAGIC: &[u8; 8] = b"GANNETCK";
 const ROWS_MAGIC: &[u8; 8] = b"GANNETRW";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of a manifest or row file before its content.
 const HEAD: usize = 32;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;

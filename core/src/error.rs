@@ -104,6 +104,11 @@ pub enum PushError {
     /// Keys are not in cut order.
     #[error("keys are not in ascending order of shard at position {0}")]
     Order(usize),
+    /// A change of state for a table that does not add them.
+    #[error(
+        "table {0:?} takes gradients, not changes of state: its rule is {1}, and only add, sgd, adagrad, row-adagrad, ftrl and group-ftrl without schedule, clipping and L2 can be replayed"
+    )]
+    NoReplay(String, &'static str),
     /// A newer incarnation of this pusher exists.
     #[error(
         "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place"

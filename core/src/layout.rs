@@ -14,7 +14,7 @@
 use crate::limits::*;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Immutable head: magic, format, shard, boot id, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
@@ -57,12 +57,12 @@ pub(crate) const UNDO: usize = PUSHERS + PUSHERS_MAX * PUSHER_BYTES;
 pub(crate) const UNDO_HEAD: usize = 64;
 
 /// Bytes of one undo half for rows of this stride.
-pub(crate) fn undo_half(stride: usize) -> usize {
+pub(crate) const fn undo_half(stride: usize) -> usize {
     (UNDO_HEAD + (2 * EXPANSION_BUCKETS_MAX + 16) * 80 + 512 + 2 * stride).next_multiple_of(64)
 }
 
 /// Bytes of the header for rows of this stride.
-pub(crate) fn header_bytes(stride: usize) -> usize {
+pub(crate) const fn header_bytes(stride: usize) -> usize {
     (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
 }
 
@@ -94,6 +94,7 @@ impl Region {
     }
 }
 
-const _: () =
-    assert!(UNDO + 2 * (UNDO_HEAD + 4096 + 2 * (16 + 8 * DIM_MAX as usize)) + 65536 < HEADER_RESERVE_BYTES);
+/// Rows of the widest rule: four planes and two scalars.
+const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2) * 4;
+const _: () = assert!(header_bytes(STRIDE_MAX) <= HEADER_RESERVE_BYTES);
 const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);

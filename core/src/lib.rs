@@ -20,6 +20,7 @@ mod push;
 mod pushers;
 mod resolve;
 mod row;
+mod rule_bytes;
 mod schema;
 mod shard;
 mod slot;

@@ -57,7 +57,7 @@ impl Visitor for Pull<'_> {
         let read = self.read;
         by_width!(self.shards.schema.dim as usize, width => match read {
             Read::Weights => pull(self, width, width.dim(), rule, |rule, row, out| rule.weights(row, out)),
-            Read::State => pull(self, width, width.dim() * U::PLANES, rule, |_, row, out| out.copy_from_slice(row)),
+            Read::State => pull(self, width, width.floats::<U>(), rule, |_, row, out| out.copy_from_slice(row)),
         })
     }
 }
@@ -72,7 +72,7 @@ fn pull<U: Update, W: Width>(
     read: impl Fn(U, &[f32], &mut [f32]),
 ) -> Result<(), PullError> {
     let Pull { shards, keys, out, slots, .. } = call;
-    let (stored, stride) = (width.dim() * U::PLANES, width.stride(U::PLANES));
+    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let Shards { schema, first, shards, scratch, .. } = shards;
     let blocks = keys.len().div_ceil(BLOCK);
     let mut ring = [Block::EMPTY; STAGES + 1];

@@ -61,12 +61,16 @@ impl Shards {
         if values.len() != want {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
+        if write == Write::Change && !self.schema.replays() {
+            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.rule.name()));
+        }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
             let slots = slots.unwrap_or(&mut own);
             let mut applied = Applied::default();
-            let rule = self.schema.rule;
+            // The rate belongs to the push's name: the same push, sent again, has the same.
+            let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(name.seq));
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
             rule.visit(call).map(|()| applied)
         });
@@ -195,8 +199,19 @@ impl Visitor for Push<'_> {
     fn run<U: Update>(self, rule: U) -> Self::Out {
         let write = self.write;
         by_width!(self.shards.schema.dim as usize, width => match write {
-            Write::Gradient => push(self, width, width.dim(), rule, |rule, row, g| rule.update(row, g)),
-            Write::Change => push(self, width, width.dim() * U::PLANES, rule, |_, row, c| add_change(row, c)),
+            Write::Gradient => {
+                let shaping = self.shards.schema.shaping;
+                let mut shaped = vec![0.0; if shaping.changes_gradients() { width.dim() } else { 0 }];
+                push(self, width, width.dim(), rule, |rule, row, gradient| {
+                    if shaped.is_empty() {
+                        return rule.update(row, gradient);
+                    }
+                    // Schema::check leaves no rule here whose weights are not its first plane.
+                    shaping.gradient(&row[..gradient.len()], gradient, &mut shaped);
+                    rule.update(row, &shaped);
+                })
+            }
+            Write::Change => push(self, width, width.floats::<U>(), rule, |_, row, c| add_change(row, c)),
         })
     }
 }
@@ -208,7 +223,7 @@ fn push<U: Update, W: Width>(
     width: W,
     floats: usize,
     rule: U,
-    update: impl Fn(U, &mut [f32], &[f32]) + Copy,
+    mut update: impl FnMut(U, &mut [f32], &[f32]),
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, .. } = call.shards;
     for r in 0..scratch.runs.len() {
@@ -233,9 +248,9 @@ fn push<U: Update, W: Width>(
             start,
         };
         let result = if shard.journal.on {
-            apply::<U, W, true>(shard, run, scratch, width, floats, rule, update, call.applied)
+            apply::<U, W, true>(shard, run, scratch, width, floats, rule, &mut update, call.applied)
         } else {
-            apply::<U, W, false>(shard, run, scratch, width, floats, rule, update, call.applied)
+            apply::<U, W, false>(shard, run, scratch, width, floats, rule, &mut update, call.applied)
         };
         shard.end_part(call.name, (to - from) as u32, &result);
         result.map_err(|(_, e)| e)?;
@@ -263,10 +278,10 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
     width: W,
     floats: usize,
     rule: U,
-    update: impl Fn(U, &mut [f32], &[f32]),
+    update: &mut impl FnMut(U, &mut [f32], &[f32]),
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
-    let (stored, stride) = (width.dim() * U::PLANES, width.stride(U::PLANES));
+    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let Run { schema, keys, slots, values, start } = run;
     // The row as it will be, in registers or on the stack where it is short.
     let mut short = [0f32; 64];

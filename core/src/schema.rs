@@ -1,7 +1,8 @@
-//! What a table is: its name, dimension, update rule, initial values and number of shards.
+//! What a table is: its name, dimension, update rule and what stands before it, initial values and number of shards.
 
 use crate::limits::{DIM_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
-use gannet_optim::Rule;
+use crate::rule_bytes::{self, RULE_BYTES};
+use gannet_optim::{Rule, Shaping};
 
 /// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Schema {
     pub dim: u32,
     /// The update rule that the server runs.
     pub rule: Rule,
+    /// What happens to a gradient and to the learning rate before the rule.
+    pub shaping: Shaping,
     /// Initial weights.
     pub init: Init,
     /// Seed of the initial weights.
@@ -88,12 +91,19 @@ pub enum SchemaError {
 impl Schema {
     /// A table of one weight a row with zero initial values and 64 shards.
     pub fn scalar(name: &str, rule: Rule) -> Schema {
-        Schema { name: name.into(), dim: 1, rule, init: Init::Zero, seed: 0, shards: SHARDS_DEFAULT }
+        let (shaping, init, shards) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT);
+        Schema { name: name.into(), dim: 1, rule, shaping, init, seed: 0, shards }
     }
 
-    /// Floats stored for a row: `planes * dim`.
+    /// Floats stored for a row: the rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
     pub fn floats(&self) -> usize {
-        self.rule.planes() * self.dim as usize
+        self.rule.floats(self.dim as usize)
+    }
+
+    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)): the rule's state consists of
+    /// sums, and nothing stands between a gradient and the rule.
+    pub fn replays(&self) -> bool {
+        self.rule.replays() && self.shaping.replays()
     }
 
     /// Bytes from one slot to the next: version, key and floats, rounded up to 8.
@@ -129,12 +139,13 @@ impl Schema {
         if !sound {
             return Err(SchemaError::Init { table: table(), init: self.init });
         }
-        self.rule.check().map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })
+        let checked = self.rule.check().and_then(|()| self.shaping.check(&self.rule));
+        checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })
     }
 
     /// The schema as bytes, for image headers and for comparison: fixed width, little-endian, docs/image.md.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(160);
+        let mut out = Vec::with_capacity(192);
         out.extend((self.name.len() as u32).to_le_bytes());
         out.extend(self.name.as_bytes());
         out.extend(self.dim.to_le_bytes());
@@ -148,9 +159,7 @@ impl Schema {
         out.extend(kind.to_le_bytes());
         out.extend(a.to_le_bytes());
         out.extend(b.to_le_bytes());
-        let (kind, p) = rule_words(&self.rule);
-        out.extend(kind.to_le_bytes());
-        p.iter().for_each(|x| out.extend(x.to_le_bytes()));
+        rule_bytes::put(&mut out, &self.rule, &self.shaping);
         out
     }
 
@@ -176,29 +185,8 @@ impl Schema {
             2 => Init::Normal { mean: a, deviation: b },
             _ => return None,
         };
-        let kind = word(take(4)?)?;
-        let p = [real(take(4)?)?, real(take(4)?)?, real(take(4)?)?, real(take(4)?)?];
-        let schema = Schema { name, dim, rule: rule_of(kind, p)?, init, seed, shards };
+        let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+        let schema = Schema { name, dim, rule, shaping, init, seed, shards };
         schema.check().ok().map(|()| schema)
     }
-}
-
-fn rule_words(rule: &Rule) -> (u32, [f32; 4]) {
-    match rule {
-        Rule::Add(_) => (0, [0.0; 4]),
-        Rule::Sgd(r) => (1, [r.lr, 0.0, 0.0, 0.0]),
-        Rule::AdaGrad(r) => (2, [r.lr, r.eps, r.initial_accumulator, 0.0]),
-        Rule::Ftrl(r) => (3, [r.alpha, r.beta, r.l1, r.l2]),
-    }
-}
-
-fn rule_of(kind: u32, p: [f32; 4]) -> Option<Rule> {
-    use gannet_optim::{AdaGrad, Add, Ftrl, Sgd};
-    Some(match kind {
-        0 => Rule::Add(Add),
-        1 => Rule::Sgd(Sgd { lr: p[0] }),
-        2 => Rule::AdaGrad(AdaGrad { lr: p[0], eps: p[1], initial_accumulator: p[2] }),
-        3 => Rule::Ftrl(Ftrl { alpha: p[0], beta: p[1], l1: p[2], l2: p[3] }),
-        _ => return None,
-    })
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 pub enum Read {
     /// `dim` weights.
     Weights,
-    /// The `planes * dim` floats that are stored.
+    /// The [`Schema::floats`] floats that are stored.
     State,
 }
 
@@ -22,7 +22,7 @@ pub enum Read {
 pub enum Write {
     /// `dim` floats: a gradient, for the table's rule.
     Gradient,
-    /// `planes * dim` floats: a change of state, added to the row (replay).
+    /// [`Schema::floats`] floats: a change of state, added to the row (replay). Where [`Schema::replays`] only.
     Change,
 }
 

@@ -1,13 +1,21 @@
 //! How wide a row is: a constant for the common dimensions, so that loops over a row unroll, or a run-time number.
 
+use gannet_optim::Update;
+
 /// Weights a row.
 pub(crate) trait Width: Copy {
     fn dim(self) -> usize;
 
-    /// Bytes from one slot to the next, for rows of `planes` planes: [`crate::Schema::stride`].
+    /// Floats stored for a row of rule `U`: [`crate::Schema::floats`].
     #[inline(always)]
-    fn stride(self, planes: usize) -> usize {
-        16 + (planes * self.dim() * 4).next_multiple_of(8)
+    fn floats<U: Update>(self) -> usize {
+        U::floats(self.dim())
+    }
+
+    /// Bytes from one slot to the next, for rows of rule `U`: [`crate::Schema::stride`].
+    #[inline(always)]
+    fn stride<U: Update>(self) -> usize {
+        16 + (self.floats::<U>() * 4).next_multiple_of(8)
     }
 }
 

@@ -6,7 +6,7 @@
 #![cfg(feature = "kill-points")]
 
 use gannet_core::*;
-use gannet_optim::{Add, Rule};
+use gannet_optim::{Add, Rule, Shaping};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,15 @@ const ROWS_A_PART: u64 = 24;
 const PARTS: u64 = 12;
 
 fn schema() -> Schema {
-    Schema { name: "t".into(), dim: 2, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards: 1 }
+    Schema {
+        name: "t".into(),
+        dim: 2,
+        rule: Rule::Add(Add),
+        shaping: Shaping::NONE,
+        init: Init::Zero,
+        seed: 0,
+        shards: 1,
+    }
 }
 
 /// Keys of a part: half of them old (updates), half new (inserts, splits).

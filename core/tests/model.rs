@@ -1,13 +1,16 @@
 //! The shards against a naive model: a map from key to row, under random pulls, pushes, keysets, frees and reopenings.
 
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd, Update, Visitor, add_change};
+use gannet_optim::{
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule, Sgd,
+    Shaping, Update, Visitor, add_change,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
     let init = Init::Uniform { low: -0.5, high: 0.5 };
-    Schema { name: "t".into(), dim, rule, init, seed: 11, shards }
+    Schema { name: "t".into(), dim, rule, shaping: Shaping::NONE, init, seed: 11, shards }
 }
 
 /// What the table should hold.
@@ -22,8 +25,13 @@ impl Visitor for ModelPush<'_> {
     fn run<U: Update>(self, rule: U) {
         let ModelPush(model, key, write, value) = self;
         let mut row = model.row(key);
+        let mut shaped = value.to_vec();
         match write {
-            Write::Gradient => rule.update(&mut row, value),
+            Write::Gradient => {
+                let dim = value.len();
+                model.schema.shaping.gradient(&row[..dim], value, &mut shaped);
+                rule.update(&mut row, &shaped)
+            }
             Write::Change => add_change(&mut row, value),
         }
         if row.iter().chain(value).all(|x| x.is_finite()) {
@@ -48,8 +56,8 @@ impl Model {
     fn row(&self, key: u64) -> Vec<f32> {
         self.rows.get(&key).cloned().unwrap_or_else(|| self.schema.rule.visit(ModelInit(&self.schema, key)))
     }
-    fn push(&mut self, key: u64, write: Write, value: &[f32]) {
-        let rule = self.schema.rule;
+    fn push(&mut self, key: u64, write: Write, value: &[f32], seq: u64) {
+        let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(seq));
         rule.visit(ModelPush(self, key, write, value));
     }
     fn check(&self, shards: &mut Shards, keys: &[u64]) {
@@ -90,11 +98,36 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
+    let (lr, eps, initial_accumulator) = (0.1, 1e-8, 0.1);
+    let (beta1, beta2, decay) = (0.5, 0.75, 0.1);
+    let (alpha, beta, l1, l2) = (0.1, 1.0, 0.1, 0.5);
+    prop::sample::select(vec![
+        Rule::Add(Add),
+        Rule::Sgd(Sgd { lr }),
+        Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }),
+        Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
+        Rule::Momentum(Momentum { lr, momentum: 0.5, nesterov: true }),
+        Rule::RmsProp(RmsProp { lr, rho: 0.5, eps }),
+        Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
+        Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
+        Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
+        Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
+    ])
+}
+
+fn shapings() -> impl Strategy<Value = Shaping> {
+    let (clip_value, clip_norm) = (Some(0.5), Some(0.75));
+    let schedule = Schedule { warmup: 3, decay: Decay::InverseSqrt { steps: 4 } };
+    let none = Shaping::NONE;
     prop_oneof![
-        Just(Rule::Add(Add)),
-        Just(Rule::Sgd(Sgd { lr: 0.1 })),
-        Just(Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 })),
-        Just(Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.5 })),
+        3 => Just(none),
+        2 => prop::sample::select(vec![
+            Shaping { clip_value, ..none },
+            Shaping { clip_norm, ..none },
+            Shaping { l2: 0.25, ..none },
+            Shaping { schedule, ..none },
+            Shaping { schedule, clip_value, clip_norm, l2: 0.25 },
+        ]),
     ]
 }
 
@@ -106,11 +139,13 @@ fn cases(usual: u32) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
     #[test]
-    fn agrees_with_a_map(actions in actions(), rule in rules(), dim in prop_oneof![Just(1u32), Just(3), Just(16), Just(40), Just(64)],
+    fn agrees_with_a_map(actions in actions(), rule in rules(), shaping in shapings(), dim in prop_oneof![Just(1u32), Just(3), Just(16), Just(40), Just(64)],
                          shards in prop_oneof![Just(1u32), Just(4)], durable in any::<bool>()) {
         let folder = tempfile::tempdir().unwrap();
         let open = |store: &Store, schema: &Schema| Shards::open(store, schema, 0..shards).unwrap();
-        let schema = schema(rule, dim, shards);
+        // What the rule cannot have it does without.
+        let shaping = if shaping.check(&rule).is_ok() { shaping } else { Shaping::NONE };
+        let schema = Schema { shaping, ..schema(rule, dim, shards) };
         let mut store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
         let mut table = open(&store, &schema);
         let mut model = Model { schema: schema.clone(), rows: HashMap::new() };
@@ -120,7 +155,7 @@ proptest! {
             let name = PushName { pusher: 9, incarnation: 1, seq, part: 0 };
             match action {
                 Action::Push(keys, change, by_keyset) => {
-                    let write = if change { Write::Change } else { Write::Gradient };
+                    let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
                     let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
                     // A keyset of an earlier moment: its slots may be stale by now.
                     let by_keyset = by_keyset && !kept.0.is_empty();
@@ -130,7 +165,7 @@ proptest! {
                     let slots = by_keyset.then_some(&mut kept.1[..]);
                     let done = table.push(&name, write, &keys, slots, &values).unwrap();
                     prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
-                    for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value); }
+                    for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
                     // The same name again is dropped whole.
                     let again = table.push(&name, write, &keys, None, &values).unwrap();
                     prop_assert_eq!(again, Applied { doubled: keys.len() as u32, ..Applied::default() });
@@ -306,4 +341,37 @@ fn images_that_are_not_ours_are_refused_by_name() {
     assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
     std::fs::write(&path, b"").unwrap();
     assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
+}
+
+/// A rate belongs to the push's name, and a change of state to rules that add them.
+#[test]
+fn the_clock_sets_the_rate_and_only_sums_are_replayed() {
+    let schedule = Schedule { warmup: 0, decay: Decay::Step { rate: 0.5, steps: 2 } };
+    let s = Schema {
+        shaping: Shaping { schedule, ..Shaping::NONE },
+        shards: 1,
+        ..Schema::scalar("clock", Rule::Sgd(Sgd { lr: 1.0 }))
+    };
+    let mut table = Shards::open(&Store::memory(), &s, 0..1).unwrap();
+    let name = |pusher, seq| PushName { pusher, incarnation: 1, seq, part: 0 };
+    // Two pushers have a clock each: rates 1, 1, 1/2 and 1/4.
+    for (pusher, seq) in [(1, 1), (2, 2), (1, 3), (2, 5), (2, 5)] {
+        table.push(&name(pusher, seq), Write::Gradient, &[7], None, &[-1.0]).unwrap();
+    }
+    let mut weight = [0.0];
+    table.pull(&[7], Read::Weights, &mut weight, None).unwrap();
+    assert_eq!(weight, [2.75]);
+    let refused = table.push(&name(1, 9), Write::Change, &[7], None, &[1.0]).unwrap_err();
+    assert!(
+        matches!(refused, PushError::NoReplay(..)) && refused.to_string().contains("gradients"),
+        "{refused}"
+    );
+    let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
+    assert!(
+        !Schema::scalar("a", adam).replays() && Schema::scalar("a", Rule::Sgd(Sgd { lr: 1.0 })).replays()
+    );
+    let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+    let e = Schema { rule: ftrl, ..s.clone() }.check().unwrap_err().to_string();
+    assert!(e.contains("clock") && e.contains("ftrl takes no schedule"), "{e}");
+    assert_eq!(Schema::decode(&s.encode()), Some(s));
 }

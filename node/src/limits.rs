@@ -56,8 +56,8 @@ const _: () = {
     assert!(PART_BYTES_MAX + 8 <= FRAME_BYTES_MAX);
     assert!(PART_KEYS_MAX * 8 <= PART_BYTES_MAX);
     assert!(PART_KEYS_MAX <= gannet_core::limits::KEYS_PER_CALL_MAX);
-    // One row of the widest table, with its key, is a part.
-    assert!(gannet_core::limits::DIM_MAX as usize * 2 * 4 + 8 <= PART_BYTES_MAX);
+    // One row of the widest table (four planes and two scalars), with its key, is a part.
+    assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 8 <= PART_BYTES_MAX);
     assert!(FLUSH_BYTES < TRANSMIT_BYTES);
     assert!(KEYSETS_MAX < u32::MAX as usize);
 };

@@ -2,6 +2,7 @@
 //! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
 //! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
 
+use crate::error::Checks;
 use crate::slices::{none_negative, sweep2};
 use crate::{RuleError, Update};
 
@@ -18,20 +19,16 @@ pub struct AdaGrad {
 
 impl AdaGrad {
     pub(crate) fn check(&self) -> Result<(), RuleError> {
-        let Self { lr, eps, initial_accumulator } = *self;
-        let unless =
-            |ok, parameter, value, allowed| RuleError::unless(ok, "adagrad", parameter, value, allowed);
-        let from_zero = |v: f32| v.is_finite() && v >= 0.0;
-        unless(lr.is_finite() && lr > 0.0, "lr", lr, "finite and above 0")?;
-        unless(from_zero(eps), "eps", eps, "finite and at least 0")?;
-        unless(
-            from_zero(initial_accumulator),
-            "initial_accumulator",
-            initial_accumulator,
-            "finite and at least 0",
-        )?;
+        self.check_as("adagrad")
+    }
+
+    pub(crate) fn check_as(&self, name: &'static str) -> Result<(), RuleError> {
+        let (checks, sum) = (Checks(name), self.eps + self.initial_accumulator);
+        checks.positive("lr", self.lr)?;
+        checks.at_least_zero("eps", self.eps)?;
+        checks.at_least_zero("initial_accumulator", self.initial_accumulator)?;
         // 0 / (sqrt(0) + 0) would be the first step of a zero gradient.
-        unless(eps + initial_accumulator > 0.0, "eps", eps, "above 0 when the initial accumulator is 0")
+        checks.that(sum > 0.0, "eps", self.eps, "above 0 when the initial accumulator is 0")
     }
 }
 
@@ -59,11 +56,5 @@ impl Update for AdaGrad {
             let s = s + g * g;
             (w - self.lr * g / (s.sqrt() + self.eps), s)
         });
-    }
-
-    #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
-        assert_eq!(row.len(), 2 * out.len());
-        out.copy_from_slice(&row[..out.len()]);
     }
 }

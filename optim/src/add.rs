@@ -18,9 +18,4 @@ impl Update for Add {
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         crate::add_change(row, gradient);
     }
-
-    #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
-        out.copy_from_slice(row);
-    }
 }

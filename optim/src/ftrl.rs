@@ -1,6 +1,7 @@
 //! FTRL-Proximal, per coordinate, with L1 and L2: McMahan et al., "Ad Click Prediction: a View from the
 //! Trenches", KDD 2013, algorithm 1.
 
+use crate::error::Checks;
 use crate::slices::{none_negative, sweep2};
 use crate::{RuleError, Update};
 
@@ -49,22 +50,21 @@ impl Ftrl {
     }
 
     pub(crate) fn check(&self) -> Result<(), RuleError> {
+        self.check_as("ftrl")
+    }
+
+    pub(crate) fn check_as(&self, name: &'static str) -> Result<(), RuleError> {
         let Self { alpha, beta, l1, l2 } = *self;
-        let unless = |ok, parameter, value, allowed| RuleError::unless(ok, "ftrl", parameter, value, allowed);
-        let from_zero = |v: f32| v.is_finite() && v >= 0.0;
-        unless(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "finite and above 0")?;
-        unless((1.0 / alpha).is_finite(), "alpha", alpha, "large enough for a finite 1 / alpha")?;
-        unless(from_zero(beta), "beta", beta, "finite and at least 0")?;
-        unless(from_zero(l1), "l1", l1, "finite and at least 0")?;
-        unless(from_zero(l2), "l2", l2, "finite and at least 0")?;
+        let checks = Checks(name);
+        checks.positive("alpha", alpha)?;
+        checks.that((1.0 / alpha).is_finite(), "alpha", alpha, "large enough for a finite 1 / alpha")?;
+        checks.at_least_zero("beta", beta)?;
+        checks.at_least_zero("l1", l1)?;
+        checks.at_least_zero("l2", l2)?;
         // A fresh row's weight is 0 / (beta / alpha + l2).
         let fresh = beta * (1.0 / alpha) + l2;
-        unless(
-            fresh.is_finite() && fresh > 0.0,
-            "beta",
-            beta,
-            "such that beta / alpha + l2 is finite and above 0",
-        )
+        let allowed = "such that beta / alpha + l2 is finite and above 0";
+        checks.that(fresh.is_finite() && fresh > 0.0, "beta", beta, allowed)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The optim room of gannet: what an optimizer does to one row, as plain functions on slices.
 //!
-//! A row is [`Update::PLANES`] planes of `dim` floats each, one plane after the other. [`Rule`] is the
+//! A row is [`Update::PLANES`] planes of `dim` floats each, one plane after the other, then [`Update::SCALARS`]
+//! floats that the row has once. [`Shaping`] is what happens to a gradient and to the learning rate before the rule. [`Rule`] is the
 //! plain data that a table's schema carries; [`Rule::visit`] turns it, once a batch, into a type that
 //! implements [`Update`], so that the loop over the rows is compiled for that rule.
 //!
 //! Every rule is one formula, written once, applied to each coordinate by itself: there is no separate
-//! tail, no reduction across coordinates and no fused multiply-add. The result of a coordinate therefore
-//! has the same bits whatever the dimension, the position and the width of the vectors it was compiled to.
+//! tail and no fused multiply-add. The result of a coordinate therefore has the same bits whatever the
+//! dimension, the position and the width of the vectors it was compiled to. The two rules that sum over a row
+//! (row-wise AdaGrad, group FTRL) do so in one fixed order.
 //!
 //! ```
 //! use gannet_optim::{AdaGrad, Rule, Update, Visitor};
@@ -16,7 +18,7 @@
 //! impl Visitor for Batch<'_> {
 //!     type Out = ();
 //!     fn run<U: Update>(self, rule: U) {
-//!         let rows = self.rows.chunks_exact_mut(U::PLANES * self.dim);
+//!         let rows = self.rows.chunks_exact_mut(U::floats(self.dim));
 //!         for (row, gradient) in rows.zip(self.gradients.chunks_exact(self.dim)) {
 //!             rule.update(row, gradient);
 //!         }
@@ -32,15 +34,29 @@
 #![deny(unsafe_code)]
 
 mod adagrad;
+mod adam;
 mod add;
+mod error;
 mod ftrl;
+mod group_ftrl;
+mod momentum;
+mod rmsprop;
+mod row_adagrad;
 mod rule;
 mod sgd;
+mod shaping;
 mod slices;
 
 pub use adagrad::AdaGrad;
+pub use adam::{Adam, AmsGrad};
 pub use add::Add;
+pub use error::RuleError;
 pub use ftrl::Ftrl;
-pub use rule::{Rule, RuleError, Update, Visitor};
+pub use group_ftrl::GroupFtrl;
+pub use momentum::Momentum;
+pub use rmsprop::RmsProp;
+pub use row_adagrad::RowAdaGrad;
+pub use rule::{Rule, Update, Visitor};
 pub use sgd::Sgd;
+pub use shaping::{Decay, Schedule, Shaping};
 pub use slices::{add_change, all_finite};

@@ -1,36 +1,49 @@
 //! The seam: a rule as plain data, a rule as a type, and the dispatch from the one to the other.
 
-use crate::{AdaGrad, Add, Ftrl, Sgd};
+use crate::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd};
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
 ///
 /// Implementations are `#[inline(always)]`: a caller that knows `dim` as a constant gets code for that
 /// `dim`. Lengths are asserted once a row, before the first write, so that a wrong call changes nothing.
 pub trait Update: Copy {
-    /// Planes of a row: the row is `PLANES * dim` floats.
+    /// Planes of a row: `dim` floats each.
     const PLANES: usize;
 
-    /// Writes the row whose weights are `weights` (`dim`) and whose state is fresh into `row`
-    /// (`PLANES * dim`).
+    /// Floats that a row has once, after its planes.
+    const SCALARS: usize = 0;
+
+    /// Floats of a row of `dim` weights: `PLANES * dim + SCALARS`.
+    #[inline(always)]
+    fn floats(dim: usize) -> usize {
+        Self::PLANES * dim + Self::SCALARS
+    }
+
+    /// Writes the row whose weights are `weights` (`dim`) and whose state is fresh into `row` (`floats(dim)`).
     ///
     /// # Panics
-    /// When `row.len() != PLANES * weights.len()`.
+    /// When `row.len() != floats(weights.len())`.
     fn init(&self, weights: &[f32], row: &mut [f32]);
 
-    /// Applies `gradient` (`dim`, of the loss with respect to the weights) to `row` (`PLANES * dim`).
+    /// Applies `gradient` (`dim`, of the loss with respect to the weights) to `row` (`floats(dim)`).
     /// Values that are not finite go through by the rules of IEEE 754: see [`all_finite`](crate::all_finite).
     ///
     /// # Panics
-    /// When `row.len() != PLANES * gradient.len()`.
+    /// When `row.len() != floats(gradient.len())`.
     fn update(&self, row: &mut [f32], gradient: &[f32]);
 
-    /// Writes the weights of `row` (`PLANES * dim`) into `out` (`dim`): what a pull of weights answers.
+    /// Writes the weights of `row` (`floats(dim)`) into `out` (`dim`): what a pull of weights answers. The first plane,
+    /// where a rule does not say otherwise.
     ///
     /// # Panics
-    /// When `row.len() != PLANES * out.len()`.
-    fn weights(&self, row: &[f32], out: &mut [f32]);
+    /// When `row.len() != floats(out.len())`.
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        assert_eq!(row.len(), Self::floats(out.len()));
+        out.copy_from_slice(&row[..out.len()]);
+    }
 
-    /// Whether `row` (`PLANES * dim`) is a state that this rule can have reached: a sum of squares is not negative. NaN is
+    /// Whether `row` (`floats(dim)`) is a state that this rule can have reached: a sum of squares is not negative. NaN is
     /// none. What a change of state from a peer must be held to.
     #[inline(always)]
     fn is_sound(&self, row: &[f32]) -> bool {
@@ -58,28 +71,43 @@ pub enum Rule {
     AdaGrad(AdaGrad),
     /// FTRL-Proximal, per coordinate.
     Ftrl(Ftrl),
+    /// Gradient descent with momentum, Nesterov's too.
+    Momentum(Momentum),
+    /// RMSProp.
+    RmsProp(RmsProp),
+    /// Adam, and AdamW.
+    Adam(Adam),
+    /// AMSGrad.
+    AmsGrad(AmsGrad),
+    /// AdaGrad with one accumulator a row.
+    RowAdaGrad(RowAdaGrad),
+    /// FTRL-Proximal with a group lasso over the row.
+    GroupFtrl(GroupFtrl),
 }
 
 impl Rule {
-    /// Planes of a row: it is `planes() * dim` floats.
-    pub fn planes(&self) -> usize {
-        struct Planes;
-        impl Visitor for Planes {
+    /// Floats of a row of `dim` weights: planes of `dim` floats, then the row's scalars.
+    pub fn floats(&self, dim: usize) -> usize {
+        struct Floats(usize);
+        impl Visitor for Floats {
             type Out = usize;
             fn run<U: Update>(self, _: U) -> usize {
-                U::PLANES
+                U::floats(self.0)
             }
         }
-        self.visit(Planes)
+        self.visit(Floats(dim))
     }
 
     /// Whether the changes of two workers to the same row may both be added to it (replay): true when
     /// the state consists of sums over the gradients seen.
     pub fn replays(&self) -> bool {
         match self {
-            // w, sum g^2, and z = sum (g - sigma * w) are sums: so is every plane here. A rule with
-            // decaying averages (Adam) would say false.
-            Rule::Add(_) | Rule::Sgd(_) | Rule::AdaGrad(_) | Rule::Ftrl(_) => true,
+            // w, sum g^2, sum mean(g^2), and z = sum (g - sigma * w) are sums: so is every plane and scalar here.
+            Rule::Add(_) | Rule::Sgd(_) | Rule::AdaGrad(_) => true,
+            Rule::RowAdaGrad(_) | Rule::Ftrl(_) | Rule::GroupFtrl(_) => true,
+            // Decaying averages: two workers' changes each hold one decay of the same past, and AMSGrad's maximum is
+            // no sum at all.
+            Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => false,
         }
     }
 
@@ -90,11 +118,17 @@ impl Rule {
             Rule::Sgd(_) => "sgd",
             Rule::AdaGrad(_) => "adagrad",
             Rule::Ftrl(_) => "ftrl",
+            Rule::Momentum(_) => "momentum",
+            Rule::RmsProp(_) => "rmsprop",
+            Rule::Adam(_) => "adam",
+            Rule::AmsGrad(_) => "amsgrad",
+            Rule::RowAdaGrad(_) => "row-adagrad",
+            Rule::GroupFtrl(_) => "group-ftrl",
         }
     }
 
     /// Whether the hyper-parameters are in range: with those that pass, a fresh row has finite weights
-    /// and a zero gradient changes none.
+    /// and a zero gradient changes none of them.
     ///
     /// # Errors
     /// Names the first hyper-parameter out of range, its value, and what is allowed.
@@ -104,6 +138,26 @@ impl Rule {
             Rule::Sgd(r) => r.check(),
             Rule::AdaGrad(r) => r.check(),
             Rule::Ftrl(r) => r.check(),
+            Rule::Momentum(r) => r.check(),
+            Rule::RmsProp(r) => r.check(),
+            Rule::Adam(r) => r.check(),
+            Rule::AmsGrad(r) => r.check(),
+            Rule::RowAdaGrad(r) => r.check(),
+            Rule::GroupFtrl(r) => r.check(),
+        }
+    }
+
+    /// The rule with its learning rate multiplied by `factor`. Rules that have none (see [`Shaping`](crate::Shaping)) are as they were.
+    pub fn at_rate(&self, factor: f32) -> Rule {
+        match *self {
+            Rule::Add(_) | Rule::Ftrl(_) | Rule::GroupFtrl(_) => *self,
+            Rule::Sgd(r) => Rule::Sgd(Sgd { lr: r.lr * factor }),
+            Rule::AdaGrad(r) => Rule::AdaGrad(AdaGrad { lr: r.lr * factor, ..r }),
+            Rule::Momentum(r) => Rule::Momentum(Momentum { lr: r.lr * factor, ..r }),
+            Rule::RmsProp(r) => Rule::RmsProp(RmsProp { lr: r.lr * factor, ..r }),
+            Rule::Adam(r) => Rule::Adam(Adam { lr: r.lr * factor, ..r }),
+            Rule::AmsGrad(r) => Rule::AmsGrad(AmsGrad { lr: r.lr * factor, ..r }),
+            Rule::RowAdaGrad(r) => Rule::RowAdaGrad(RowAdaGrad { lr: r.lr * factor, ..r }),
         }
     }
 
@@ -115,92 +169,12 @@ impl Rule {
             Rule::Sgd(r) => visitor.run(r),
             Rule::AdaGrad(r) => visitor.run(r),
             Rule::Ftrl(r) => visitor.run(r),
+            Rule::Momentum(r) => visitor.run(r),
+            Rule::RmsProp(r) => visitor.run(r),
+            Rule::Adam(r) => visitor.run(r),
+            Rule::AmsGrad(r) => visitor.run(r),
+            Rule::RowAdaGrad(r) => visitor.run(r),
+            Rule::GroupFtrl(r) => visitor.run(r),
         }
-    }
-}
-
-/// A hyper-parameter out of range.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{rule}: {parameter} is {value}, must be {allowed}")]
-pub struct RuleError {
-    /// The rule's name.
-    pub rule: &'static str,
-    /// The hyper-parameter's name.
-    pub parameter: &'static str,
-    /// Its value.
-    pub value: f32,
-    /// What is allowed, in words.
-    pub allowed: &'static str,
-}
-
-impl RuleError {
-    /// `Ok` when `ok`, an error that names the parameter otherwise.
-    pub(crate) fn unless(
-        ok: bool,
-        rule: &'static str,
-        parameter: &'static str,
-        value: f32,
-        allowed: &'static str,
-    ) -> Result<(), RuleError> {
-        if ok { Ok(()) } else { Err(RuleError { rule, parameter, value, allowed }) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOT_POSITIVE: [f32; 5] = [0.0, -0.1, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-    const NEGATIVE: [f32; 4] = [-1e-9, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-
-    fn refused(rule: Rule, parameter: &str, value: f32) {
-        let e = rule.check().expect_err(&format!("{rule:?}"));
-        assert_eq!((e.rule, e.parameter), (rule.name(), parameter), "{rule:?}");
-        assert_eq!(e.value.to_bits(), value.to_bits(), "{rule:?}");
-        assert!(e.to_string().contains(parameter) && e.to_string().contains(e.allowed), "{e}");
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused_by_name() {
-        let adagrad = AdaGrad { lr: 0.1, eps: 1e-10, initial_accumulator: 0.1 };
-        let ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 };
-        for v in NOT_POSITIVE {
-            refused(Rule::Sgd(Sgd { lr: v }), "lr", v);
-            refused(Rule::AdaGrad(AdaGrad { lr: v, ..adagrad }), "lr", v);
-            refused(Rule::Ftrl(Ftrl { alpha: v, ..ftrl }), "alpha", v);
-        }
-        for v in NEGATIVE {
-            refused(Rule::AdaGrad(AdaGrad { eps: v, ..adagrad }), "eps", v);
-            refused(Rule::AdaGrad(AdaGrad { initial_accumulator: v, ..adagrad }), "initial_accumulator", v);
-            refused(Rule::Ftrl(Ftrl { beta: v, ..ftrl }), "beta", v);
-            refused(Rule::Ftrl(Ftrl { l1: v, ..ftrl }), "l1", v);
-            refused(Rule::Ftrl(Ftrl { l2: v, ..ftrl }), "l2", v);
-        }
-        // 1 / alpha overflows.
-        refused(Rule::Ftrl(Ftrl { alpha: 1e-40, ..ftrl }), "alpha", 1e-40);
-        // A fresh row would divide zero by zero.
-        refused(Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 0.0 }), "eps", 0.0);
-        refused(Rule::Ftrl(Ftrl { beta: 0.0, l2: 0.0, ..ftrl }), "beta", 0.0);
-    }
-
-    #[test]
-    fn values_in_range_pass() {
-        for rule in [
-            Rule::Add(Add),
-            Rule::Sgd(Sgd { lr: 1e-6 }),
-            Rule::AdaGrad(AdaGrad { lr: 10.0, eps: 0.0, initial_accumulator: 0.1 }),
-            Rule::AdaGrad(AdaGrad { lr: 10.0, eps: 1e-10, initial_accumulator: 0.0 }),
-            Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }),
-            Rule::Ftrl(Ftrl { alpha: 0.1, beta: 0.0, l1: 0.0, l2: 1.0 }),
-        ] {
-            assert_eq!(rule.check(), Ok(()), "{rule:?}");
-            assert!(rule.replays());
-        }
-    }
-
-    #[test]
-    fn an_error_reads_well() {
-        let e = Rule::Sgd(Sgd { lr: -0.5 }).check().unwrap_err();
-        assert_eq!(e.to_string(), "sgd: lr is -0.5, must be finite and above 0");
     }
 }

@@ -1,5 +1,6 @@
 //! Plain stochastic gradient descent (Robbins and Monro 1951): no momentum, no decay.
 
+use crate::error::Checks;
 use crate::slices::sweep1;
 use crate::{RuleError, Update};
 
@@ -12,8 +13,7 @@ pub struct Sgd {
 
 impl Sgd {
     pub(crate) fn check(&self) -> Result<(), RuleError> {
-        let ok = self.lr.is_finite() && self.lr > 0.0;
-        RuleError::unless(ok, "sgd", "lr", self.lr, "finite and above 0")
+        Checks("sgd").positive("lr", self.lr)
     }
 }
 
@@ -29,10 +29,5 @@ impl Update for Sgd {
     fn update(&self, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), gradient.len());
         sweep1(row, gradient, |w, g| w - self.lr * g);
-    }
-
-    #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
-        out.copy_from_slice(row);
     }
 }

@@ -42,7 +42,67 @@ pub(crate) fn sweep1(a: &mut [f32], g: &[f32], f: impl Fn(f32, f32) -> f32) {
     }
 }
 
-/// Replay: adds a change of state to a row, plane by plane. Both are `planes * dim` floats.
+/// `row = f(row, g)` for each coordinate of a row of `P` planes: [`sweep2`] with any number of planes.
+#[inline(always)]
+pub(crate) fn sweep<const P: usize>(row: &mut [f32], g: &[f32], f: impl Fn([f32; P], f32) -> [f32; P]) {
+    let dim = g.len();
+    assert_eq!(row.len(), P * dim);
+    let mut rest = row;
+    let mut planes: [&mut [f32]; P] = std::array::from_fn(|_| {
+        let (plane, others) = std::mem::take(&mut rest).split_at_mut(dim);
+        rest = others;
+        plane
+    });
+    let (blocks_g, tail_g) = g.as_chunks::<LANES>();
+    for (block, g) in blocks_g.iter().enumerate() {
+        let at = block * LANES..(block + 1) * LANES;
+        let mut lanes = [[0.0f32; LANES]; P];
+        for (lanes, plane) in lanes.iter_mut().zip(&planes) {
+            lanes.copy_from_slice(&plane[at.clone()]);
+        }
+        for i in 0..LANES {
+            let next = f(std::array::from_fn(|p| lanes[p][i]), g[i]);
+            (0..P).for_each(|p| lanes[p][i] = next[p]);
+        }
+        for (lanes, plane) in lanes.iter().zip(&mut planes) {
+            plane[at.clone()].copy_from_slice(lanes);
+        }
+    }
+    for (i, g) in tail_g.iter().enumerate() {
+        let i = dim - tail_g.len() + i;
+        let next = f(std::array::from_fn(|p| planes[p][i]), *g);
+        (0..P).for_each(|p| planes[p][i] = next[p]);
+    }
+}
+
+/// Partial sums of [`squares`]: one AVX-512 register.
+const SUMS: usize = 16;
+
+/// The sum of `f(value)^2`. Sixteen partial sums, of the values whose place is the same modulo sixteen, are added by
+/// halves: one order for every width of vectors, so one result. Places beyond the end count as 0.
+#[inline(always)]
+pub(crate) fn squares(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0.0f32; SUMS];
+    let (blocks, tail) = values.as_chunks::<SUMS>();
+    for block in blocks {
+        for (sum, value) in sums.iter_mut().zip(block) {
+            let v = f(*value);
+            *sum += v * v;
+        }
+    }
+    for (sum, value) in sums.iter_mut().zip(tail) {
+        let v = f(*value);
+        *sum += v * v;
+    }
+    let mut half = SUMS / 2;
+    while half > 0 {
+        (0..half).for_each(|i| sums[i] += sums[i + half]);
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// Replay: adds a change of state to a row, plane by plane. Both are the same number of floats.
 ///
 /// # Panics
 /// When the lengths differ; nothing has been changed then.

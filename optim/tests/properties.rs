@@ -2,39 +2,82 @@
 //! wherever a coordinate stands, weights that come back from a fresh row, values that are not finite found
 //! wherever they are.
 
-use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd, Update, Visitor, add_change, all_finite};
+use gannet_optim::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One coordinate in double precision, by the formula as its paper prints it. `state` are its planes.
-fn oracle(rule: &Rule, state: &mut [f64], g: f64) {
-    match rule {
-        Rule::Add(_) => state[0] += g,
-        Rule::Sgd(r) => state[0] -= f64::from(r.lr) * g,
-        Rule::AdaGrad(r) => {
-            state[1] += g * g;
-            state[0] -= f64::from(r.lr) * g / (state[1].sqrt() + f64::from(r.eps));
-        }
-        Rule::Ftrl(r) => {
-            let w = oracle_weight(rule, state);
-            let sigma = ((state[1] + g * g).sqrt() - state[1].sqrt()) / f64::from(r.alpha);
-            state[0] += g - sigma * w;
-            state[1] += g * g;
+/// A row in double precision, by the formulas as their papers print them. `row` is laid out as the rule's.
+fn oracle(rule: &Rule, row: &mut [f64], gradient: &[f64]) {
+    let dim = gradient.len();
+    let f = f64::from;
+    let weights = oracle_weights(rule, row, dim);
+    let (planes, scalars) = row.split_at_mut(rule.visit(Planes) * dim);
+    if let Rule::Adam(Adam { beta1, beta2, .. }) | Rule::AmsGrad(AmsGrad { beta1, beta2, .. }) = *rule {
+        // 1 - beta^t, from 1 - beta^(t - 1).
+        scalars[0] = 1.0 - f(beta1) * (1.0 - scalars[0]);
+        scalars[1] = 1.0 - f(beta2) * (1.0 - scalars[1]);
+    }
+    if let Rule::RowAdaGrad(_) = rule {
+        scalars[0] += gradient.iter().map(|g| g * g).sum::<f64>() / dim as f64;
+    }
+    for j in 0..dim {
+        let g = gradient[j];
+        let at = |p: usize| p * dim + j;
+        match *rule {
+            Rule::Add(_) => planes[j] += g,
+            Rule::Sgd(r) => planes[j] -= f(r.lr) * g,
+            Rule::AdaGrad(r) => {
+                planes[at(1)] += g * g;
+                planes[j] -= f(r.lr) * g / (planes[at(1)].sqrt() + f(r.eps));
+            }
+            Rule::RowAdaGrad(r) => planes[j] -= f(r.lr) * g / (scalars[0].sqrt() + f(r.eps)),
+            Rule::Ftrl(Ftrl { alpha, .. }) | Rule::GroupFtrl(GroupFtrl { alpha, .. }) => {
+                let n = planes[at(1)];
+                planes[j] += g - ((n + g * g).sqrt() - n.sqrt()) / f(alpha) * weights[j];
+                planes[at(1)] += g * g;
+            }
+            Rule::Momentum(r) => {
+                let m = f(r.momentum) * planes[at(1)] + g;
+                planes[at(1)] = m;
+                planes[j] -= f(r.lr) * if r.nesterov { g + f(r.momentum) * m } else { m };
+            }
+            Rule::RmsProp(r) => {
+                planes[at(1)] = f(r.rho) * planes[at(1)] + (1.0 - f(r.rho)) * g * g;
+                planes[j] -= f(r.lr) * g / (planes[at(1)] + f(r.eps)).sqrt();
+            }
+            Rule::Adam(Adam { lr, beta1, beta2, eps, decay })
+            | Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }) => {
+                let m = f(beta1) * planes[at(1)] + (1.0 - f(beta1)) * g;
+                let v = f(beta2) * planes[at(2)] + (1.0 - f(beta2)) * g * g;
+                (planes[at(1)], planes[at(2)]) = (m, v);
+                let mut over = v;
+                if let Rule::AmsGrad(_) = rule {
+                    planes[at(3)] = planes[at(3)].max(v);
+                    over = planes[at(3)];
+                }
+                let rate = f(lr) * scalars[1].sqrt() / scalars[0];
+                planes[j] -= f(lr) * f(decay) * planes[j] + rate * m / (over.sqrt() + f(eps));
+            }
         }
     }
 }
 
-fn oracle_weight(rule: &Rule, state: &[f64]) -> f64 {
-    let Rule::Ftrl(r) = rule else { return state[0] };
-    let (alpha, beta) = (f64::from(r.alpha), f64::from(r.beta));
-    let (l1, l2) = (f64::from(r.l1), f64::from(r.l2));
-    if state[0].abs() <= l1 {
-        return 0.0;
-    }
-    -(state[0] - state[0].signum() * l1) / ((beta + state[1].sqrt()) / alpha + l2)
+fn oracle_weights(rule: &Rule, row: &[f64], dim: usize) -> Vec<f64> {
+    let (alpha, beta, l1, l2, l21) = match *rule {
+        Rule::Ftrl(r) => (r.alpha, r.beta, r.l1, r.l2, 0.0),
+        Rule::GroupFtrl(r) => (r.alpha, r.beta, r.l1, r.l2, r.l21),
+        _ => return row[..dim].to_vec(),
+    };
+    let [alpha, beta, l1, l2, l21] = [alpha, beta, l1, l2, l21].map(f64::from);
+    let s: Vec<f64> =
+        row[..dim].iter().map(|z| if z.abs() <= l1 { 0.0 } else { z - z.signum() * l1 }).collect();
+    let (norm, least) = (s.iter().map(|s| s * s).sum::<f64>().sqrt(), l21 * (dim as f64).sqrt());
+    let share = if norm <= least { 0.0 } else { 1.0 - least / norm };
+    let n = &row[dim..];
+    s.iter().zip(n).map(|(s, n)| -share * s / ((beta + n.sqrt()) / alpha + l2) + 0.0).collect()
 }
 
-/// The three methods of a rule for callers that have no type.
+/// The methods of a rule for callers that have no type.
 struct Init<'a>(&'a [f32]);
 struct Step<'a>(&'a mut [f32], &'a [f32]);
 struct Weights<'a>(&'a [f32]);
@@ -42,7 +85,7 @@ struct Weights<'a>(&'a [f32]);
 impl Visitor for Init<'_> {
     type Out = Vec<f32>;
     fn run<U: Update>(self, rule: U) -> Vec<f32> {
-        let mut row = vec![f32::NAN; U::PLANES * self.0.len()];
+        let mut row = vec![f32::NAN; U::floats(self.0.len())];
         rule.init(self.0, &mut row);
         row
     }
@@ -58,13 +101,67 @@ impl Visitor for Step<'_> {
 impl Visitor for Weights<'_> {
     type Out = Vec<f32>;
     fn run<U: Update>(self, rule: U) -> Vec<f32> {
-        let mut out = vec![f32::NAN; self.0.len() / U::PLANES];
+        let mut out = vec![f32::NAN; (self.0.len() - U::SCALARS) / U::PLANES];
         rule.weights(self.0, &mut out);
         out
     }
 }
 
+struct Sound<'a>(&'a [f32]);
+struct Planes;
+
+impl Visitor for Planes {
+    type Out = usize;
+    fn run<U: Update>(self, _: U) -> usize {
+        U::PLANES
+    }
+}
+
+impl Visitor for Sound<'_> {
+    type Out = bool;
+    fn run<U: Update>(self, rule: U) -> bool {
+        rule.is_sound(self.0)
+    }
+}
+
 fn rules() -> impl Strategy<Value = Rule> {
+    prop_oneof![4 => sums(), 6 => averages_and_groups()]
+}
+
+fn averages_and_groups() -> impl Strategy<Value = Rule> {
+    let rate = || 0.001f32..1.0;
+    let past = || prop_oneof![Just(0.0f32), 0.5f32..0.999];
+    let strength = || prop_oneof![Just(0.0f32), 0.0f32..3.0];
+    let adam = || (rate(), past(), past(), 1e-6f32..0.1, prop_oneof![Just(0.0f32), 0.0f32..0.5]);
+    prop_oneof![
+        (rate(), past(), any::<bool>()).prop_map(|(lr, momentum, nesterov)| Rule::Momentum(Momentum {
+            lr,
+            momentum,
+            nesterov
+        })),
+        (rate(), past(), 1e-6f32..0.1).prop_map(|(lr, rho, eps)| Rule::RmsProp(RmsProp { lr, rho, eps })),
+        adam().prop_map(|(lr, beta1, beta2, eps, decay)| Rule::Adam(Adam { lr, beta1, beta2, eps, decay })),
+        adam().prop_map(|(lr, beta1, beta2, eps, decay)| Rule::AmsGrad(AmsGrad {
+            lr,
+            beta1,
+            beta2,
+            eps,
+            decay
+        })),
+        (rate(), 1e-6f32..0.1, prop_oneof![Just(0.0f32), 0.01f32..1.0]).prop_map(
+            |(lr, eps, initial_accumulator)| Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator })
+        ),
+        (rate(), 0.1f32..2.0, strength(), strength(), strength())
+            .prop_map(|(alpha, beta, l1, l2, l21)| Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21 })),
+    ]
+}
+
+/// Whether a coordinate's step depends on its own gradients alone.
+fn is_per_coordinate(rule: &Rule) -> bool {
+    !matches!(rule, Rule::RowAdaGrad(_) | Rule::GroupFtrl(_))
+}
+
+fn sums() -> impl Strategy<Value = Rule> {
     let rate = 0.001f32..1.0;
     prop_oneof![
         Just(Rule::Add(Add)),
@@ -90,6 +187,19 @@ fn work() -> impl Strategy<Value = (Rule, Vec<f32>, Vec<Vec<f32>>)> {
     })
 }
 
+/// What a derived weight may lose to cancellation, as a weight: `|z| - l1` and `1 - least / norm` round what they
+/// subtract, not the difference.
+fn slack(rule: &Rule, row: &[f64], j: usize, dim: usize) -> f64 {
+    let (alpha, beta, l1, l2, l21) = match *rule {
+        Rule::Ftrl(r) => (r.alpha, r.beta, r.l1, r.l2, 0.0),
+        Rule::GroupFtrl(r) => (r.alpha, r.beta, r.l1, r.l2, r.l21),
+        _ => return 0.0,
+    };
+    let [alpha, beta, l1, l2, l21] = [alpha, beta, l1, l2, l21].map(f64::from);
+    let group = if l21 > 0.0 { row[..dim].iter().fold(row[j].abs(), |m, z| m.max(z.abs())) } else { 0.0 };
+    (l1 + 2.0 * group) / ((beta + row[dim + j].sqrt()) / alpha + l2)
+}
+
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
@@ -99,37 +209,40 @@ proptest! {
 
     #[test]
     fn a_step_is_the_papers((rule, start, steps) in work()) {
-        let (dim, planes) = (start.len(), rule.planes());
+        let dim = start.len();
         let mut row = rule.visit(Init(&start));
-        prop_assert_eq!(row.len(), planes * dim);
+        prop_assert_eq!(row.len(), rule.floats(dim));
         for gradient in &steps {
             // From the float32 state: one step's rounding, not the drift of many.
-            let before = row.clone();
+            let before: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
+            let g: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
+            let mut theirs = before.clone();
+            oracle(&rule, &mut theirs, &g);
             rule.visit(Step(&mut row, gradient));
-            let weights = rule.visit(Weights(&row));
-            for j in 0..dim {
-                let mut state: Vec<f64> = (0..planes).map(|p| f64::from(before[p * dim + j])).collect();
-                let weight = oracle_weight(&rule, &state).abs();
-                oracle(&rule, &mut state, f64::from(gradient[j]));
-                let g = f64::from(gradient[j]).abs();
-                for p in 0..planes {
-                    let (ours, was) = (f64::from(row[p * dim + j]), f64::from(before[p * dim + j]));
-                    // The largest term of the sum: FTRL's sigma * w is one, and its roots cancel.
-                    let root = f64::from(before[(planes - 1) * dim + j]).abs().sqrt() + g;
-                    let term = match rule { Rule::Ftrl(r) if p == 0 => root / f64::from(r.alpha) * weight, _ => 0.0 };
-                    let scale = state[p].abs().max(was.abs()).max(g).max(term);
-                    prop_assert!((ours - state[p]).abs() <= 1e-6 * scale,
-                        "plane {} of {}: {} beside {}", p, j, ours, state[p]);
-                }
-                // The weight, from the state as it was stored.
-                let stored: Vec<f64> = (0..planes).map(|p| f64::from(row[p * dim + j])).collect();
-                let theirs = oracle_weight(&rule, &stored);
-                // |z| - l1 loses what it cancels: the rounding is of l1, not of the difference.
-                let slack = match rule {
-                    Rule::Ftrl(r) => f64::from(r.l1) / ((f64::from(r.beta) + stored[1].sqrt()) / f64::from(r.alpha)),
+            let was = oracle_weights(&rule, &before, dim);
+            let largest = g.iter().fold(0.0f64, |m, g| m.max(g.abs()));
+            for (i, (ours, t)) in row.iter().zip(&theirs).enumerate() {
+                let j = i % dim;
+                // The largest term of the sum: FTRL's sigma * w is one, and its roots cancel; so is a first plane's step.
+                let root = match rule { Rule::Ftrl(_) | Rule::GroupFtrl(_) => before[dim + j].sqrt() + g[j].abs(), _ => 0.0 };
+                let term = match rule {
+                    Rule::Ftrl(Ftrl { alpha, l1, .. }) | Rule::GroupFtrl(GroupFtrl { alpha, l1, .. }) if i < dim =>
+                        root / f64::from(alpha) * (was[j].abs() + f64::from(l1) * f64::from(alpha)) + slack(&rule, &before, j, dim) * root / f64::from(alpha),
+                    Rule::Momentum(r) if i < dim => f64::from(r.lr) * (before[dim + j].abs() + g[j].abs()),
                     _ => 0.0,
                 };
-                prop_assert!((f64::from(weights[j]) - theirs).abs() <= 1e-6 * (theirs.abs() + slack));
+                let scale = t.abs().max(before[i].abs()).max(if i < dim { g[j].abs() } else { 0.0 }).max(term)
+                    .max(if i >= dim { largest.min(largest * largest) * f64::from(f32::EPSILON) } else { 0.0 });
+                prop_assert!((f64::from(*ours) - t).abs() <= 2e-6 * scale,
+                    "{:?} float {} of {}: {} beside {}", rule, i, dim, ours, t);
+            }
+            prop_assert!(rule.visit(Sound(&row)));
+            // The weights, from the state as it was stored.
+            let stored: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
+            let weights = rule.visit(Weights(&row));
+            for (j, (ours, t)) in weights.iter().zip(oracle_weights(&rule, &stored, dim)).enumerate() {
+                let lost = 1e-6 * (t.abs() + slack(&rule, &stored, j, dim));
+                prop_assert!((f64::from(*ours) - t).abs() <= lost, "{:?}: weight {} beside {}", rule, ours, t);
             }
         }
     }
@@ -138,6 +251,9 @@ proptest! {
     fn a_coordinates_bits_do_not_depend_on_its_place(
         (rule, start, steps) in work(), turn in 0usize..130,
     ) {
+        if !is_per_coordinate(&rule) {
+            return Ok(());
+        }
         // Reversed and turned: what stood in the tail of a vector stands in the body.
         let dim = start.len();
         let moved = |v: &[f32]| -> Vec<f32> { (0..dim).map(|j| v[(dim - 1 - j + turn) % dim]).collect() };
@@ -151,11 +267,14 @@ proptest! {
                 rule.visit(Step(one, &[*g]));
             }
         }
-        for (p, plane) in row.chunks(dim).enumerate() {
+        let (planes, scalars) = row.split_at(rule.visit(Planes) * dim);
+        for (p, plane) in planes.chunks(dim).enumerate() {
             prop_assert_eq!(bits(&moved(plane)), bits(&other[p * dim..(p + 1) * dim]));
             let ones: Vec<f32> = alone.iter().map(|one| one[p]).collect();
             prop_assert_eq!(bits(plane), bits(&ones));
         }
+        prop_assert_eq!(bits(scalars), bits(&other[planes.len()..]));
+        prop_assert_eq!(bits(scalars), bits(&alone[0][planes.len() / dim..]));
         prop_assert_eq!(bits(&moved(&rule.visit(Weights(&row)))), bits(&rule.visit(Weights(&other))));
     }
 
@@ -167,6 +286,10 @@ proptest! {
                 Rule::Ftrl(r) => {
                     f32::EPSILON * (2.0 * w.abs() + r.l1 / (r.beta / r.alpha + r.l2))
                 }
+                Rule::GroupFtrl(r) => {
+                    let least = r.l1 + r.l21 * (start.len() as f32).sqrt();
+                    f32::EPSILON * (2.0 * w.abs() + 4.0 * least / (r.beta / r.alpha + r.l2))
+                }
                 _ => 0.0,
             };
             prop_assert!((w - back).abs() <= lost, "{} came back as {}", w, back);
@@ -175,8 +298,18 @@ proptest! {
     }
 
     #[test]
-    fn a_zero_gradient_changes_nothing((rule, start, steps) in work()) {
+    fn a_zero_gradient_changes_no_sum_and_no_fresh_weight((rule, start, steps) in work()) {
         let mut row = rule.visit(Init(&start));
+        let decays = matches!(rule, Rule::Adam(Adam { decay, .. }) | Rule::AmsGrad(AmsGrad { decay, .. }) if decay > 0.0);
+        if !decays {
+            let before = rule.visit(Weights(&row));
+            let mut fresh = row.clone();
+            rule.visit(Step(&mut fresh, &vec![0.0; start.len()]));
+            prop_assert_eq!(rule.visit(Weights(&fresh)), before);
+        }
+        if !rule.replays() {
+            return Ok(());
+        }
         for gradient in &steps {
             rule.visit(Step(&mut row, gradient));
         }
@@ -202,6 +335,25 @@ proptest! {
             prop_assert_eq!(bits(&own.iter().map(|o| o.0).collect::<Vec<_>>()), bits(&row[..dim]));
             prop_assert_eq!(bits(&own.iter().map(|o| o.1).collect::<Vec<_>>()), bits(&row[dim..]));
         }
+    }
+
+    /// The two rules that sum over a row are the rule of one coordinate where the sum says nothing.
+    #[test]
+    fn rows_that_sum_have_the_bits_of_the_plain_rule((rule, start, steps) in work()) {
+        let (plain, summed, dim) = match rule {
+            Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }) =>
+                (rule, Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }), 1),
+            Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }) =>
+                (rule, Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.0 }), start.len()),
+            _ => return Ok(()),
+        };
+        let (mut a, mut b) = (plain.visit(Init(&start[..dim])), summed.visit(Init(&start[..dim])));
+        for gradient in &steps {
+            plain.visit(Step(&mut a, &gradient[..dim]));
+            summed.visit(Step(&mut b, &gradient[..dim]));
+        }
+        prop_assert_eq!(bits(&a), bits(&b));
+        prop_assert_eq!(bits(&plain.visit(Weights(&a))), bits(&summed.visit(Weights(&b))));
     }
 
     #[test]
@@ -242,13 +394,7 @@ fn one_value_that_is_not_finite_is_found_wherever_it_stands() {
 
 #[test]
 fn a_gradient_that_is_not_finite_shows_in_the_state() {
-    let rules = [
-        Rule::Add(Add),
-        Rule::Sgd(Sgd { lr: 0.1 }),
-        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-10, initial_accumulator: 0.0 }),
-        Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 }),
-    ];
-    for rule in rules {
+    for rule in one_of_each() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for at in 0..17 {
                 let mut row = rule.visit(Init(&[0.25; 17]));
@@ -263,13 +409,7 @@ fn a_gradient_that_is_not_finite_shows_in_the_state() {
 
 #[test]
 fn wrong_lengths_panic_before_anything_is_written() {
-    let rules = [
-        Rule::Add(Add),
-        Rule::Sgd(Sgd { lr: 0.1 }),
-        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-10, initial_accumulator: 0.0 }),
-        Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 }),
-    ];
-    for rule in rules {
+    for rule in one_of_each() {
         let fresh = rule.visit(Init(&[0.25; 4]));
         for gradient in [&[1.0; 3][..], &[1.0; 5][..]] {
             let mut row = fresh.clone();
@@ -278,4 +418,23 @@ fn wrong_lengths_panic_before_anything_is_written() {
             assert_eq!(row, fresh);
         }
     }
+}
+
+/// Every rule, once.
+fn one_of_each() -> [Rule; 10] {
+    let (lr, eps, initial_accumulator) = (0.1, 1e-8, 0.0);
+    let (beta1, beta2, decay) = (0.9, 0.99, 0.1);
+    let (alpha, beta, l1, l2) = (0.1, 1.0, 0.5, 0.5);
+    [
+        Rule::Add(Add),
+        Rule::Sgd(Sgd { lr }),
+        Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }),
+        Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
+        Rule::Momentum(Momentum { lr, momentum: 0.9, nesterov: true }),
+        Rule::RmsProp(RmsProp { lr, rho: 0.9, eps }),
+        Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
+        Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
+        Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
+        Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.1 }),
+    ]
 }

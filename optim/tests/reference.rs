@@ -37,7 +37,7 @@ fn parse(text: &str, columns: &str) -> Reference {
 /// A float of 24 bits may be `tolerance` times the largest value that its column has had by then away.
 fn check<U: Update>(rule: U, start: [f32; DIM], text: &str, columns: &str, tolerance: f64) {
     let reference = parse(text, columns);
-    let mut row = vec![f32::NAN; U::PLANES * DIM];
+    let mut row = vec![f32::NAN; U::floats(DIM)];
     let mut weights = [f32::NAN; DIM];
     rule.init(&start, &mut row);
     let mut largest = vec![[0f64; DIM]; columns.split(',').count()];

@@ -58,7 +58,7 @@ struct Fresh;
 impl Visitor for Fresh {
     type Out = Vec<f32>;
     fn run<U: Update>(self, rule: U) -> Vec<f32> {
-        let mut row = vec![0.0; U::PLANES];
+        let mut row = vec![0.0; U::floats(1)];
         rule.init(&[0.0], &mut row);
         row
     }
@@ -169,7 +169,7 @@ impl<const W: usize> Visitor for Find<'_, W> {
             }
             let at = cells.place(key);
             let mut weight = [0.0];
-            rule.weights(&cells.at(at)[..U::PLANES], &mut weight);
+            rule.weights(&cells.at(at)[..U::floats(1)], &mut weight);
             places.push(at);
             weights.push(weight[0]);
         }
@@ -191,9 +191,9 @@ impl<const W: usize> Visitor for Step<'_, W> {
     fn run<U: Update>(self, rule: U) -> u64 {
         let mut not_finite = 0;
         for (&at, gradient) in self.places.iter().zip(self.gradients) {
-            let row = &mut self.cells.at_mut(at)[..U::PLANES];
+            let row = &mut self.cells.at_mut(at)[..U::floats(1)];
             let mut next = [0.0; W];
-            let next = &mut next[..U::PLANES];
+            let next = &mut next[..U::floats(1)];
             next.copy_from_slice(row);
             rule.update(next, std::slice::from_ref(gradient));
             if gradient.is_finite() && all_finite(next) && rule.is_sound(next) {
@@ -219,7 +219,7 @@ impl<const W: usize> Visitor for Weigh<'_, W> {
     fn run<U: Update>(self, rule: U) {
         for (&key, weight) in self.keys.iter().zip(self.weights) {
             let row = self.cells.find(key).map_or(self.cells.fresh(), |at| self.cells.at(at));
-            rule.weights(&row[..U::PLANES], std::slice::from_mut(weight));
+            rule.weights(&row[..U::floats(1)], std::slice::from_mut(weight));
         }
     }
 }

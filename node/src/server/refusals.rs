@@ -5,7 +5,7 @@ use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, Welco
 use crate::error::Refusal;
 use crate::message::{self, Pull, Push, acked, pair};
 use gannet_core::{Init, Read, Schema, Write};
-use gannet_optim::{Add, Rule};
+use gannet_optim::{Add, Rule, Shaping};
 use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, Nothing};
 use std::time::Duration;
@@ -52,8 +52,15 @@ fn small_world() -> (Sim, String) {
 }
 
 fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
-    let schema =
-        Schema { name: "t".into(), dim: 1, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards: 1 };
+    let schema = Schema {
+        name: "t".into(),
+        dim: 1,
+        rule: Rule::Add(Add),
+        shaping: Shaping::NONE,
+        init: Init::Zero,
+        seed: 0,
+        shards: 1,
+    };
     let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
     let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
     control::open::<TableOpenedV1>(&opened).unwrap().table

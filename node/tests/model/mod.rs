@@ -1,7 +1,7 @@
 //! A table of sums as a map, and random batches for it: what the servers are compared with. Values are small whole
 //! numbers, so that every sum is exact whatever its order.
 
-use gannet_node::optim::{Add, Rule};
+use gannet_node::optim::{Add, Rule, Shaping};
 use gannet_node::transport::sim::Prng;
 use gannet_node::{Init, Schema};
 use std::collections::HashMap;
@@ -13,7 +13,15 @@ pub struct Model {
 }
 
 pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
-    Schema { name: name.into(), dim, rule: Rule::Add(Add), init: Init::Zero, seed: 0, shards }
+    Schema {
+        name: name.into(),
+        dim,
+        rule: Rule::Add(Add),
+        shaping: Shaping::NONE,
+        init: Init::Zero,
+        seed: 0,
+        shards,
+    }
 }
 
 #[allow(dead_code, reason = "each test file uses what it needs")]

@@ -254,7 +254,7 @@ pub fn fresh(rule: &Rule) -> Vec<f32> {
     impl Visitor for Fresh {
         type Out = Vec<f32>;
         fn run<U: Update>(self, rule: U) -> Vec<f32> {
-            let mut row = vec![0.0; U::PLANES];
+            let mut row = vec![0.0; U::floats(1)];
             rule.init(&[0.0], &mut row);
             row
         }

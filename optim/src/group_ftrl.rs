@@ -1,0 +1,101 @@
+//! FTRL-Proximal with a group lasso over the row (L2,1): Ni et al., "Feature Selection for Facebook Feed Ranking System
+//! via a Group-Sparsity-Regularized Training Algorithm", CIKM 2019. A row whose weights together say little is zero
+//! as a whole, which is what makes a factor vector worth dropping.
+
+use crate::error::Checks;
+use crate::ftrl::Ftrl;
+use crate::slices::{none_negative, squares, sweep2};
+use crate::{RuleError, Update};
+
+/// The row is `[z, n]`, and `z` and `n` step as [`Ftrl`]'s. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
+/// ```text
+/// w = 0 for the whole row where |s|_2 <= l21 * sqrt(dim),
+///     else -(1 - l21 * sqrt(dim) / |s|_2) * s / ((beta + sqrt(n)) / alpha + l2)
+/// ```
+/// The rows at 0 are exactly those where 0 minimises FTRL's objective with `l21 * sqrt(dim) * |w|_2` added; the other
+/// rows are its minimum where the coordinates have seen equal sums of squares, and the paper's closed form elsewhere.
+/// With `l21` 0 this is [`Ftrl`], bit for bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupFtrl {
+    /// The learning rate's numerator: finite, above 0, its reciprocal finite.
+    pub alpha: f32,
+    /// The learning rate's offset: finite, at least 0, and above 0 when `l2` is 0.
+    pub beta: f32,
+    /// Strength of the L1 term: finite, at least 0.
+    pub l1: f32,
+    /// Strength of the L2 term: finite, at least 0.
+    pub l2: f32,
+    /// Strength of the group term: finite, at least 0.
+    pub l21: f32,
+}
+
+impl GroupFtrl {
+    pub(crate) fn check(&self) -> Result<(), RuleError> {
+        self.ftrl().check_as("group-ftrl")?;
+        Checks("group-ftrl").at_least_zero("l21", self.l21)
+    }
+
+    #[inline(always)]
+    fn ftrl(&self) -> Ftrl {
+        let GroupFtrl { alpha, beta, l1, l2, .. } = *self;
+        Ftrl { alpha, beta, l1, l2 }
+    }
+
+    /// What every weight of the row with these `z` is multiplied by: 0 for a row that says too little.
+    #[inline(always)]
+    fn share(&self, z: &[f32]) -> f32 {
+        if self.l21 == 0.0 {
+            return 1.0;
+        }
+        let norm = squares(z, |z| (z.abs() - self.l1).max(0.0)).sqrt();
+        let least = self.least(z.len());
+        if norm > least { 1.0 - least / norm } else { 0.0 }
+    }
+
+    #[inline(always)]
+    fn least(&self, dim: usize) -> f32 {
+        self.l21 * (dim as f32).sqrt()
+    }
+}
+
+impl Update for GroupFtrl {
+    const PLANES: usize = 2;
+
+    /// `weights()` gives the weights back as [`Ftrl`] does, with `l1 + l21 * sqrt(dim)` for `l1`.
+    #[inline(always)]
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        assert_eq!(row.len(), 2 * weights.len());
+        let (z, n) = row.split_at_mut(weights.len());
+        let scale = self.beta * (1.0 / self.alpha) + self.l2;
+        let norm = squares(weights, |w| w * scale).sqrt();
+        let grow = if norm > 0.0 { 1.0 + self.least(weights.len()) / norm } else { 1.0 };
+        for (z, &w) in z.iter_mut().zip(weights) {
+            *z = if w == 0.0 { 0.0 } else { -(w * scale * grow + self.l1.copysign(w)) };
+        }
+        n.fill(0.0);
+    }
+
+    #[inline(always)]
+    fn is_sound(&self, row: &[f32]) -> bool {
+        none_negative(&row[row.len() / 2..])
+    }
+
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        assert_eq!(row.len(), 2 * gradient.len());
+        let (z, n) = row.split_at_mut(gradient.len());
+        let (ftrl, share) = (self.ftrl(), self.share(z));
+        sweep2(z, n, gradient, |z, n, g| ftrl.step(z, n, ftrl.weight(z, n.sqrt()) * share, g));
+    }
+
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        assert_eq!(row.len(), 2 * out.len());
+        let (z, n) = row.split_at(out.len());
+        let (ftrl, share) = (self.ftrl(), self.share(z));
+        for ((w, z), n) in out.iter_mut().zip(z).zip(n) {
+            // + 0: a weight is never -0.
+            *w = ftrl.weight(*z, n.sqrt()) * share + 0.0;
+        }
+    }
+}

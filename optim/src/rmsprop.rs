@@ -1,0 +1,55 @@
+//! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` stands inside
+//! of the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
+
+use crate::error::Checks;
+use crate::slices::{none_negative, sweep2};
+use crate::{RuleError, Update};
+
+/// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`; a row that is not pushed to stands
+/// still.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsProp {
+    /// The learning rate: finite, above 0.
+    pub lr: f32,
+    /// The weight of the past: at least 0, below 1.
+    pub rho: f32,
+    /// Keeps the steps finite: finite, above 0.
+    pub eps: f32,
+}
+
+impl RmsProp {
+    pub(crate) fn check(&self) -> Result<(), RuleError> {
+        let checks = Checks("rmsprop");
+        checks.positive("lr", self.lr)?;
+        checks.below_one("rho", self.rho)?;
+        checks.positive("eps", self.eps)
+    }
+}
+
+impl Update for RmsProp {
+    const PLANES: usize = 2;
+
+    #[inline(always)]
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        assert_eq!(row.len(), 2 * weights.len());
+        let (w, s) = row.split_at_mut(weights.len());
+        w.copy_from_slice(weights);
+        s.fill(0.0);
+    }
+
+    #[inline(always)]
+    fn is_sound(&self, row: &[f32]) -> bool {
+        none_negative(&row[row.len() / 2..])
+    }
+
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        assert_eq!(row.len(), 2 * gradient.len());
+        let (w, s) = row.split_at_mut(gradient.len());
+        let RmsProp { lr, rho, eps } = *self;
+        sweep2(w, s, gradient, |w, s, g| {
+            let s = rho * s + (1.0 - rho) * (g * g);
+            (w - lr * g / (s + eps).sqrt(), s)
+        });
+    }
+}
