@@ -36,6 +36,14 @@ pub enum OpenError {
         /// Why not.
         source: io::Error,
     },
+    /// A limit forbids one more image.
+    #[error("making the image {}: {source}", path.display())]
+    Limit {
+        /// Which file.
+        path: PathBuf,
+        /// Which limit.
+        source: GrowError,
+    },
     /// The file is not an image of this program.
     #[error("{}: not a gannet shard image ({why}); move it away and restore from a checkpoint", path.display())]
     Foreign {
@@ -68,6 +76,37 @@ pub enum OpenError {
         /// The schema asked for, in words.
         wanted: String,
     },
+}
+
+/// Why an image cannot grow.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The operating system has no memory or disk.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The store's memory limit.
+    #[error("the tables take {used} bytes and may take {limit}")]
+    Memory {
+        /// Bytes that all images of the store take.
+        used: u64,
+        /// Their limit.
+        limit: u64,
+    },
+    /// A region's limit.
+    #[error("the shard's {region} would pass their limit of {max} bytes: use more shards")]
+    Region {
+        /// Which.
+        region: &'static str,
+        /// Its limit.
+        max: usize,
+    },
+    /// The directory of extents is full.
+    #[error("the shard has {max} extents, its limit: use more shards", max = crate::limits::EXTENTS_MAX)]
+    Extents,
+    /// The shard has all the slots that it can have.
+    #[error("the shard has {max} slots, its limit: use more shards", max = crate::limits::SLOTS_MAX)]
+    Slots,
 }
 
 /// Why a pull is refused.
@@ -160,5 +199,13 @@ pub enum PushError {
         shard: u32,
         /// What the system said.
         source: io::Error,
+    },
+    /// A limit forbids new rows: waiting does not help.
+    #[error("no new rows in shard {shard}: {source}")]
+    Limit {
+        /// Shard.
+        shard: u32,
+        /// Which limit.
+        source: GrowError,
     },
 }

@@ -11,13 +11,13 @@
 //! k = 2: bucket a        k = 3: bucket 2 if c and t, else a        k = 4: bucket a + 2c
 //! ```
 
+use crate::error::GrowError;
 use crate::hash::{hash, tag};
 use crate::image::Image;
 use crate::journal::Journal;
 use crate::layout::*;
 use crate::limits::EXPANSION_BUCKETS_MAX;
 use crate::slot::{Bucket, ENTRIES, entries};
-use std::io;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// No slot.
@@ -126,7 +126,7 @@ pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
 ///
 /// # Errors
 /// The overflow region cannot grow; nothing changed.
-pub(crate) fn prepare(image: &mut Image, home: usize) -> io::Result<()> {
+pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
     let mut bucket = image.bucket(home);
     loop {
         if bucket.matches(0) != 0 {
@@ -141,7 +141,7 @@ pub(crate) fn prepare(image: &mut Image, home: usize) -> io::Result<()> {
 }
 
 /// Makes sure of `n` overflow buckets beyond those in use.
-fn spare(image: &mut Image, n: usize) -> io::Result<()> {
+fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     image.grow(Region::Overflow, (used + n) * 64)
 }

@@ -5,8 +5,10 @@
 //! clock. docs/image.md has the bytes; docs/consistency.md says what survives what.
 #![deny(unsafe_code)]
 
+mod budget;
 mod checkpoint;
 mod error;
+mod grower;
 mod hash;
 mod image;
 mod index;
@@ -29,12 +31,13 @@ mod table;
 mod width;
 
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
-pub use error::{OpenError, PullError, PushError};
+pub use error::{GrowError, OpenError, PullError, PushError};
+pub use grower::{Clock, Growth, STALL_BUCKETS};
 pub use hash::{hash, mix, shard_of};
 pub use image::prefetch;
 pub use init::initial_weights;
 pub use push::Applied;
 pub use pushers::PushName;
 pub use schema::{Init, SHARDS_DEFAULT, Schema, SchemaError};
-pub use store::Store;
+pub use store::{Growing, Store};
 pub use table::{NO_SLOT, PusherStatus, Read, Shards, Stats, Write};

@@ -1,7 +1,7 @@
 //! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
-use crate::error::{PullError, PushError};
+use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
 use crate::layout::*;
@@ -455,20 +455,22 @@ impl Shard {
     /// Inserts a row with these floats, as one step.
     #[inline(never)]
     fn insert(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
-        let no_space = |shard| move |source| PushError::NoSpace { shard, source };
+        let shard = self.number;
+        let refuse = |error| match error {
+            GrowError::System(source) => PushError::NoSpace { shard, source },
+            source => PushError::Limit { shard, source },
+        };
         let h = hash(key);
         let home = self.geometry.home(h);
-        index::prepare(&mut self.image, home).map_err(no_space(self.number))?;
+        index::prepare(&mut self.image, home).map_err(refuse)?;
         let free = self.image.word(FREE_HEAD).load(Relaxed);
         let high = self.image.word(HIGH_WATER).load(Relaxed);
         let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
         if slot >= self.image.slots() {
             let bytes = (slot as usize + 1) * (self.image.row_offset(1) - self.image.row_offset(0));
-            self.image.grow(Region::Slab, bytes).map_err(no_space(self.number))?;
+            self.image.grow(Region::Slab, bytes).map_err(refuse)?;
             if slot >= self.image.slots() {
-                let limit =
-                    std::io::Error::other("the shard has the most slots that it can have: use more shards");
-                return Err(no_space(self.number)(limit));
+                return Err(refuse(GrowError::Slots));
             }
         }
         self.journal.begin();

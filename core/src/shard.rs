@@ -1,6 +1,7 @@
 //! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
 
-use crate::error::OpenError;
+use crate::error::{GrowError, OpenError};
+use crate::grower::Grower;
 use crate::hash::hash;
 use crate::image::{Image, Medium};
 use crate::index::{self, Geometry, Moved, NONE};
@@ -11,6 +12,7 @@ use crate::row::LIVE;
 use crate::schema::Schema;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 pub(crate) struct Shard {
@@ -31,6 +33,7 @@ pub(crate) struct Place<'a> {
     /// The file outlives the process, so steps are journaled.
     pub(crate) durable: bool,
     pub(crate) boot: [u8; 16],
+    pub(crate) grower: &'a Arc<Grower>,
 }
 
 impl Shard {
@@ -42,8 +45,12 @@ impl Shard {
         number: u32,
     ) -> Result<Shard, OpenError> {
         let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
-        let mut image = Image::create(file, schema.stride(), place.medium, place.durable).map_err(io)?;
-        image.grow(Region::Index, 4096).map_err(io)?;
+        let mut image =
+            Image::create(file, schema.stride(), place.medium, place.durable, place.grower).map_err(io)?;
+        image.grow(Region::Index, 4096).map_err(|error| match error {
+            GrowError::System(source) => io(source),
+            source => OpenError::Limit { path: place.path.into(), source },
+        })?;
         (0..2).for_each(|i| image.bucket(i).reset());
         image.word(INCARNATION).store(1, Relaxed);
         write_head(&mut image, schema, number);
@@ -67,7 +74,8 @@ impl Shard {
         if length < crate::limits::CHUNK_BYTES as u64 {
             return Err(torn(format!("{length} bytes are less than a header")));
         }
-        let mut image = Image::map(file, schema.stride(), place.medium, place.durable).map_err(io)?;
+        let mut image =
+            Image::map(file, schema.stride(), place.medium, place.durable, place.grower).map_err(io)?;
         check_head(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;

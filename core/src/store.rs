@@ -2,11 +2,12 @@
 //! process; on a disk also a machine that goes down in order).
 
 use crate::error::OpenError;
+use crate::grower::{Clock, Grower};
 use crate::image::Medium;
 use crate::schema::Schema;
 use crate::shard::{Place, Shard};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create, statfs};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +19,29 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     folder: Option<Folder>,
     boot: [u8; 16],
+    /// Holds the folder's lock, for as long as an image of it is open.
+    grower: Arc<Grower>,
 }
 
 struct Folder {
     path: PathBuf,
     medium: Medium,
-    _lock: File,
+}
+
+/// How a store's images may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Growing {
+    /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more is refused.
+    pub memory_limit: u64,
+    /// Times growth, for [`crate::Growth`].
+    pub clock: Option<Clock>,
+}
+
+impl Default for Growing {
+    /// No limit, no clock.
+    fn default() -> Growing {
+        Growing { memory_limit: u64::MAX, clock: None }
+    }
 }
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -31,7 +49,13 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 impl Store {
     /// Images in memory.
     pub fn memory() -> Store {
-        Store(Arc::new(Inner { folder: None, boot: [0; 16] }))
+        Store::memory_with(Growing::default())
+    }
+
+    /// Images in memory that grow as `growing` says.
+    pub fn memory_with(growing: Growing) -> Store {
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
+        Store(Arc::new(Inner { folder: None, boot: [0; 16], grower }))
     }
 
     /// Images in the folder `path`, which is made if it is not there.
@@ -39,6 +63,14 @@ impl Store {
     /// # Errors
     /// The folder cannot be made or written, or another process owns it.
     pub fn open_dir(path: &Path) -> Result<Store, OpenError> {
+        Store::open_dir_with(path, Growing::default())
+    }
+
+    /// As [`open_dir`](Self::open_dir); images grow as `growing` says.
+    ///
+    /// # Errors
+    /// As for `open_dir`.
+    pub fn open_dir_with(path: &Path, growing: Growing) -> Result<Store, OpenError> {
         let from = Path::new("/proc/sys/kernel/random/boot_id");
         let io = |source| OpenError::Io { what: "reading", path: from.into(), source };
         let text = std::fs::read_to_string(from).map_err(io)?;
@@ -48,14 +80,14 @@ impl Store {
             let pair = std::str::from_utf8(pair).unwrap_or("0");
             *byte = u8::from_str_radix(pair, 16).unwrap_or(0);
         }
-        Store::open_dir_as(path, boot)
+        Store::open_dir_as(path, boot, growing)
     }
 
-    /// As [`open_dir`](Self::open_dir), in the boot of the machine that `boot` names (the kernel's boot_id).
+    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id).
     ///
     /// # Errors
     /// As for `open_dir`.
-    pub fn open_dir_as(path: &Path, boot: [u8; 16]) -> Result<Store, OpenError> {
+    pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: Growing) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
         std::fs::create_dir_all(path).map_err(io("making the data folder"))?;
         let lock = OpenOptions::new()
@@ -71,7 +103,8 @@ impl Store {
         }
         let kind = statfs(path).map_err(|e| io("looking at")(e.into()))?;
         let medium = if kind.f_type as u64 == TMPFS_MAGIC { Medium::Memory } else { Medium::Disk };
-        Ok(Store(Arc::new(Inner { folder: Some(Folder { path: path.into(), medium, _lock: lock }), boot })))
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Some(lock)));
+        Ok(Store(Arc::new(Inner { folder: Some(Folder { path: path.into(), medium }), boot, grower })))
     }
 
     /// Whether images outlive the process.
@@ -86,6 +119,16 @@ impl Store {
             Some(f) if f.medium == Medium::Memory => "tmpfs",
             Some(_) => "disk",
         }
+    }
+
+    /// Bytes that all images of the store take: headers, indexes and rows.
+    pub fn memory_used(&self) -> u64 {
+        self.0.grower.budget.used()
+    }
+
+    /// The most that they may take; `u64::MAX`: no limit.
+    pub fn memory_limit(&self) -> u64 {
+        self.0.grower.budget.limit()
     }
 
     /// Names of the tables that have images here.
@@ -109,14 +152,14 @@ impl Store {
 
     /// Opens or makes one shard.
     pub(crate) fn shard(&self, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
-        let boot = self.0.boot;
+        let (boot, grower) = (self.0.boot, &self.0.grower);
         let Some(folder) = &self.0.folder else {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file =
                 memfd_create(format!("gannet-{}-{number}", schema.name), MemfdFlags::CLOEXEC).map_err(
                     |e| OpenError::Io { what: "memfd_create for", path: path.clone(), source: e.into() },
                 )?;
-            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot };
+            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower };
             return Shard::create(file.into(), &place, schema, number);
         };
         let table = folder.path.join(&schema.name);
@@ -125,7 +168,7 @@ impl Store {
             let path = path.to_path_buf();
             move |source| OpenError::Io { what, path, source }
         };
-        let place = Place { path: &path, medium: folder.medium, durable: true, boot };
+        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower };
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {

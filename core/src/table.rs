@@ -2,6 +2,7 @@
 //! pull.rs and push.rs.
 
 use crate::error::OpenError;
+use crate::grower::Growth;
 use crate::pushers::{CLOSED, Entry};
 use crate::schema::Schema;
 use crate::shard::Shard;
@@ -133,6 +134,13 @@ impl Shards {
             bytes: s.bytes + shard.image.bytes(),
             shards: s.shards + 1,
         })
+    }
+
+    /// What growth has cost the thread that owns these shards.
+    pub fn growth(&self) -> Growth {
+        let mut all = Growth::default();
+        self.shards.iter().for_each(|shard| all.add(shard.image.growth()));
+        all
     }
 
     /// The shard's incarnation: it grows with every opening of its image.

@@ -311,7 +311,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
         table.push(&name, Write::Gradient, &[5], None, &[1.0, 2.0]).unwrap();
         assert!(matches!(Store::open_dir(folder.path()), Err(OpenError::Locked(_))));
     }
-    let store = Store::open_dir_as(folder.path(), [7; 16]).unwrap();
+    let store = Store::open_dir_as(folder.path(), [7; 16], Growing::default()).unwrap();
     let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
     // Another boot without the clean flag; with it, the image is welcome.
     assert!(matches!(open(&s), Err(OpenError::OlderBoot { .. })));
@@ -320,7 +320,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
         let store = Store::open_dir(folder.path()).unwrap();
         Shards::open(&store, &s, 0..1).unwrap().mark_clean().unwrap();
     }
-    let store = Store::open_dir_as(folder.path(), [7; 16]).unwrap();
+    let store = Store::open_dir_as(folder.path(), [7; 16], Growing::default()).unwrap();
     let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
     open(&s).unwrap();
     let other = Schema { seed: 12, ..s.clone() };

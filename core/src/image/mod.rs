@@ -2,17 +2,23 @@
 //! in as the regions grow. Everything here is offsets from the base; bounds are checked, so the rest of the room is safe.
 //!
 //! A region grows by whole chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
-//! error, never SIGBUS), populate, and, when the chunk is full, collapse it into a huge page (memfd and tmpfs).
+//! error, never SIGBUS), populate, publish. extents.rs has what the owner shares with the grower, which does the first
+//! two ahead of the need and, when a chunk is full, collapses it into a huge page (memfd and tmpfs).
 #![allow(unsafe_code)]
 
+mod extents;
+
+use crate::error::GrowError;
+use crate::grower::{Grower, Growth, step};
 use crate::layout::*;
 use crate::limits::*;
 use crate::row::Row;
 use crate::slot::Bucket;
+pub(crate) use extents::Extents;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// What the file of an image lives on; decides about huge pages only.
@@ -28,98 +34,69 @@ pub(crate) enum Medium {
 pub(crate) struct Image {
     base: *mut u8,
     stride: usize,
-    slots: u32,     // slots that are allocated
-    buckets: usize, // index buckets that are allocated
+    slots: u32,     // slots that are published
+    buckets: usize, // index buckets that are published
     overflow_buckets: usize,
     header: usize,
-    medium: Medium,
-    journaled: bool,
-    file: File,
-    /// Owns the address range; the extents are mapped over it and go with it.
-    _reservation: memmap2::MmapRaw,
+    growth: Growth,
+    grower: Arc<Grower>,
+    /// Owns what `base` points to; shared with the grower, which makes bytes ready behind those that are published.
+    extents: Arc<Extents>,
 }
 
-// SAFETY: the base points into a mapping that this value owns; nothing in it is tied to a thread.
+// SAFETY: the base points into a mapping that `extents` owns; nothing in it is tied to a thread.
 unsafe impl Send for Image {}
 
 impl Image {
     /// Reserves the address range and maps the header of `file`, which must hold at least a header.
-    pub(crate) fn map(file: File, stride: usize, medium: Medium, journaled: bool) -> io::Result<Image> {
+    pub(crate) fn map(
+        file: File,
+        stride: usize,
+        medium: Medium,
+        journaled: bool,
+        grower: &Arc<Grower>,
+    ) -> io::Result<Image> {
         let header = header_bytes(stride);
-        // Pages past the end of the file are never touched: each extent is allocated before it is published.
-        let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
-        let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
-        let mut image = Image {
-            base,
+        // Without a journal most of the header is never touched; a memfd's pages come as they are.
+        let counted = if journaled { header } else { TOUCHED };
+        let extents = Arc::new(Extents::map(file, counted, medium, grower.budget.clone())?);
+        Ok(Image {
+            base: extents.base(),
             stride,
             slots: 0,
             buckets: 0,
             overflow_buckets: 0,
             header,
-            medium,
-            journaled,
-            file,
-            _reservation: reservation,
-        };
-        image.overlay(0, 0, CHUNK_BYTES)?;
-        Ok(image)
+            growth: Growth::default(),
+            grower: grower.clone(),
+            extents,
+        })
     }
 
     /// Makes a new image's header: allocated, zeroed, mapped.
-    pub(crate) fn create(file: File, stride: usize, medium: Medium, journaled: bool) -> io::Result<Image> {
+    pub(crate) fn create(
+        file: File,
+        stride: usize,
+        medium: Medium,
+        journaled: bool,
+        grower: &Arc<Grower>,
+    ) -> io::Result<Image> {
         ftruncate(&file, CHUNK_BYTES as u64)?;
-        // Without a journal most of the header is never touched; a memfd's pages come as they are.
         let bytes = if journaled { header_bytes(stride) } else { TOUCHED };
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
-        Image::map(file, stride, medium, journaled)
+        Image::map(file, stride, medium, journaled, grower)
     }
 
-    /// Maps the extents that the directory names. The directory has been checked against the file's length.
+    /// Maps the extents that the directory names, once it has been checked against the file's length.
     pub(crate) fn map_extents(&mut self) -> io::Result<()> {
-        let mut mapped = [0usize; 3];
-        for i in 0..self.word(EXTENTS_USED).load(Relaxed) as usize {
-            let (region, at, chunks) = unpack_extent(self.word(EXTENTS + 8 * i).load(Relaxed));
-            let region = REGIONS[region];
-            let bytes = chunks * CHUNK_BYTES;
-            self.overlay(region.start() + mapped[region as usize], at * CHUNK_BYTES, bytes)?;
-            mapped[region as usize] += bytes;
-        }
+        self.extents.map_all()?;
         self.count();
         Ok(())
     }
 
     /// Checks the directory of a file of `length` bytes: what is wrong, if anything.
     pub(crate) fn check_extents(&self, length: u64) -> Result<(), String> {
-        let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
-        if used > EXTENTS_MAX {
-            return Err(format!("{used} extents where at most {EXTENTS_MAX} can be"));
-        }
-        let mut mapped = [0usize; 3];
-        for i in 0..used {
-            let (region, at, chunks) = unpack_extent(self.word(EXTENTS + 8 * i).load(Relaxed));
-            if region >= 3 || chunks == 0 || at == 0 {
-                return Err(format!("extent {i} is of no region"));
-            }
-            mapped[region] = mapped[region].saturating_add(chunks.saturating_mul(CHUNK_BYTES));
-            if mapped[region] > REGIONS[region].bytes_max() {
-                return Err(format!("extent {i} is past the end of the {}", REGIONS[region].name()));
-            }
-            if ((at + chunks) * CHUNK_BYTES) as u64 > length {
-                return Err(format!("extent {i} ends past the file's {length} bytes"));
-            }
-        }
-        for region in REGIONS {
-            let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
-            if bytes > mapped[region as usize] {
-                return Err(format!(
-                    "{} bytes of {} are claimed, {} mapped",
-                    bytes,
-                    region.name(),
-                    mapped[region as usize]
-                ));
-            }
-        }
-        Ok(())
+        self.extents.check(length)
     }
 
     fn count(&mut self) {
@@ -130,105 +107,58 @@ impl Image {
         self.overflow_buckets = overflow / 64;
     }
 
-    /// Maps `bytes` of the file at `file_at` over the reserved range at `at`; all three are whole chunks.
-    fn overlay(&mut self, at: usize, file_at: usize, bytes: usize) -> io::Result<()> {
-        assert!(at + bytes <= END && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES));
-        // SAFETY: the range lies inside our own reservation (checked above, base is aligned up within its slack),
-        // no reference into it exists yet, and the file outlives the mapping's use through `self`.
-        let p = unsafe {
-            libc::mmap(
-                self.base.add(at).cast(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                self.file.as_raw_fd(),
-                file_at as libc::off_t,
-            )
-        };
-        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
     /// Grows `region` until it has at least `bytes`.
     ///
     /// # Errors
-    /// No space, no memory, or the region's limit; the image is as before but for space already taken.
-    pub(crate) fn grow(&mut self, region: Region, bytes: usize) -> io::Result<()> {
-        if bytes > region.bytes_max() {
-            return Err(io::Error::other(format!(
-                "the shard's {} would pass their limit of {} bytes: use more shards",
-                region.name(),
-                region.bytes_max()
-            )));
-        }
-        let word = REGION_BYTES + 8 * region as usize;
-        loop {
-            let have = self.word(word).load(Relaxed) as usize;
-            if have >= bytes {
-                return Ok(());
-            }
-            let at = self.file_offset(region, have)?;
-            let step = (have / 32).clamp(GROWTH_STEP_BYTES_MIN, CHUNK_BYTES).next_multiple_of(4096);
-            let step = step.min(CHUNK_BYTES - have % CHUNK_BYTES);
-            fallocate(&self.file, FallocateFlags::empty(), at as u64, step as u64)?;
-            self.advise(region.start() + have, step, libc::MADV_POPULATE_WRITE)?;
-            crate::kill_point!();
-            self.word(word).store((have + step) as u64, Release);
-            if (have + step).is_multiple_of(CHUNK_BYTES) && self.medium == Medium::Memory {
-                let chunk = region.start() + have + step - CHUNK_BYTES;
-                if let Err(e) = self.advise(chunk, CHUNK_BYTES, libc::MADV_COLLAPSE) {
-                    tracing::debug!("a chunk of {} stays in 4 KiB pages: {e}", region.name());
-                }
-            }
-            self.count();
-        }
+    /// No space, no memory, or a limit; the image is as before but for space already taken.
+    #[inline]
+    pub(crate) fn grow(&mut self, region: Region, bytes: usize) -> Result<(), GrowError> {
+        let have = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
+        if have >= bytes { Ok(()) } else { self.publish(region, have, bytes) }
     }
 
-    /// Where in the file byte `have` of `region` will stand; takes a new extent when the last one is full.
-    fn file_offset(&mut self, region: Region, have: usize) -> io::Result<usize> {
-        let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
-        let (mut mapped, mut end) = (0, 1);
-        for i in 0..used {
-            let (r, at, chunks) = unpack_extent(self.word(EXTENTS + 8 * i).load(Relaxed));
-            end = end.max(at + chunks);
-            if r == region as usize {
-                if have < mapped + chunks * CHUNK_BYTES {
-                    return Ok(at * CHUNK_BYTES + have - mapped);
-                }
-                mapped += chunks * CHUNK_BYTES;
-            }
+    /// Publishes the next step of a region that has `have` bytes, made ready by the grower or, when that is late or was not
+    /// asked, here; and asks for the step after it.
+    #[cold]
+    fn publish(&mut self, region: Region, have: usize, bytes: usize) -> Result<(), GrowError> {
+        let begun = self.grower.now();
+        let step = step(have);
+        if self.extents.ready(region) < bytes {
+            let page = bytes.next_multiple_of(GROWTH_STEP_BYTES_MIN);
+            let more = page.max(have + step.min(GROWTH_LATE_BYTES)).min(region.bytes_max());
+            // The last pages before a limit are taken one at a time.
+            self.extents.prepare(region, more).or_else(|_| self.extents.prepare(region, page))?;
+            self.growth.by_owner += 1;
+        } else {
+            self.growth.by_grower += 1;
         }
-        if used == EXTENTS_MAX {
-            return Err(io::Error::other(format!(
-                "the shard has {EXTENTS_MAX} extents, its limit: use more shards"
-            )));
+        let ready = self.extents.ready(region);
+        let next = ready.min(bytes.max(have + step));
+        self.word(REGION_BYTES + 8 * region as usize).store(next as u64, Release);
+        self.count();
+        if next >= GROWTH_AHEAD_BYTES_MIN && ready - next < step {
+            self.extents.want(region, (next + 2 * step).min(region.bytes_max()));
+            self.grower.ask(&self.extents);
         }
-        // A quarter more at a time: few mappings, and the file's apparent size stays near its real one.
-        let chunks = (mapped / CHUNK_BYTES / 4).clamp(1, (region.bytes_max() - mapped) / CHUNK_BYTES);
-        ftruncate(&self.file, ((end + chunks) * CHUNK_BYTES) as u64)?;
-        self.overlay(region.start() + mapped, end * CHUNK_BYTES, chunks * CHUNK_BYTES)?;
-        self.word(EXTENTS + 8 * used).store(pack_extent(region as usize, end, chunks), Relaxed);
-        crate::kill_point!();
-        self.word(EXTENTS_USED).store(used as u64 + 1, Release);
-        Ok(end * CHUNK_BYTES)
+        if let (Some(begun), Some(now)) = (begun, self.grower.now()) {
+            self.growth.record(now.saturating_sub(begun));
+        }
+        Ok(())
     }
 
-    fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {
-        assert!(at + bytes <= END);
-        // SAFETY: the range is inside our mapping; neither advice used here changes its contents.
-        let r = unsafe { libc::madvise(self.base.add(at).cast(), bytes, advice) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    /// What growth has cost this thread.
+    pub(crate) fn growth(&self) -> &Growth {
+        &self.growth
     }
 
     /// Writes the pages back and waits (clean close of a disk image).
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        self.extents.sync()
     }
 
-    /// Bytes of memory or disk that the image takes: header (as the system counts it) and regions.
+    /// Bytes of memory or disk that the image takes: header (as the system counts it) and regions, published or ready.
     pub(crate) fn bytes(&self) -> u64 {
-        let regions: u64 = (0..3).map(|r| self.word(REGION_BYTES + 8 * r).load(Relaxed)).sum();
-        let header = if self.journaled { self.header } else { TOUCHED };
-        regions + header as u64
+        self.extents.bytes()
     }
 
     /// Slots that are allocated.
@@ -388,14 +318,4 @@ pub fn prefetch(at: *const u8) {
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
-}
-
-/// An extent as a word: region in the top byte, chunks in the next three, first chunk of the file below.
-fn pack_extent(region: usize, at: usize, chunks: usize) -> u64 {
-    debug_assert!(chunks < 1 << 24 && at < 1 << 32);
-    (region as u64) << 56 | (chunks as u64) << 32 | at as u64
-}
-
-fn unpack_extent(word: u64) -> (usize, usize, usize) {
-    ((word >> 56) as usize, (word & 0xffff_ffff) as usize, (word >> 32 & 0xff_ffff) as usize)
 }

@@ -1,0 +1,286 @@
+//! What an image shares with the grower: its file, its address range, and how much of each region is ready.
+//!
+//! ```text
+//! region   |<------ published ------>|<-- ready -->|<- taken ->|              reserved |
+//!           the owner uses these      allocated,    named in
+//!           (the image's words)       populated     the directory
+//! ```
+//! Two threads may make the same bytes ready at once: each step (allocate, populate) asks for a state, not a change.
+//! Extents are taken one thread at a time. Only the owner publishes.
+#![allow(unsafe_code)]
+
+use super::Medium;
+use crate::budget::Budget;
+use crate::error::GrowError;
+use crate::layout::*;
+use crate::limits::*;
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The file and the address range of one image. Its owner reads and writes rows through `Image`; here are only the
+/// directory of extents, made of atomics, and advice to the kernel, which changes no contents.
+pub(crate) struct Extents {
+    base: *mut u8,
+    medium: Medium,
+    file: File,
+    budget: Arc<Budget>,
+    ready: [AtomicUsize; 3],
+    wanted: [AtomicUsize; 3],
+    /// Chunks that have been named as full.
+    named: [AtomicUsize; 3],
+    /// Whether the grower has been told and has not looked yet.
+    pub(crate) queued: AtomicBool,
+    /// Bytes that are charged to the budget; the lock also lets one thread at a time take extents.
+    charged: Mutex<Charged>,
+    /// Owns the address range; the extents are mapped over it and go with it.
+    _reservation: memmap2::MmapRaw,
+}
+
+struct Charged {
+    header: u64,
+    regions: [usize; 3],
+}
+
+// SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
+unsafe impl Send for Extents {}
+// SAFETY: through a shared reference only atomic words are accessed (`word`), and system calls are made whose effects on
+// the mapping are serialised (`charged`) or change no contents.
+unsafe impl Sync for Extents {}
+
+impl Extents {
+    /// Reserves the address range and maps the header of `file`, which must hold at least a header of `header` bytes.
+    pub(super) fn map(file: File, header: usize, medium: Medium, budget: Arc<Budget>) -> io::Result<Extents> {
+        // Pages past the end of the file are never touched: each extent is allocated before it is published.
+        let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
+        let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
+        budget.charge(header as u64);
+        let zero = || [0; 3].map(AtomicUsize::new);
+        let extents = Extents {
+            base,
+            medium,
+            file,
+            budget,
+            ready: zero(),
+            wanted: zero(),
+            named: zero(),
+            queued: AtomicBool::new(false),
+            charged: Mutex::new(Charged { header: header as u64, regions: [0; 3] }),
+            _reservation: reservation,
+        };
+        extents.overlay(0, 0, CHUNK_BYTES)?;
+        Ok(extents)
+    }
+
+    /// The first byte of the address range.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at + 8 <= UNDO && at.is_multiple_of(8));
+        // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; only ever used as an atomic.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
+    /// Extent `i` of the directory: region, first chunk of the file, chunks.
+    fn extent(&self, i: usize) -> (usize, usize, usize) {
+        unpack_extent(self.word(EXTENTS + 8 * i).load(Relaxed))
+    }
+
+    /// Maps the extents that the directory names. The directory has been checked against the file's length.
+    pub(super) fn map_all(&self) -> io::Result<()> {
+        let mut mapped = [0usize; 3];
+        for i in 0..self.word(EXTENTS_USED).load(Relaxed) as usize {
+            let (region, at, chunks) = self.extent(i);
+            let region = REGIONS[region];
+            let bytes = chunks * CHUNK_BYTES;
+            self.overlay(region.start() + mapped[region as usize], at * CHUNK_BYTES, bytes)?;
+            mapped[region as usize] += bytes;
+        }
+        let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
+        for region in REGIONS {
+            let published = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
+            self.budget.charge((published - charged.regions[region as usize]) as u64);
+            charged.regions[region as usize] = published;
+            self.ready[region as usize].store(published, Release);
+            // What was there before keeps the pages that it has.
+            self.named[region as usize].store(published / CHUNK_BYTES, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Checks the directory of a file of `length` bytes: what is wrong, if anything.
+    pub(super) fn check(&self, length: u64) -> Result<(), String> {
+        let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
+        if used > EXTENTS_MAX {
+            return Err(format!("{used} extents where at most {EXTENTS_MAX} can be"));
+        }
+        let mut mapped = [0usize; 3];
+        for i in 0..used {
+            let (region, at, chunks) = self.extent(i);
+            if region >= 3 || chunks == 0 || at == 0 {
+                return Err(format!("extent {i} is of no region"));
+            }
+            mapped[region] = mapped[region].saturating_add(chunks.saturating_mul(CHUNK_BYTES));
+            if mapped[region] > REGIONS[region].bytes_max() {
+                return Err(format!("extent {i} is past the end of the {}", REGIONS[region].name()));
+            }
+            if ((at + chunks) * CHUNK_BYTES) as u64 > length {
+                return Err(format!("extent {i} ends past the file's {length} bytes"));
+            }
+        }
+        for region in REGIONS {
+            let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
+            let (name, mapped) = (region.name(), mapped[region as usize]);
+            if bytes > mapped {
+                return Err(format!("{bytes} bytes of {name} are claimed, {mapped} mapped"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps `bytes` of the file at `file_at` over the reserved range at `at`; all three are whole chunks.
+    fn overlay(&self, at: usize, file_at: usize, bytes: usize) -> io::Result<()> {
+        assert!(at + bytes <= END && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES));
+        // SAFETY: the range lies inside our own reservation (checked above, base is aligned up within its slack); it is the
+        // header before anyone has seen it, or an extent that is not in the directory yet, so that nothing refers to it;
+        // and the file outlives the mapping's use through `self`.
+        let p = unsafe {
+            libc::mmap(
+                self.base.add(at).cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                self.file.as_raw_fd(),
+                file_at as libc::off_t,
+            )
+        };
+        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Bytes of a region that are ready.
+    pub(crate) fn ready(&self, region: Region) -> usize {
+        self.ready[region as usize].load(Acquire)
+    }
+
+    /// Bytes of a region that someone wants to be ready.
+    pub(crate) fn wanted(&self, region: Region) -> usize {
+        self.wanted[region as usize].load(Relaxed)
+    }
+
+    /// Asks that `bytes` of a region be made ready.
+    pub(crate) fn want(&self, region: Region, bytes: usize) {
+        self.wanted[region as usize].fetch_max(bytes, Relaxed);
+    }
+
+    /// Makes `bytes` of `region` ready: file space, so that a full disk is an error and never SIGBUS, and pages.
+    ///
+    /// # Errors
+    /// No space, no memory, or a limit; space already taken stays taken.
+    pub(crate) fn prepare(&self, region: Region, bytes: usize) -> Result<(), GrowError> {
+        if bytes > region.bytes_max() {
+            return Err(GrowError::Region { region: region.name(), max: region.bytes_max() });
+        }
+        loop {
+            let have = self.ready(region);
+            if have >= bytes {
+                return Ok(());
+            }
+            let end = bytes.min((have / CHUNK_BYTES + 1) * CHUNK_BYTES);
+            let at = self.take(region, have, end)?;
+            fallocate(&self.file, FallocateFlags::empty(), at as u64, (end - have) as u64)
+                .map_err(io::Error::from)?;
+            self.advise(region.start() + have, end - have, libc::MADV_POPULATE_WRITE)?;
+            crate::kill_point!();
+            self.ready[region as usize].fetch_max(end, Release);
+        }
+    }
+
+    /// Charges bytes `have..end` of `region`, which lie in one chunk, and answers where in the file they stand; takes a new
+    /// extent when the last one is full.
+    fn take(&self, region: Region, have: usize, end: usize) -> Result<usize, GrowError> {
+        let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = &mut charged.regions[region as usize];
+        if end > *known {
+            self.budget.take((end - *known) as u64)?;
+            *known = end;
+        }
+        let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
+        let (mut mapped, mut next) = (0, 1);
+        for i in 0..used {
+            let (r, at, chunks) = self.extent(i);
+            next = next.max(at + chunks);
+            if r == region as usize {
+                if have < mapped + chunks * CHUNK_BYTES {
+                    return Ok(at * CHUNK_BYTES + have - mapped);
+                }
+                mapped += chunks * CHUNK_BYTES;
+            }
+        }
+        if used == EXTENTS_MAX {
+            return Err(GrowError::Extents);
+        }
+        // A quarter more at a time: few mappings, and the file's apparent size stays near its real one.
+        let chunks = (mapped / CHUNK_BYTES / 4).clamp(1, (region.bytes_max() - mapped) / CHUNK_BYTES);
+        ftruncate(&self.file, ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
+        self.overlay(region.start() + mapped, next * CHUNK_BYTES, chunks * CHUNK_BYTES)?;
+        self.word(EXTENTS + 8 * used).store(pack_extent(region as usize, next, chunks), Relaxed);
+        crate::kill_point!();
+        self.word(EXTENTS_USED).store(used as u64 + 1, Release);
+        Ok(next * CHUNK_BYTES)
+    }
+
+    /// The chunks of a region that are ready as a whole and have not been named here before.
+    pub(crate) fn newly_full(&self, region: Region) -> std::ops::Range<usize> {
+        let full = self.ready(region) / CHUNK_BYTES;
+        self.named[region as usize].fetch_max(full, Relaxed)..full
+    }
+
+    /// Asks for a huge page behind chunk `chunk` of a region, all of which is ready. Contents do not change; who touches the
+    /// chunk meanwhile waits for the copy. `false`: it stays in small pages.
+    pub(crate) fn collapse(&self, region: Region, chunk: usize) -> bool {
+        assert!((chunk + 1) * CHUNK_BYTES <= self.ready(region));
+        let at = region.start() + chunk * CHUNK_BYTES;
+        self.medium == Medium::Memory && self.advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE).is_ok()
+    }
+
+    fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {
+        assert!(at + bytes <= END);
+        // SAFETY: the range is inside our mapping; neither advice used here changes its contents.
+        let r = unsafe { libc::madvise(self.base.add(at).cast(), bytes, advice) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Writes the pages back and waits.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Bytes that are charged to the budget.
+    pub(super) fn bytes(&self) -> u64 {
+        let charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
+        charged.header + charged.regions.iter().sum::<usize>() as u64
+    }
+}
+
+impl Drop for Extents {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes());
+    }
+}
+
+/// An extent as a word: region in the top byte, chunks in the next three, first chunk of the file below.
+fn pack_extent(region: usize, at: usize, chunks: usize) -> u64 {
+    debug_assert!(chunks < 1 << 24 && at < 1 << 32);
+    (region as u64) << 56 | (chunks as u64) << 32 | at as u64
+}
+
+fn unpack_extent(word: u64) -> (usize, usize, usize) {
+    ((word >> 56) as usize, (word & 0xffff_ffff) as usize, (word >> 32 & 0xff_ffff) as usize)
+}

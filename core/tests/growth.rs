@@ -1,0 +1,120 @@
+//! Growth with the grower's help, and what a memory limit refuses.
+
+use gannet_core::*;
+use gannet_optim::{Add, Rule};
+use std::time::{Duration, Instant};
+
+const BATCH: u64 = 4096;
+
+fn schema(shards: u32) -> Schema {
+    Schema { shards, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+/// Keys of batch `n` in cut order.
+fn keys(n: u64, shards: u32) -> Vec<u64> {
+    let mut keys: Vec<u64> = (n * BATCH..(n + 1) * BATCH).map(mix).collect();
+    keys.sort_by_key(|&key| shard_of(hash(key), shards));
+    keys
+}
+
+fn name(seq: u64) -> PushName {
+    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+}
+
+fn value(key: u64) -> f32 {
+    (key % 1000) as f32 + 1.0
+}
+
+fn push(table: &mut Shards, n: u64) -> Result<Applied, PushError> {
+    let keys = keys(n, table.schema().shards);
+    let values: Vec<f32> = keys.iter().map(|&key| value(key)).collect();
+    table.push(&name(n + 1), Write::Gradient, &keys, None, &values)
+}
+
+fn check(table: &mut Shards, batches: u64) {
+    let mut out = vec![0.0; BATCH as usize];
+    for n in 0..batches {
+        let keys = keys(n, table.schema().shards);
+        table.pull(&keys, Read::Weights, &mut out, None).unwrap();
+        for (key, got) in keys.iter().zip(&out) {
+            assert_eq!(*got, value(*key), "key {key}");
+        }
+    }
+}
+
+fn clock() -> Duration {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    BEGUN.get_or_init(Instant::now).elapsed()
+}
+
+/// One shard grows until the grower has been in time often, chunks having been turned into huge pages under its rows.
+#[test]
+fn rows_stand_while_the_grower_works_beside_their_owner() {
+    let store = Store::memory_with(Growing { clock: Some(clock), ..Growing::default() });
+    let mut table = Shards::open(&store, &schema(1), 0..1).unwrap();
+    let mut batches = 0;
+    while batches < 75 || table.growth().by_grower < 20 {
+        assert_eq!(push(&mut table, batches).unwrap().applied, BATCH as u32);
+        batches += 1;
+        assert!(batches < 1000, "the grower never was in time: {:?}", table.growth());
+    }
+    check(&mut table, batches);
+    let growth = table.growth();
+    assert_eq!(growth.stalls.iter().sum::<u64>(), growth.by_owner + growth.by_grower);
+    assert!(growth.longest <= growth.total);
+    let (bytes, rows) = (table.stats().bytes, table.stats().rows);
+    assert_eq!(bytes, store.memory_used());
+    assert!(bytes as f64 / (rows as f64) < 40.0, "{bytes} bytes for {rows} rows");
+    drop(table);
+    assert_eq!(store.memory_used(), 0);
+}
+
+/// A table at its limit refuses new rows by name, serves the rows that it has, and goes on where it stopped when it is
+/// opened with a higher limit.
+#[test]
+fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = 3 << 20;
+    let open = |memory_limit| {
+        let store = Store::open_dir_with(folder.path(), Growing { memory_limit, clock: None }).unwrap();
+        (Shards::open(&store, &schema(2), 0..2).unwrap(), store)
+    };
+    let (mut table, store) = open(limit);
+    let mut batches = 0;
+    let refused = loop {
+        match push(&mut table, batches) {
+            Ok(_) => batches += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, PushError::Limit { source: GrowError::Memory { .. }, .. }), "{refused}");
+    assert!(refused.to_string().contains("3145728"), "{refused}");
+    assert!(store.memory_used() <= limit && store.memory_used() > limit - limit / 8);
+    check(&mut table, batches);
+    // Half of a part may have been applied; rows that are there can be changed only after it has been sent again.
+    let again = push(&mut table, batches).unwrap_err();
+    assert!(matches!(again, PushError::Limit { .. }), "{again}");
+    drop((table, store));
+    let (mut table, _store) = open(u64::MAX);
+    let applied = push(&mut table, batches).unwrap();
+    assert_eq!(applied.applied + applied.doubled, BATCH as u32);
+    assert_eq!(table.stats().rows, (batches + 1) * BATCH);
+    check(&mut table, batches + 1);
+    // An image that is larger than the limit opens: its rows must be reachable.
+    drop(table);
+    drop(_store);
+    let (mut table, store) = open(1 << 20);
+    assert!(store.memory_used() > store.memory_limit());
+    check(&mut table, batches + 1);
+    assert!(matches!(push(&mut table, batches + 1), Err(PushError::Limit { .. })));
+}
+
+/// A folder stays locked while an image of it is open, though the store that opened it has gone.
+#[test]
+fn the_lock_is_held_by_the_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = Shards::open(&Store::open_dir(folder.path()).unwrap(), &schema(1), 0..1).unwrap();
+    assert!(matches!(Store::open_dir(folder.path()), Err(OpenError::Locked(_))));
+    drop(table);
+    Store::open_dir(folder.path()).unwrap();
+}
