@@ -22,9 +22,9 @@ pub use gannet_core::{
     mix, shard_of,
 };
 pub use gannet_node::{
-    Applied, BUCKETS, Buckets, Chunk, Counters, Cut, Init, Page, PullId, Pulled, PushId, PusherStatus, Read,
-    Refusal, Schema, Served, Server, ServerConfig, ServerError, ServerTally, Stats, Store, TableId,
-    TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
+    Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page, PullId, Pulled,
+    PushId, PusherStatus, Read, Refusal, Schema, Served, Server, ServerConfig, ServerError, ServerTally,
+    Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
 };
 pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,

@@ -86,7 +86,10 @@ pub enum GrowError {
     #[error(transparent)]
     System(#[from] io::Error),
     /// The store's memory limit.
-    #[error("the tables take {used} bytes and may take {limit}")]
+    #[error(
+        "the tables take {used} bytes of their memory limit of {limit}: raise it (--memory-limit), spread the table over \
+         more servers, or admit fewer rows"
+    )]
     Memory {
         /// Bytes that all images of the store take.
         used: u64,

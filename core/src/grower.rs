@@ -127,8 +127,8 @@ pub const STALL_BUCKETS: usize = 36;
 /// What growth has cost the thread that owns the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// How often the owner spent from `2^i` up to `2^(i+1)` nanoseconds at a stretch on growth (the last one: or more).
-    /// All zero where the store has no clock.
+    /// How often the owner spent at most `2^i` nanoseconds, and more than the bucket before, at a stretch on growth; the last
+    /// bucket has no bound. All zero where the store has no clock.
     pub stalls: [u64; STALL_BUCKETS],
     /// Sum of these times.
     pub total: Duration,
@@ -149,8 +149,8 @@ impl Default for Growth {
 
 impl Growth {
     pub(crate) fn record(&mut self, took: Duration) {
-        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.stalls[(nanoseconds.ilog2() as usize).min(STALL_BUCKETS - 1)] += 1;
+        let bucket = took.as_nanos().saturating_sub(1).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.stalls[bucket.min(STALL_BUCKETS - 1)] += 1;
         self.total += took;
         self.longest = self.longest.max(took);
     }
@@ -170,3 +170,19 @@ const _: fn() = || {
     fn both<T: Send + Sync>() {}
     both::<Grower>();
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_ends_at_a_power_of_two() {
+        for (nanoseconds, bucket) in
+            [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (1 << 40, STALL_BUCKETS - 1)]
+        {
+            let mut growth = Growth::default();
+            growth.record(Duration::from_nanos(nanoseconds));
+            assert_eq!(growth.stalls[bucket], 1, "{nanoseconds} ns");
+        }
+    }
+}

@@ -77,7 +77,7 @@ impl Refusal {
         match error {
             PushError::Keys(error) => Refusal::of_pull(error),
             PushError::Fenced { .. } => Refusal::Fenced,
-            PushError::TooManyPushers { .. } => Refusal::Limit,
+            PushError::TooManyPushers { .. } | PushError::Limit { .. } => Refusal::Limit,
             PushError::NoSpace { .. } => Refusal::NoSpace,
             PushError::Unfinished { .. } | PushError::Recut { .. } => Refusal::Name,
             _ => Refusal::Malformed,

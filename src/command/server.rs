@@ -1,28 +1,48 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
-use super::args::ServerArgs;
+use super::args::{MemoryArgs, ServerArgs};
 use super::{Failure, signals};
-use gannet::{Server, ServerConfig, Store, Tcp};
+use gannet::{Growing, Server, ServerConfig, Store, Tcp};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs the command.
 pub fn run(args: &ServerArgs) -> Result<(), Failure> {
-    serve(&args.listen, args.threads, args.data_dir.as_deref())
+    serve(&args.listen, args.threads, args.data_dir.as_deref(), &args.memory)
+}
+
+/// Where this process keeps its shards, within its limits.
+pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
+    let memory_limit = memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
+    let growing = Growing { memory_limit, clock: Some(since_start) };
+    let store = match data_dir {
+        Some(folder) => Store::open_dir_with(folder, growing)?,
+        None => Store::memory_with(growing),
+    };
+    Ok(store)
+}
+
+fn since_start() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
 }
 
 /// Serves until a signal.
-pub fn serve(listen: &str, threads: Option<u32>, data_dir: Option<&Path>) -> Result<(), Failure> {
+pub fn serve(
+    listen: &str,
+    threads: Option<u32>,
+    data_dir: Option<&Path>,
+    memory: &MemoryArgs,
+) -> Result<(), Failure> {
     check_loopback(listen)?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);
     if let Some(threads) = threads {
         config.threads = threads as usize;
     }
-    if let Some(folder) = data_dir {
-        config.store = Store::open_dir(folder)?;
-    }
+    config.store = store(data_dir, memory)?;
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(Tcp::new(), config)?;
     say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());

@@ -8,7 +8,7 @@ use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Push, Quality, Reader, Report, Share, TrainError, train,
 };
-use gannet::{CheckpointWriter, Schema, Store};
+use gannet::{CheckpointWriter, Schema};
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
@@ -22,7 +22,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
         Some(JobName::Ps) => {
             job::check(&args.job)?;
             let listen = &args.job.ps_hosts[args.job.task_index as usize];
-            server::serve(listen, args.threads, args.job.data_dir.as_deref())
+            server::serve(listen, args.threads, args.job.data_dir.as_deref(), &args.memory)
         }
         Some(JobName::Worker) => job::worker(&args),
     }
@@ -70,14 +70,15 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     match &args.job.data_dir {
         // Rows that are to outlive the process live in shards; otherwise in a table laid out for one process.
         Some(folder) => {
-            let store = Store::open_dir(folder)?;
+            let store = server::store(Some(folder), &args.memory)?;
             let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
             let trained = train_and_save(args, &options, &mut backend, &stop)?;
             backend.close().map_err(backend_failure)?;
             ended(&trained)
         }
         None => {
-            let mut backend = Flat::new(&schema).map_err(backend_failure)?;
+            let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
+            let mut backend = Flat::within(&schema, limit).map_err(backend_failure)?;
             ended(&train_and_save(args, &options, &mut backend, &stop)?)
         }
     }

@@ -30,6 +30,19 @@ pub enum BackendError {
         /// Cells that it may have.
         limit: u64,
     },
+    /// The table of this process would pass its memory limit.
+    #[error(
+        "the table in this process has {rows} rows and needs {bytes} bytes to grow, its memory limit is {limit}: raise it \
+         (--memory-limit), or train over servers (--ps-hosts)"
+    )]
+    Memory {
+        /// Rows that it has.
+        rows: u64,
+        /// Bytes for the old and the new cells.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The table's schema does not fit the model.
     #[error("{0}")]
     Schema(String),

@@ -30,6 +30,7 @@ pub(crate) struct Cells<const W: usize> {
     homes: usize,
     filled: usize,
     intercept: bool,
+    memory_limit: u64,
     fresh: [f32; W],
 }
 
@@ -48,16 +49,17 @@ impl<const P: usize, const W: usize> Places<P> for Cells<W> {
 
 impl<const W: usize> Cells<W> {
     /// None yet; a key's row begins as `fresh`.
-    pub(crate) fn new(fresh: [f32; W]) -> Cells<W> {
-        Cells::with_homes(CELLS_MIN, fresh)
+    /// They may take `memory_limit` bytes, also while they grow.
+    pub(crate) fn new(fresh: [f32; W], memory_limit: u64) -> Cells<W> {
+        Cells::with_homes(CELLS_MIN, fresh, memory_limit)
     }
 
-    fn with_homes(homes: usize, fresh: [f32; W]) -> Cells<W> {
+    fn with_homes(homes: usize, fresh: [f32; W], memory_limit: u64) -> Cells<W> {
         let mut cells = vec![Cell { key: EMPTY, row: [0.0; W] }; homes + 1];
         if let Some(last) = cells.last_mut() {
             last.row = fresh;
         }
-        Cells { cells, homes, filled: 0, intercept: false, fresh }
+        Cells { cells, homes, filled: 0, intercept: false, fresh, memory_limit }
     }
 
     #[inline(always)]
@@ -167,7 +169,12 @@ impl<const W: usize> Cells<W> {
         if homes > FLAT_CELLS_MAX {
             return Err(BackendError::Full { rows: self.filled as u64, limit: FLAT_CELLS_MAX as u64 });
         }
-        let mut larger = Cells::with_homes(homes, self.fresh);
+        // While the rows move, both arrays are there.
+        let bytes = ((self.cells.len() + homes + 1) * size_of::<Cell<W>>()) as u64;
+        if bytes > self.memory_limit {
+            return Err(BackendError::Memory { rows: self.filled as u64, bytes, limit: self.memory_limit });
+        }
+        let mut larger = Cells::with_homes(homes, self.fresh, self.memory_limit);
         // Ascending by hash: both arrays are gone through once, forwards.
         let (cells, intercept) = self.cells.split_at(self.homes);
         for cell in cells.iter().filter(|cell| cell.key != EMPTY) {
@@ -198,7 +205,7 @@ mod tests {
         /// Rows stay whose they are while the table grows, with examples of every size and keys that crowd at the end.
         #[test]
         fn like_a_hash_map(examples in prop::collection::vec((0usize..400, 0u64..2000, any::<bool>()), 1..60)) {
-            let mut cells = Cells::with_homes(16, [0.5, 0.25]);
+            let mut cells = Cells::with_homes(16, [0.5, 0.25], u64::MAX);
             let mut map: HashMap<u64, [f32; 2]> = HashMap::new();
             // Keys whose homes are the last ones.
             let mut last: Vec<u64> = (0..40_000).collect();

@@ -65,10 +65,10 @@ impl Visitor for Fresh {
 }
 
 /// Cells for rows that begin as `fresh`, if they fit.
-fn cells<const W: usize>(fresh: &[f32]) -> Option<Cells<W>> {
+fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
     let mut row = [0.0; W];
     row.get_mut(..fresh.len())?.copy_from_slice(fresh);
-    Some(Cells::new(row))
+    Some(Cells::new(row, memory_limit))
 }
 
 impl Flat {
@@ -77,6 +77,14 @@ impl Flat {
     /// # Errors
     /// The schema is not sound, or not one weight a row with initial value zero.
     pub fn new(schema: &Schema) -> Result<Flat, BackendError> {
+        Flat::within(schema, u64::MAX)
+    }
+
+    /// As [`new`](Self::new), with a table of at most `memory_limit` bytes, also while it grows.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn within(schema: &Schema, memory_limit: u64) -> Result<Flat, BackendError> {
         schema.check().map_err(gannet_node::OpenError::from)?;
         let unfit = |what| BackendError::Schema(format!("table {:?}: {what}", schema.name));
         if schema.dim != 1 || schema.init != gannet_node::Init::Zero {
@@ -89,7 +97,8 @@ impl Flat {
             _ => Kernel::None,
         };
         let fresh = schema.rule.visit(Fresh);
-        let table = cells(&fresh).map(Table::Narrow).or_else(|| cells(&fresh).map(Table::Wide));
+        let narrow = cells(&fresh, memory_limit).map(Table::Narrow);
+        let table = narrow.or_else(|| cells(&fresh, memory_limit).map(Table::Wide));
         let table = table.ok_or_else(|| unfit("a table in this process has at most four planes"))?;
         Ok(Flat {
             schema: schema.clone(),

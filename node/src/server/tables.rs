@@ -160,9 +160,9 @@ impl Tables {
     /// Sizes as they are now, in the counts.
     pub(super) fn publish(&self) {
         for table in &self.all {
-            let stats = table.shards.as_ref().map(Shards::stats).unwrap_or_default();
-            table.tally.rows.set(stats.rows);
-            table.tally.bytes.set(stats.bytes);
+            if let Some(shards) = &table.shards {
+                table.tally.note(shards);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Buckets, Count, Histogram, Page};
 use crate::error::Refusal;
 use crate::message;
-use gannet_core::Applied;
+use gannet_core::{Applied, Shards};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -103,9 +103,23 @@ pub(crate) struct TableTally {
     /// At the last tick.
     pub(crate) rows: Count,
     pub(crate) bytes: Count,
+    /// What growth has cost the thread, up to the last tick, and who made its steps ready.
+    pub(crate) growth: Histogram,
+    pub(crate) grown_by_owner: Count,
+    pub(crate) grown_by_grower: Count,
 }
 
 impl TableTally {
+    /// Takes over what the shards say of themselves.
+    pub(crate) fn note(&self, shards: &Shards) {
+        let (stats, growth) = (shards.stats(), shards.growth());
+        self.rows.set(stats.rows);
+        self.bytes.set(stats.bytes);
+        self.growth.replace(&Buckets { counts: growth.stalls, sum_nanos: growth.total.as_nanos() as u64 });
+        self.grown_by_owner.set(growth.by_owner);
+        self.grown_by_grower.set(growth.by_grower);
+    }
+
     /// Counts a push.
     pub(crate) fn count(&self, applied: &Applied) {
         self.parts.add(1);
@@ -147,6 +161,20 @@ impl TableTally {
             &labels,
             self.bytes.get() as f64,
         );
+        page.histogram(
+            "gannet_table_growth_seconds",
+            "Time that serving threads spent at a stretch on making the table larger.",
+            &labels,
+            &self.growth.read(),
+        );
+        for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
+            page.counter(
+                "gannet_table_growth_steps_total",
+                "Steps by which the table grew, by who made them ready: the grower ahead, or the serving thread.",
+                &[labels[0], ("by", by)],
+                count.get() as f64,
+            );
+        }
     }
 }
 

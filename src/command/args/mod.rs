@@ -1,9 +1,11 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
 mod log;
+mod memory;
 mod optimizer;
 
 pub use log::LogArgs;
+pub use memory::MemoryArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -120,6 +122,9 @@ pub struct TrainArgs {
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+    /// What the tables of this process (not a worker's) may take.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     /// The job this process belongs to.
     #[command(flatten)]
     pub job: JobArgs,
@@ -163,6 +168,9 @@ pub struct ServerArgs {
     /// Keep the shards in this folder (tmpfs or disk), so that they survive the process's death.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// What its tables may take.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
 }
 
 /// `gannet predict`.

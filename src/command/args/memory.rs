@@ -1,0 +1,20 @@
+//! How much memory tables may take.
+
+use bytesize::ByteSize;
+use clap::Args;
+
+/// What a process may take for its tables.
+#[derive(Args, Debug, Clone)]
+pub struct MemoryArgs {
+    /// The most memory (or disk, with --data-dir) for tables: headers, indexes and rows. New rows beyond it are refused.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory_limit: Option<ByteSize>,
+}
+
+/// `4GiB`, `500M`, `123456789`.
+fn size(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size.as_u64() > 0 => Ok(size),
+        _ => Err("a size like 4GiB, 500MB or a number of bytes is needed".into()),
+    }
+}
