@@ -337,6 +337,33 @@ proptest! {
         }
     }
 
+    /// Group FTRL's weights against its objective, `z.w + |w|^2 (beta + sqrt(n)) / 2 alpha + l2 |w|^2 / 2 + l1 |w|_1 +
+    /// l21 sqrt(dim) |w|_2`: no step away from them lowers it, where the coordinates have equal `n`.
+    #[test]
+    fn group_ftrl_minimises_its_objective(
+        (z, steps) in (1usize..=40).prop_flat_map(|d| (vec(-4.0f32..4.0, d), vec(vec(-1.0f64..1.0, d), 20))),
+        n in 0.0f32..9.0, alpha in 0.05f32..2.0, beta in 0.1f32..2.0, l1 in 0.0f32..2.0, l2 in 0.0f32..2.0, l21 in 0.0f32..2.0,
+    ) {
+        let dim = z.len();
+        let rule = Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21 });
+        let row: Vec<f32> = z.iter().copied().chain(std::iter::repeat_n(n, dim)).collect();
+        let w: Vec<f64> = rule.visit(Weights(&row)).iter().map(|w| f64::from(*w)).collect();
+        let f = f64::from;
+        let objective = |w: &[f64]| {
+            let a = (f(beta) + f(n).sqrt()) / f(alpha) + f(l2);
+            let squares = w.iter().map(|w| w * w).sum::<f64>();
+            let linear = w.iter().zip(&z).map(|(w, z)| w * f(*z) + f(l1) * w.abs()).sum::<f64>();
+            linear + a / 2.0 * squares + f(l21) * (dim as f64).sqrt() * squares.sqrt()
+        };
+        let at = objective(&w);
+        for (i, step) in steps.iter().enumerate() {
+            let size = 10f64.powi(-(i as i32) / 3);
+            let near: Vec<f64> = w.iter().zip(step).map(|(w, s)| w + s * size).collect();
+            // The weights are float32: so near to the minimum that the objective is flat to 1e-9 of itself.
+            prop_assert!(objective(&near) >= at - 1e-9 * (1.0 + at.abs()), "{} below {}", objective(&near), at);
+        }
+    }
+
     /// The two rules that sum over a row are the rule of one coordinate where the sum says nothing.
     #[test]
     fn rows_that_sum_have_the_bits_of_the_plain_rule((rule, start, steps) in work()) {

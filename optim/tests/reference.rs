@@ -1,7 +1,7 @@
 //! The rules beside numbers of TensorFlow's kernels in double precision (`scripts/optim_reference.py` made
 //! them): every coordinate's whole state after every step.
 
-use gannet_optim::{AdaGrad, Ftrl, Sgd, Update};
+use gannet_optim::{AdaGrad, Adam, AmsGrad, Ftrl, Momentum, RmsProp, RowAdaGrad, Sgd, Update};
 
 const DIM: usize = 7;
 
@@ -33,7 +33,8 @@ fn parse(text: &str, columns: &str) -> Reference {
     reference
 }
 
-/// Steps `rule` from the weights `start`. The planes are the file's first columns; a further one is the weight.
+/// Steps `rule` from the weights `start`. The planes are the file's first columns; a further one is the
+/// weight. What a row has once stands in every line of its file and is compared with the first.
 /// A float of 24 bits may be `tolerance` times the largest value that its column has had by then away.
 fn check<U: Update>(rule: U, start: [f32; DIM], text: &str, columns: &str, tolerance: f64) {
     let reference = parse(text, columns);
@@ -83,4 +84,34 @@ fn ftrl_is_tensorflows() {
     check(rule, [0.0; DIM], include_str!("reference/ftrl.csv"), "z,n,w", 3e-6);
     let rule = Ftrl { alpha: 0.3, beta: 0.5, l1: 0.7, l2: 1.5 };
     check(rule, [0.0; DIM], include_str!("reference/ftrl_l1_l2.csv"), "z,n,w", 3e-6);
+}
+
+#[test]
+fn momentum_is_tensorflows() {
+    let rule = Momentum { lr: 0.05, momentum: 0.9, nesterov: false };
+    check(rule, start(), include_str!("reference/momentum.csv"), "w,m", 1e-6);
+    let rule = Momentum { lr: 0.02, momentum: 0.75, nesterov: true };
+    check(rule, start(), include_str!("reference/nesterov.csv"), "w,m", 1e-6);
+}
+
+#[test]
+fn rmsprop_is_tensorflows() {
+    let rule = RmsProp { lr: 0.05, rho: 0.9, eps: 1e-7 };
+    check(rule, start(), include_str!("reference/rmsprop.csv"), "w,s", 1e-6);
+}
+
+#[test]
+fn adam_is_tensorflows_and_kerass() {
+    let rule = Adam { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
+    check(rule, start(), include_str!("reference/adam.csv"), "w,m,v", 1e-6);
+    let rule = Adam { lr: 0.05, beta1: 0.8, beta2: 0.95, eps: 1e-4, decay: 0.25 };
+    check(rule, start(), include_str!("reference/adamw.csv"), "w,m,v", 1e-6);
+    let rule = AmsGrad { lr: 0.05, beta1: 0.8, beta2: 0.75, eps: 1e-6, decay: 0.125 };
+    check(rule, start(), include_str!("reference/amsgrad.csv"), "w,m,v,h", 1e-6);
+}
+
+#[test]
+fn row_wise_adagrad_is_torchrecs_on_tensorflows_kernel() {
+    let rule = RowAdaGrad { lr: 0.1, eps: 1e-6, initial_accumulator: 0.1 };
+    check(rule, start(), include_str!("reference/row_adagrad.csv"), "w,s", 1e-6);
 }
