@@ -5,7 +5,7 @@ use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, Welco
 use crate::error::Refusal;
 use crate::message::{self, Pull, Push, acked, pair};
 use gannet_core::{Init, Read, Schema, Write};
-use gannet_optim::{Add, Rule, Shaping};
+use gannet_optim::{Adam, Add, Rule, Shaping};
 use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, Nothing};
 use std::time::Duration;
@@ -123,4 +123,28 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     assert_eq!(applied, [(0, 1), (1, 0), (1, 0)]);
     let (_, rows) = ask(&sim, &mut link, keep, &bytes(&[5], &[]));
     assert_eq!(rows[..4], 6.0f32.to_le_bytes());
+}
+
+/// Averages of two workers do not add: a change of state for such a table is refused, in words that say what to do.
+#[test]
+fn a_change_of_state_is_refused_where_changes_do_not_add() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr);
+    let adam = Rule::Adam(Adam { lr: 0.5, beta1: 0.0, beta2: 0.0, eps: 1e-6, decay: 0.0 });
+    let schema = Schema { shards: 1, ..Schema::scalar("adam", adam) };
+    let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
+    let (_, opened) = ask(&sim, &mut link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
+    let table = control::open::<TableOpenedV1>(&opened).unwrap().table;
+    let push = |write, seq| Push { table, keys: 1, write, seq, part: 0, keyset: 0 }.head(1);
+    let change = bytes(&[5], &vec![0.0; schema.floats()]);
+    let padded = [change.clone(), vec![0; change.len().next_multiple_of(8) - change.len()]].concat();
+    let (refusal, text) = refused(ask(&sim, &mut link, push(Write::Change, 1), &padded));
+    assert!(refusal == Refusal::Malformed && text.contains("\"adam\" takes gradients"), "{text}");
+    // Nothing is blocked, and a gradient is taken.
+    let gradient = [bytes(&[5], &[2.0]), vec![0; 4]].concat();
+    assert_eq!(acked(&ask(&sim, &mut link, push(Write::Gradient, 1), &gradient).0).applied, 1);
+    let pull = Pull { table, keys: 1, read: Read::Weights, keep: 0 }.head(1);
+    let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
+    let weight = f32::from_le_bytes(rows[..4].try_into().unwrap());
+    assert!((weight + 0.5).abs() < 1e-5, "{weight}");
 }
