@@ -30,4 +30,4 @@ pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
     Schedule, Sgd, Shaping,
 };
-pub use gannet_transport::tcp::Tcp;
+pub use gannet_transport::tcp::{Io, Tcp};

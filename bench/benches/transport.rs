@@ -113,7 +113,7 @@ fn one_way(c: &mut Criterion) {
         ("plain", Tcp::new(), 768, 4096),
         ("plain", Tcp::new(), 16 << 10, 1024),
         ("plain", Tcp::new(), 256 << 10, 256),
-        ("checksums", Tcp::with_checksums(), 256 << 10, 256),
+        ("checksums", Tcp::new().with_checksums(), 256 << 10, 256),
     ];
     for (name, tcp, bytes, frames) in cases {
         let frames = sized(frames, 64);

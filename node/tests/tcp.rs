@@ -33,7 +33,7 @@ fn a_worker_and_a_server_may_move_to_another_thread() {
 #[test]
 fn simple_calls_agree_with_a_map() {
     for (servers, threads, dim, net) in
-        [(1, 1, 1, Tcp::new()), (2, 2, 3, Tcp::new()), (1, 3, 17, Tcp::with_checksums())]
+        [(1, 1, 1, Tcp::new()), (2, 2, 3, Tcp::new()), (1, 3, 17, Tcp::new().with_checksums())]
     {
         let servers: Vec<_> = (0..servers).map(|_| server(threads)).collect();
         let refs: Vec<_> = servers.iter().collect();

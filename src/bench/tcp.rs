@@ -63,9 +63,8 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn start(addr: &str, dim: u32, rows: u64) -> Result<Bench, WorkerError> {
-        let mut worker =
-            Worker::connect(Tcp::new(), WorkerConfig::new([addr], 1, u64::from(std::process::id())))?;
+    pub fn start(net: Tcp, addr: &str, dim: u32, rows: u64) -> Result<Bench, WorkerError> {
+        let mut worker = Worker::connect(net, WorkerConfig::new([addr], 1, u64::from(std::process::id())))?;
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let table = worker.open_table(&Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) })?;
         let batches = batches(rows, BATCH.min(rows as usize));

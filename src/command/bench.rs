@@ -42,7 +42,7 @@ fn part(
     measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(addr, dim, CANONICAL_ROWS)?;
+    let mut bench = Bench::start(args.io.net(), addr, dim, CANONICAL_ROWS)?;
     say!("{}", measure(&mut bench, args.seconds)?);
     Ok(())
 }
@@ -137,7 +137,10 @@ fn with_server(
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
-    command.args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()]).args(log.flags());
+    command
+        .args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
+        .arg(args.io.flag())
+        .args(log.flags());
     if let Some(folder) = &folder {
         command.arg("--data-dir").arg(folder);
     }
@@ -175,7 +178,7 @@ fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
 fn child(what: &str, addr: &str, dim: u32, args: &BenchArgs, log: &LogArgs) -> Result<Value, Failure> {
     let mut command = Command::new(this()?);
     command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
-    command.args(["--seconds", &args.seconds.to_string()]).args(log.flags());
+    command.args(["--seconds", &args.seconds.to_string()]).arg(args.io.flag()).args(log.flags());
     let mut worker = Guard(spawn(&mut command)?);
     let mut text = String::new();
     let out = worker.0.stdout.take().ok_or_else(|| system("starting the worker", &"no output"))?;

@@ -75,7 +75,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let worker = Worker::connect(Tcp::new(), config)?;
+    let worker = Worker::connect(job.io.net(), config)?;
     let mut backend = Remote::open(worker, &schema, "tcp", DEPTH).map_err(train::backend_failure)?;
 
     let mut trained = train::learn(&options, &mut backend, &stop, args)?;

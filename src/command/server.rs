@@ -1,8 +1,8 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
-use super::args::{MemoryArgs, ServerArgs};
+use super::args::{IoArgs, MemoryArgs, ServerArgs};
 use super::{Failure, signals};
-use gannet::{Growing, Server, ServerConfig, Store, Tcp};
+use gannet::{Growing, Server, ServerConfig, Store};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Runs the command.
 pub fn run(args: &ServerArgs) -> Result<(), Failure> {
-    serve(&args.listen, args.threads, args.data_dir.as_deref(), &args.memory)
+    serve(&args.listen, args.threads, args.data_dir.as_deref(), &args.memory, args.io)
 }
 
 /// Where this process keeps its shards, within its limits.
@@ -35,6 +35,7 @@ pub fn serve(
     threads: Option<u32>,
     data_dir: Option<&Path>,
     memory: &MemoryArgs,
+    io: IoArgs,
 ) -> Result<(), Failure> {
     check_loopback(listen)?;
     let stop = signals::stop_flag()?;
@@ -44,7 +45,7 @@ pub fn serve(
     }
     config.store = store(data_dir, memory)?;
     let (threads, kind) = (config.threads, config.store.kind());
-    let server = Server::start(Tcp::new(), config)?;
+    let server = Server::start(io.net(), config)?;
     say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(50));

@@ -22,7 +22,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
         Some(JobName::Ps) => {
             job::check(&args.job)?;
             let listen = &args.job.ps_hosts[args.job.task_index as usize];
-            server::serve(listen, args.threads, args.job.data_dir.as_deref(), &args.memory)
+            server::serve(listen, args.threads, args.job.data_dir.as_deref(), &args.memory, args.job.io)
         }
         Some(JobName::Worker) => job::worker(&args),
     }

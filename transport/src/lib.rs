@@ -4,7 +4,7 @@
 //! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
 //! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
 //! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
-//! [`tcp::Tcp`] over sockets, [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
+//! [`tcp::Tcp`] over sockets (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
 #![deny(unsafe_code)]
 
 mod buffer;
@@ -18,6 +18,7 @@ mod receive;
 pub mod sim;
 pub mod tcp;
 mod transmit;
+mod uring;
 
 pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};

@@ -20,6 +20,26 @@ pub const PAYLOAD_ALIGN: usize = 8;
 pub const RECEIVE_TAIL_MIN: usize = 64 << 10;
 /// The most events one wait reports; the others are reported by the next.
 pub const EVENTS_MAX: usize = 256;
+/// Operations handed to a ring of io_uring in one system call.
+pub const URING_ENTRIES: u32 = 256;
+/// Completions that a ring holds; what is more waits in the kernel.
+pub const URING_COMPLETIONS: u32 = 4096;
+/// Buffers that a ring's multishot receives share, and the bytes of each. When none is free, receives are plain.
+pub const URING_RECEIVE_BUFFERS: u16 = 512;
+/// See [`URING_RECEIVE_BUFFERS`].
+pub const URING_RECEIVE_BYTES: usize = 4 << 10;
+/// Buffers that a ring's sends share. When none is free, sends are plain.
+pub const URING_SEND_BUFFERS: u16 = 128;
+/// The most that a stream holds back for the next system call; what is larger is sent at once, from where it stands.
+pub const URING_SEND_BYTES: usize = 8 << 10;
+/// Sends that wait for the next system call before they are reason enough for one.
+pub const URING_SENDS_HELD: usize = 64;
+/// This much unread of one stream ends its multishot receive: plain ones bring bulk to where it is wanted.
+pub const URING_HOARD_BYTES: usize = 32 << 10;
+/// After this many turns of fewer bytes than this, a stream's receives are multishot again.
+pub const URING_SMALL_TURNS: u32 = 8;
+/// See [`URING_SMALL_TURNS`].
+pub const URING_SMALL_BYTES: usize = 8 << 10;
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
 /// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so
@@ -35,6 +55,11 @@ const _: () = {
     assert!(RECEIVE_BYTES >= HEAD_BYTES + FRAME_BYTES_MAX + RECEIVE_TAIL_MIN);
     assert!(TRANSMIT_BYTES >= 2 * (HEAD_BYTES + FRAME_BYTES_MAX));
     assert!(PARTS_MAX >= 8);
+    assert!(URING_RECEIVE_BUFFERS.is_power_of_two());
+    assert!(URING_HOARD_BYTES >= 2 * URING_RECEIVE_BYTES);
+    // One stream cannot hold more than an eighth of the buffers before it is told to stop.
+    assert!(URING_HOARD_BYTES * 8 <= URING_RECEIVE_BUFFERS as usize * URING_RECEIVE_BYTES);
+    assert!(URING_SMALL_BYTES < URING_HOARD_BYTES);
 };
 
 /// `bytes` rounded up to a payload's alignment.

@@ -68,6 +68,11 @@ pub trait Poll {
     fn add_listener(&mut self, listener: &Self::Listener, token: u64) -> Result<(), NetError>;
     /// A handle that ends a wait from anywhere.
     fn waker(&self) -> Self::Waker;
+    /// Hands over now what streams have been given to send, where it would otherwise go with the next wait: for whoever
+    /// does other things first.
+    fn submit(&mut self) -> Result<(), NetError> {
+        Ok(())
+    }
     /// Waits for at most `timeout` (zero: only looks), then replaces `events` with what was seen.
     /// Returns early, perhaps with no events, when woken.
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError>;

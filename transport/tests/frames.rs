@@ -3,7 +3,7 @@
 
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::sim::{Faults, Prng, Sim};
-use gannet_transport::tcp::Tcp;
+use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::{
     Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, Nothing, Owner, Parts, Poll,
 };
@@ -127,6 +127,16 @@ fn exchange<N: Net>(
     (received, ended)
 }
 
+/// The network over epoll and, where the system offers it, over io_uring.
+fn drivers() -> Vec<Tcp> {
+    let uring = Tcp::new().with_io(Io::Uring);
+    if uring.io() == "epoll" {
+        eprintln!("io_uring is refused here: only epoll is tested");
+        return vec![Tcp::new()];
+    }
+    vec![Tcp::new(), uring]
+}
+
 fn over_tcp(tcp: &Tcp, seed: u64, frames: usize) {
     let mut listener = tcp.listen("127.0.0.1:0").unwrap();
     let addr = listener.addr().to_owned();
@@ -163,8 +173,10 @@ fn over_tcp(tcp: &Tcp, seed: u64, frames: usize) {
 
 #[test]
 fn frames_come_back_over_tcp() {
-    over_tcp(&Tcp::new(), 1, 600);
-    over_tcp(&Tcp::with_checksums(), 2, 600);
+    for tcp in drivers() {
+        over_tcp(&tcp, 1, 600);
+        over_tcp(&tcp.with_checksums(), 2, 600);
+    }
 }
 
 /// An echo server as an actor; its link's end is kept.

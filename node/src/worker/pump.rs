@@ -17,6 +17,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
         let now = self.net.now();
         if self.turn_all(now)? || patience.is_zero() {
+            self.poll.submit()?;
             return self.look(now);
         }
         // Answers to little come soon: looking costs less than sleeping. Those to much are better slept for.
@@ -30,6 +31,7 @@ impl<N: Net> Worker<N> {
                 break;
             }
         }
+        self.poll.submit()?;
         let looked = self.look(now);
         self.tally.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
         looked
@@ -77,7 +79,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn send(&mut self, number: usize) -> Result<(), WorkerError> {
         let sent = self.peers[number].post(&mut self.flights, &self.tally);
         match sent {
-            Ok(_) => Ok(()),
+            // The caller may have other things to do before it waits.
+            Ok(_) => Ok(self.poll.submit()?),
             Err(error) => self.lose(number, error, self.net.now()),
         }
     }

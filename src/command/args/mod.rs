@@ -1,9 +1,11 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
+mod io;
 mod log;
 mod memory;
 mod optimizer;
 
+pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName};
@@ -154,6 +156,9 @@ pub struct JobArgs {
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// How bytes move.
+    #[command(flatten)]
+    pub io: IoArgs,
 }
 
 /// `gannet server`.
@@ -171,6 +176,9 @@ pub struct ServerArgs {
     /// What its tables may take.
     #[command(flatten)]
     pub memory: MemoryArgs,
+    /// How bytes move.
+    #[command(flatten)]
+    pub io: IoArgs,
 }
 
 /// `gannet predict`.
@@ -210,4 +218,7 @@ pub struct BenchArgs {
     /// A part of the work, in a process of its own (the command starts these itself).
     #[arg(long, hide = true)]
     pub part: Option<String>,
+    /// How bytes move.
+    #[command(flatten)]
+    pub io: IoArgs,
 }

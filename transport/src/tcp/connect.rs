@@ -4,8 +4,10 @@ use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::limits::{BACKLOG, KEEPALIVE_SECONDS, UNACKNOWLEDGED_MS_MAX};
 use crate::net::Listener;
+use crate::uring::Seat;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::cell::RefCell;
 use std::io;
 use std::net::{self, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -74,9 +76,10 @@ fn watch_over(socket: &net::TcpStream) -> io::Result<()> {
 /// A listening socket.
 #[derive(Debug)]
 pub struct TcpListener {
-    pub(super) socket: net::TcpListener,
+    pub(super) socket: Arc<net::TcpListener>,
     addr: String,
     checksums: bool,
+    seat: RefCell<Option<Seat>>,
 }
 
 impl TcpListener {
@@ -87,7 +90,11 @@ impl TcpListener {
         socket.set_nonblocking(true).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG as i32).map_err(|error| failed(error.into()))?;
         let addr = socket.local_addr().map_err(failed)?.to_string();
-        Ok(TcpListener { socket, addr, checksums })
+        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, seat: RefCell::default() })
+    }
+
+    pub(super) fn take_seat(&self, seat: Seat) {
+        self.seat.replace(Some(seat));
     }
 }
 
@@ -105,7 +112,12 @@ impl Listener for TcpListener {
                         Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(seat) = self.seat.get_mut() {
+                        seat.want_more();
+                    }
+                    return Ok(None);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(source) => return Err(NetError::System { what: "accept a connection", source }),

@@ -1,33 +1,71 @@
-//! TCP: nonblocking sockets and epoll.
+//! TCP: nonblocking sockets and epoll, or the same sockets through io_uring. Which of the two is chosen when a poll is
+//! made; links, streams and listeners are of one type, and a stream that no poll watches is a plain socket.
 
 mod connect;
+mod epoll;
 mod poll;
 mod stream;
 
+pub use crate::uring::Refusal;
 pub use connect::TcpListener;
 pub use poll::{TcpPoll, TcpWaker};
 pub use stream::TcpStream;
+pub(crate) use stream::{recv_now, send_now};
 
 use crate::error::NetError;
 use crate::net::Net;
+use crate::uring;
 use std::time::{Duration, Instant};
+
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Io {
+    /// What was measured to be the faster, as far as the system offers it.
+    #[default]
+    Auto,
+    /// io_uring; where the system refuses it, epoll, and a line in the log that says why.
+    Uring,
+    /// Plain nonblocking sockets and epoll.
+    Epoll,
+}
 
 /// The network of this machine.
 #[derive(Debug, Clone)]
 pub struct Tcp {
     since: Instant,
     checksums: bool,
+    uring: bool,
 }
 
 impl Tcp {
-    /// Payloads to other addresses than loopback carry checksums.
+    /// Plain sockets and epoll. Payloads to other addresses than loopback carry checksums.
     pub fn new() -> Tcp {
-        Tcp { since: Instant::now(), checksums: false }
+        Tcp { since: Instant::now(), checksums: false, uring: false }
     }
 
     /// All payloads carry checksums.
-    pub fn with_checksums() -> Tcp {
-        Tcp { checksums: true, ..Tcp::new() }
+    pub fn with_checksums(self) -> Tcp {
+        Tcp { checksums: true, ..self }
+    }
+
+    /// Moves bytes in this way. Asks the system once whether it may; a refusal is one line in the log.
+    pub fn with_io(self, io: Io) -> Tcp {
+        let uring = match io {
+            Io::Epoll | Io::Auto => false,
+            Io::Uring => match uring::probe() {
+                Ok(()) => true,
+                Err(refusal) => {
+                    tracing::warn!(%refusal, "io_uring is refused: plain sockets and epoll are used instead");
+                    false
+                }
+            },
+        };
+        Tcp { uring, ..self }
+    }
+
+    /// What moves the bytes: "io_uring" or "epoll".
+    pub fn io(&self) -> &'static str {
+        if self.uring { "io_uring" } else { "epoll" }
     }
 }
 
@@ -56,7 +94,7 @@ impl Net for Tcp {
     }
 
     fn poll(&self) -> Result<TcpPoll, NetError> {
-        TcpPoll::new()
+        TcpPoll::new(self.uring)
     }
 
     fn now(&self) -> Duration {

@@ -1,41 +1,52 @@
-//! epoll, edge-triggered, with an eventfd that wakes it.
+//! Waits for many sockets, over io_uring or over epoll, and is woken through an eventfd.
 
 use super::connect::TcpListener;
+use super::epoll::{Epoll, WAKE};
 use super::stream::TcpStream;
 use crate::error::NetError;
-use crate::limits::EVENTS_MAX;
 use crate::net::{Event, Poll, Waker};
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use std::mem::MaybeUninit;
+use crate::uring::UringPoll;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-const WAKE: u64 = u64::MAX;
-
 /// Waits for sockets of one thread.
 pub struct TcpPoll {
-    epoll: OwnedFd,
+    kind: Kind,
     wake: Arc<OwnedFd>,
 }
 
-impl TcpPoll {
-    pub(super) fn new() -> Result<TcpPoll, NetError> {
-        let failed = |error: Errno| NetError::System { what: "make a poll", source: error.into() };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)
-            .map_err(failed)?;
-        Ok(TcpPoll { epoll, wake: Arc::new(wake) })
-    }
+enum Kind {
+    Epoll(Epoll),
+    Uring(UringPoll),
+}
 
-    fn watch<Fd: AsFd>(&self, fd: Fd, token: u64, flags: EventFlags) -> Result<(), NetError> {
-        assert_ne!(token, WAKE, "this token is the poll's own");
-        let failed = |error: Errno| NetError::System { what: "watch a socket", source: error.into() };
-        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags | EventFlags::ET).map_err(failed)
+impl TcpPoll {
+    /// With a ring if that is wanted; where the system gives none, with epoll and a line in the log.
+    pub(super) fn new(uring: bool) -> Result<TcpPoll, NetError> {
+        let failed =
+            |error: rustix::io::Errno| NetError::System { what: "make a poll", source: error.into() };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = Arc::new(wake);
+        let ring = match uring.then(|| UringPoll::new(wake.clone())) {
+            Some(Err(refusal)) => {
+                tracing::warn!(%refusal, "no ring of io_uring for a thread: it uses plain sockets and epoll");
+                None
+            }
+            ring => ring.and_then(Result::ok),
+        };
+        let kind = match ring {
+            Some(ring) => Kind::Uring(ring),
+            None => Kind::Epoll(Epoll::new(&wake)?),
+        };
+        Ok(TcpPoll { kind, wake })
     }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> NetError {
+    move |source| NetError::System { what, source }
 }
 
 impl Poll for TcpPoll {
@@ -44,46 +55,59 @@ impl Poll for TcpPoll {
     type Waker = TcpWaker;
 
     fn add(&mut self, stream: &TcpStream, token: u64) -> Result<(), NetError> {
-        self.watch(&stream.socket, token, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)
+        assert_ne!(token, WAKE, "this token is the poll's own");
+        // From another poll's ring, if it was there.
+        let early = stream.leave().map_err(failed("watch a socket"))?;
+        match &self.kind {
+            Kind::Epoll(epoll) => {
+                stream.keep_early(early);
+                epoll.add(&*stream.socket, token)
+            }
+            Kind::Uring(ring) => {
+                stream.take_seat(ring.seat(stream.socket.clone(), token, early, false));
+                Ok(())
+            }
+        }
     }
 
     fn remove(&mut self, stream: &TcpStream) -> Result<(), NetError> {
-        let failed = |error: Errno| NetError::System { what: "stop watching a socket", source: error.into() };
-        epoll::delete(&self.epoll, &stream.socket).map_err(failed)
+        match &self.kind {
+            Kind::Epoll(epoll) => epoll.remove(&*stream.socket),
+            Kind::Uring(_) => {
+                stream.keep_early(stream.leave().map_err(failed("stop watching a socket"))?);
+                Ok(())
+            }
+        }
     }
 
     fn add_listener(&mut self, listener: &TcpListener, token: u64) -> Result<(), NetError> {
-        self.watch(&listener.socket, token, EventFlags::IN)
+        assert_ne!(token, WAKE, "this token is the poll's own");
+        match &self.kind {
+            Kind::Epoll(epoll) => epoll.add_listener(&*listener.socket, token),
+            Kind::Uring(ring) => {
+                listener.take_seat(ring.seat(listener.socket.clone(), token, Vec::new(), true));
+                Ok(())
+            }
+        }
     }
 
     fn waker(&self) -> TcpWaker {
         TcpWaker(self.wake.clone())
     }
 
+    fn submit(&mut self) -> Result<(), NetError> {
+        match &self.kind {
+            Kind::Epoll(_) => Ok(()),
+            Kind::Uring(ring) => ring.submit().map_err(failed("send through io_uring")),
+        }
+    }
+
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
-        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let ready = match epoll::wait(&self.epoll, &mut space, Some(&timeout)) {
-            Ok((ready, _)) => ready,
-            Err(Errno::INTR) => return Ok(()),
-            Err(error) => return Err(NetError::System { what: "wait for sockets", source: error.into() }),
-        };
-        for ready in ready {
-            let (token, flags) = (ready.data.u64(), ready.flags);
-            if token == WAKE {
-                // Edge-triggered: it need not be drained, and its count cannot overflow in this universe.
-                continue;
-            }
-            events.push(Event {
-                token,
-                readable: flags.contains(EventFlags::IN),
-                writable: flags.contains(EventFlags::OUT),
-                closed: flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
-            });
+        match &self.kind {
+            Kind::Epoll(epoll) => epoll.wait(timeout, events),
+            Kind::Uring(ring) => ring.wait(timeout, events).map_err(failed("wait for sockets")),
         }
-        Ok(())
     }
 }
 

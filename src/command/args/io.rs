@@ -1,0 +1,40 @@
+//! How a process moves its bytes over TCP.
+
+use clap::{Args, ValueEnum};
+use gannet::{Io, Tcp};
+
+/// What `--io` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoName {
+    /// What was measured to be the faster on this kind of machine (docs/operations.md).
+    Auto,
+    /// io_uring; where the system refuses it, epoll with a line in the log.
+    Uring,
+    /// Plain sockets and epoll.
+    Epoll,
+}
+
+/// How a process moves its bytes over TCP.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct IoArgs {
+    /// How bytes move over TCP.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub io: IoName,
+}
+
+impl IoArgs {
+    /// The network that was asked for.
+    pub fn net(self) -> Tcp {
+        Tcp::new().with_io(match self.io {
+            IoName::Auto => Io::Auto,
+            IoName::Uring => Io::Uring,
+            IoName::Epoll => Io::Epoll,
+        })
+    }
+
+    /// The flag again, for a process that this one starts.
+    pub fn flag(self) -> String {
+        let name = self.io.to_possible_value();
+        format!("--io={}", name.as_ref().map_or("auto", |value| value.get_name()))
+    }
+}

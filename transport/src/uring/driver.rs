@@ -1,0 +1,375 @@
+//! The sockets of one ring: what links ask of them is noted, handed to the kernel in one system call with the wait,
+//! and what the kernel has done becomes bytes to read, room to send, and events.
+//!
+//! A socket's bytes come in one of two ways. Little at a time: a multishot receive puts them into provided buffers,
+//! no system call a socket, and they are copied out. Much at a time: a poll tells, and plain receives bring them to
+//! where they are wanted. Small sends are copied into a buffer and go with the next system call; large ones go at
+//! once, from where they stand. Nothing that the kernel may touch ever belongs to a link.
+
+use super::ring::{Done, Holds, Name, Ring};
+use super::traffic::{End, Reading, Traffic};
+use crate::limits::{EVENTS_MAX, PARTS_MAX, URING_SEND_BYTES, URING_SENDS_HELD};
+use crate::net::Event;
+use crate::tcp::{recv_now, send_now};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The name of the poll that other threads wake.
+const WAKE: Name = Name { seat: u32::MAX, generation: 0 };
+
+pub(super) struct Driver {
+    pub(super) ring: Ring,
+    pub(super) seats: Vec<Option<Traffic>>,
+    /// How often each seat has been taken: an operation of an earlier taker is nobody's.
+    pub(super) generations: Vec<u32>,
+    pub(super) free: Vec<u32>,
+    /// Seats with something for the kernel.
+    pub(super) dirty: Vec<u32>,
+    /// Seats with something to report.
+    pub(super) noted: VecDeque<u32>,
+    /// Sends noted since the last system call.
+    pub(super) sends_held: usize,
+    pub(super) wake: Arc<dyn Holds>,
+    pub(super) wake_watched: bool,
+    pub(super) woken: bool,
+    /// The poll has gone: sockets are served plainly.
+    pub(super) closed: bool,
+}
+
+impl Driver {
+    pub(super) fn traffic(&mut self, at: u32) -> &mut Traffic {
+        self.seats[at as usize].as_mut().expect("a seat is left once")
+    }
+
+    /// There is something for the kernel.
+    pub(super) fn touch(&mut self, at: u32) {
+        if !std::mem::replace(&mut self.traffic(at).is_dirty, true) {
+            self.dirty.push(at);
+        }
+    }
+
+    /// There is something to report.
+    pub(super) fn note(&mut self, at: u32, what: impl FnOnce(&mut Event)) {
+        let traffic = self.traffic(at);
+        what(&mut traffic.event);
+        if !std::mem::replace(&mut traffic.is_noted, true) {
+            self.noted.push_back(at);
+        }
+    }
+
+    /// As [`crate::Stream::recv`].
+    pub(super) fn recv(&mut self, at: u32, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let read = traffic.read(ring, pieces);
+        let some = |bytes: usize| (bytes > 0).then_some(bytes);
+        if read == asked {
+            return Ok(Some(read));
+        }
+        if let Some(end) = traffic.ended {
+            if read == 0 {
+                return Err(end.error());
+            }
+            self.note(at, |event| event.closed = true);
+            return Ok(Some(read));
+        }
+        if let Reading::Received(_) | Reading::Stopping(_) = traffic.reading {
+            return Ok(some(read));
+        }
+        let mut rest = pieces;
+        IoSliceMut::advance_slices(&mut rest, read);
+        match recv_now(&*traffic.of, rest) {
+            Ok(got) => {
+                let got = got.unwrap_or(0);
+                traffic.moved += got;
+                if read + got < asked {
+                    self.want_more(at);
+                }
+                Ok(some(read + got))
+            }
+            Err(error) if read > 0 => {
+                traffic.ended = Some(End::of(&error));
+                self.note(at, |event| event.closed = true);
+                Ok(Some(read))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A plain receive (or accept) found nothing more.
+    pub(super) fn want_more(&mut self, at: u32) {
+        let traffic = self.traffic(at);
+        if traffic.reading == Reading::Plainly && !traffic.wants_more {
+            traffic.choose();
+            traffic.wants_more = true;
+            self.touch(at);
+        }
+    }
+
+    /// As [`crate::Stream::send`]. Small sends leave with the next wait or [`Driver::submit`].
+    pub(super) fn send(&mut self, at: u32, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        if self.traffic(at).flying.is_some() {
+            self.reap();
+        }
+        let Driver { ring, seats, closed, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        if let Some(end) = traffic.broken {
+            return Err(end.error());
+        }
+        if traffic.flying.is_some() {
+            traffic.is_full = true;
+            return Ok(None);
+        }
+        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let held = traffic.filling.as_ref().map_or(0, |(_, range)| range.end);
+        if held + offered > URING_SEND_BYTES || *closed {
+            return self.send_plainly(at, pieces, offered);
+        }
+        let filling = traffic.filling.take().or_else(|| Some((ring.send_buffer()?, 0..0)));
+        let Some((buffer, mut range)) = filling else { return self.send_plainly(at, pieces, offered) };
+        let mut space = &mut ring.outgoing_mut(&buffer)[range.end..];
+        for piece in pieces {
+            let (front, back) = space.split_at_mut(piece.len());
+            front.copy_from_slice(piece);
+            space = back;
+        }
+        self.sends_held += usize::from(range.is_empty());
+        range.end += offered;
+        traffic.filling = Some((buffer, range));
+        self.touch(at);
+        if self.sends_held >= URING_SENDS_HELD {
+            self.submit()?;
+        }
+        Ok(Some(offered))
+    }
+
+    /// Sends at once: what was held back, and these pieces behind it.
+    fn send_plainly(&mut self, at: u32, pieces: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
+        let mut held = 0;
+        if let Some((buffer, range)) = &traffic.filling {
+            held = range.len();
+            all[0] = IoSlice::new(&ring.outgoing(buffer)[range.clone()]);
+        }
+        let first = usize::from(held == 0);
+        let count = pieces.len().min(PARTS_MAX);
+        all[1..=count].copy_from_slice(&pieces[..count]);
+        let sent = send_now(&*traffic.of, &all[first..=count])?.unwrap_or(0);
+        if let Some((buffer, mut range)) = traffic.filling.take() {
+            range.start += sent.min(held);
+            if range.is_empty() {
+                ring.free(buffer);
+            } else {
+                // It goes when there is room, and the end of that tells of room.
+                traffic.filling = Some((buffer, range));
+            }
+        }
+        let sent = sent.saturating_sub(held);
+        if sent < offered {
+            traffic.is_full = true;
+            traffic.wants_room = traffic.filling.is_none();
+            self.touch(at);
+        }
+        Ok((sent > 0).then_some(sent))
+    }
+
+    /// Writes what links have asked for into the queue.
+    pub(super) fn settle(&mut self) {
+        for at in std::mem::take(&mut self.dirty) {
+            let Some(traffic) = &mut self.seats[at as usize] else { continue };
+            traffic.is_dirty = false;
+            let name = Name { seat: at, generation: self.generations[at as usize] };
+            let mut is_full = false;
+            if traffic.flying.is_none()
+                && let Some((buffer, range)) = traffic.filling.take()
+            {
+                match self.ring.send(&traffic.of, name, buffer, range.clone()) {
+                    Ok(op) => traffic.flying = Some((op, range)),
+                    Err(buffer) => {
+                        traffic.filling = Some((buffer, range));
+                        is_full = true;
+                    }
+                }
+            }
+            if traffic.wants_more && traffic.reading == Reading::Plainly {
+                let armed = if traffic.is_bulk {
+                    let flags = PollFlags::IN | PollFlags::RDHUP;
+                    self.ring.watch(&traffic.of, name, flags.bits().into(), false).map(Reading::Watched)
+                } else {
+                    self.ring.receive(&traffic.of, name).map(Reading::Received)
+                };
+                traffic.wants_more = armed.is_none();
+                is_full |= armed.is_none();
+                traffic.reading = armed.unwrap_or(Reading::Plainly);
+            }
+            if std::mem::take(&mut traffic.wants_room) && traffic.room.is_none() {
+                traffic.room = self.ring.watch(&traffic.of, name, PollFlags::OUT.bits().into(), false);
+                traffic.wants_room = traffic.room.is_none();
+                is_full |= traffic.room.is_none();
+            }
+            if is_full {
+                self.touch(at);
+            }
+        }
+        self.sends_held = 0;
+        if !self.wake_watched {
+            let flags = PollFlags::IN.bits().into();
+            self.wake_watched = self.ring.watch(&self.wake, WAKE, flags, true).is_some();
+        }
+    }
+
+    /// Takes in every completion there is. No system call.
+    pub(super) fn reap(&mut self) {
+        while let Some(done) = self.ring.next() {
+            self.take_in(done);
+        }
+    }
+
+    fn is_seated(&self, name: Name) -> bool {
+        let at = name.seat as usize;
+        self.seats.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
+    }
+
+    fn take_in(&mut self, done: Done) {
+        match done {
+            Done::Seen { name: WAKE, last, .. } => {
+                self.woken = true;
+                self.wake_watched &= !last;
+            }
+            // Of a socket that has left.
+            Done::Received { name, got, .. } if !self.is_seated(name) => {
+                if let Ok(Some(received)) = got {
+                    self.ring.give_back(received);
+                }
+            }
+            Done::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
+            Done::Seen { name, .. } if !self.is_seated(name) => {}
+            Done::Received { name, got, last } => {
+                let traffic = self.traffic(name.seat);
+                let mut ended = false;
+                match got {
+                    Ok(Some(received)) => {
+                        let bytes = received.len();
+                        if traffic.keep(received, bytes)
+                            && let Reading::Received(op) = traffic.reading
+                        {
+                            traffic.is_bulk = true;
+                            traffic.reading = Reading::Stopping(op);
+                            if !self.ring.cancel(op) {
+                                self.traffic(name.seat).reading = Reading::Received(op);
+                            }
+                        }
+                    }
+                    Ok(None) => (traffic.ended, ended) = (Some(End::Closed), true),
+                    // No buffer was free, or it was asked to stop: the link looks for itself.
+                    Err(Errno::NOBUFS | Errno::CANCELED) => {}
+                    Err(error) => (traffic.ended, ended) = (Some(End::Broken(error)), true),
+                }
+                if last {
+                    self.traffic(name.seat).reading = Reading::Plainly;
+                }
+                self.note(name.seat, |event| {
+                    event.readable = true;
+                    event.closed |= ended;
+                });
+            }
+            Done::Sent { name, buffer, sent } => {
+                let traffic = self.traffic(name.seat);
+                let (_, mut range) = traffic.flying.take().expect("a send was under way");
+                let is_full = std::mem::take(&mut traffic.is_full);
+                match sent {
+                    Ok(_) | Err(Errno::CANCELED) => {
+                        range.start += sent.unwrap_or(0);
+                        if range.is_empty() {
+                            self.ring.free(buffer);
+                        } else {
+                            traffic.filling = Some((buffer, range));
+                            self.touch(name.seat);
+                        }
+                        if is_full {
+                            self.note(name.seat, |event| event.writable = true);
+                        }
+                    }
+                    Err(error) => {
+                        traffic.broken = Some(End::Broken(error));
+                        self.ring.free(buffer);
+                        self.note(name.seat, |event| {
+                            (event.readable, event.writable, event.closed) = (true, true, true);
+                        });
+                    }
+                }
+            }
+            Done::Seen { name, op, seen, .. } => {
+                let traffic = self.traffic(name.seat);
+                if traffic.room == Some(op) {
+                    traffic.room = None;
+                    traffic.is_full = false;
+                    return self.note(name.seat, |event| event.writable = true);
+                }
+                if traffic.reading != Reading::Watched(op) {
+                    return;
+                }
+                traffic.reading = Reading::Plainly;
+                let gone = u32::from((PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR).bits());
+                self.note(name.seat, |event| {
+                    event.readable = true;
+                    event.closed |= seen.is_ok_and(|flags| flags & gone != 0);
+                });
+            }
+        }
+    }
+
+    /// As [`crate::Poll::submit`].
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        if self.dirty.is_empty() || self.closed {
+            return Ok(());
+        }
+        self.go_home()?;
+        self.settle();
+        self.ring.enter(0, None)
+    }
+
+    /// As [`crate::Poll::wait`].
+    pub(super) fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> io::Result<()> {
+        self.go_home()?;
+        self.reap();
+        self.settle();
+        let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+        loop {
+            let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            let is_over = left.is_zero() || self.woken || !self.noted.is_empty();
+            if !is_over {
+                self.ring.enter(1, Some(left))?;
+            } else if !self.ring.is_quiet() {
+                self.ring.enter(0, None)?;
+            }
+            self.reap();
+            if is_over || self.woken || !self.noted.is_empty() {
+                break;
+            }
+            self.settle();
+        }
+        self.woken = false;
+        self.report(events);
+        Ok(())
+    }
+
+    fn report(&mut self, events: &mut Vec<Event>) {
+        for _ in 0..EVENTS_MAX {
+            let Some(at) = self.noted.pop_front() else { break };
+            let Some(traffic) = &mut self.seats[at as usize] else { continue };
+            // A seat that was left and taken again may stand here twice.
+            if std::mem::take(&mut traffic.is_noted) {
+                let nothing = Event { token: traffic.event.token, ..Event::default() };
+                events.push(std::mem::replace(&mut traffic.event, nothing));
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! TCP over io_uring: what [`crate::tcp`] does with it. One ring a thread; see `driver` for how bytes move.
+//!
+//! ```text
+//! links   send, recv            wait                       events, bytes to read
+//! driver  noted, copied   --->  one io_uring_enter   --->  completions, provided buffers
+//! ```
+
+mod buffers;
+mod driver;
+mod refusal;
+mod ring;
+mod seating;
+mod traffic;
+
+pub use refusal::Refusal;
+pub(crate) use refusal::probe;
+pub(crate) use ring::Holds;
+
+use crate::net::Event;
+use driver::Driver;
+use rustix::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Waits for the sockets of one thread.
+pub(crate) struct UringPoll(Arc<Mutex<Driver>>);
+
+impl UringPoll {
+    pub(crate) fn new(wake: Arc<OwnedFd>) -> Result<UringPoll, Refusal> {
+        Ok(UringPoll(Arc::new(Mutex::new(Driver::new(wake)?))))
+    }
+
+    /// A seat for a socket; `early` has been received from it before.
+    pub(crate) fn seat(&self, of: Arc<dyn Holds>, token: u64, early: Vec<u8>, is_listener: bool) -> Seat {
+        let at = lock(&self.0).seat(of, token, early, is_listener);
+        Seat { driver: self.0.clone(), at: Some(at) }
+    }
+
+    pub(crate) fn submit(&self) -> io::Result<()> {
+        lock(&self.0).submit()
+    }
+
+    pub(crate) fn wait(&self, timeout: Duration, events: &mut Vec<Event>) -> io::Result<()> {
+        lock(&self.0).wait(timeout, events)
+    }
+}
+
+impl Drop for UringPoll {
+    fn drop(&mut self) {
+        lock(&self.0).close();
+    }
+}
+
+/// A socket's place at a ring. Dropping it ends the connection.
+pub(crate) struct Seat {
+    driver: Arc<Mutex<Driver>>,
+    at: Option<u32>,
+}
+
+impl Seat {
+    pub(crate) fn recv(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        lock(&self.driver).recv(self.at(), pieces)
+    }
+
+    pub(crate) fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        lock(&self.driver).send(self.at(), pieces)
+    }
+
+    /// An accept found nothing more.
+    pub(crate) fn want_more(&self) {
+        lock(&self.driver).want_more(self.at());
+    }
+
+    /// Leaves the ring: what came and was not read.
+    pub(crate) fn leave(mut self) -> io::Result<Vec<u8>> {
+        let left = lock(&self.driver).leave(self.at());
+        if left.is_ok() {
+            self.at = None;
+        }
+        left
+    }
+
+    fn at(&self) -> u32 {
+        self.at.expect("a seat is left once")
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Seat").field(&self.at).finish()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            lock(&self.driver).drop_seat(at);
+        }
+    }
+}
+
+/// The thread's own, save for a drop from elsewhere: never waited for.
+fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
+    driver.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,359 @@
+//! One submission and completion queue, and the operations under way on it. Each operation holds its descriptor and
+//! its buffer until its last completion has been seen: nothing that callers do, dropping a stream included, can take
+//! them away from under the kernel.
+#![allow(unsafe_code)]
+
+use super::buffers::{Buffers, Provided};
+use super::refusal::Refusal;
+use crate::limits::{
+    URING_COMPLETIONS, URING_ENTRIES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BUFFERS,
+    URING_SEND_BYTES,
+};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::Errno;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// The group of provided buffers.
+const GROUP: u16 = 0;
+/// The name of what nobody waits for: cancellations.
+const NOBODY: u64 = u64::MAX;
+/// How long a ring that ends waits for its operations to end.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Something with a descriptor that an operation keeps open.
+pub(crate) trait Holds: AsFd + Send + Sync {}
+impl<T: AsFd + Send + Sync> Holds for T {}
+
+/// An operation under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OpId(u64);
+
+/// Who hears of an operation's completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) seat: u32,
+    pub(super) generation: u32,
+}
+
+/// A buffer to send from. Whoever has the value has the buffer; an operation has it while it is under way.
+#[derive(Debug)]
+pub(super) struct SendBuffer(u16);
+
+/// Bytes that came. The buffer goes back with [`Ring::give_back`].
+#[derive(Debug)]
+pub(super) struct Received {
+    buffer: u16,
+    len: usize,
+}
+
+impl Received {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// A completion.
+pub(super) enum Done {
+    /// Of [`Ring::receive`]: bytes, or the end of the stream (`None`). `last`: the operation has ended.
+    Received { name: Name, got: Result<Option<Received>, Errno>, last: bool },
+    /// Of [`Ring::send`]: how many bytes have gone.
+    Sent { name: Name, buffer: SendBuffer, sent: Result<usize, Errno> },
+    /// Of [`Ring::watch`]: poll flags.
+    Seen { name: Name, op: OpId, seen: Result<u32, Errno>, last: bool },
+}
+
+enum What {
+    Receive,
+    Send(SendBuffer),
+    Watch,
+}
+
+struct Op {
+    what: What,
+    name: Name,
+    /// Open for as long as the operation is under way.
+    _held: Arc<dyn Holds>,
+}
+
+/// The queues of one thread.
+pub(super) struct Ring {
+    queue: IoUring,
+    provided: Provided,
+    outgoing: Buffers,
+    outgoing_free: Vec<u16>,
+    ops: Vec<Option<Op>>,
+    ops_free: Vec<u32>,
+    generation: u32,
+    under_way: usize,
+    owner: ThreadId,
+}
+
+impl Ring {
+    /// A ring for the calling thread.
+    pub(super) fn new() -> Result<Ring, Refusal> {
+        let queue: IoUring = IoUring::builder()
+            .dontfork()
+            .setup_cqsize(URING_COMPLETIONS)
+            .setup_submit_all()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(URING_ENTRIES)
+            .map_err(|error| Refusal::of_setup(&error))?;
+        let params = queue.params();
+        if !(params.is_feature_nodrop() && params.is_feature_ext_arg() && params.is_feature_fast_poll()) {
+            return Err(Refusal::TooOld);
+        }
+        let mut provided = Provided::new(URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES);
+        let (at, entries) = provided.ring();
+        // SAFETY: the memory is page-aligned, zeroed, of that many entries, and freed only after it was unregistered.
+        let registered = unsafe { queue.submitter().register_buf_ring_with_flags(at, entries, GROUP, 0) };
+        if let Err(error) = registered {
+            provided.retire();
+            return Err(Refusal::of_buffers(&error));
+        }
+        provided.provide_all();
+        Ok(Ring {
+            queue,
+            provided,
+            outgoing: Buffers::new(URING_SEND_BUFFERS, URING_SEND_BYTES),
+            outgoing_free: (0..URING_SEND_BUFFERS).rev().collect(),
+            ops: Vec::new(),
+            ops_free: Vec::new(),
+            generation: 0,
+            under_way: 0,
+            owner: std::thread::current().id(),
+        })
+    }
+
+    /// The calling thread is the one that made it, the only one that the kernel lets in.
+    pub(super) fn is_at_home(&self) -> bool {
+        std::thread::current().id() == self.owner
+    }
+
+    /// A buffer to send from, unless all are in use.
+    pub(super) fn send_buffer(&mut self) -> Option<SendBuffer> {
+        self.outgoing_free.pop().map(SendBuffer)
+    }
+
+    /// What stands in a buffer that is not under way.
+    pub(super) fn outgoing(&self, buffer: &SendBuffer) -> &[u8] {
+        self.outgoing.bytes(buffer.0)
+    }
+
+    /// The same, to be written.
+    pub(super) fn outgoing_mut(&mut self, buffer: &SendBuffer) -> &mut [u8] {
+        self.outgoing.bytes_mut(buffer.0)
+    }
+
+    /// Gives a buffer that is not under way back.
+    pub(super) fn free(&mut self, buffer: SendBuffer) {
+        self.outgoing_free.push(buffer.0);
+    }
+
+    /// Bytes that came.
+    pub(super) fn received(&self, received: &Received) -> &[u8] {
+        &self.provided.bytes(received.buffer)[..received.len]
+    }
+
+    /// Lets the kernel receive into that buffer again.
+    pub(super) fn give_back(&mut self, received: Received) {
+        self.provided.provide(received.buffer);
+    }
+
+    /// Receives from a socket until told otherwise, a provided buffer at a time. `None`: the queue is full.
+    pub(super) fn receive(&mut self, socket: &Arc<dyn Holds>, name: Name) -> Option<OpId> {
+        let entry = opcode::RecvMulti::new(Fd(socket.as_fd().as_raw_fd()), GROUP).build();
+        self.push(entry, Op { what: What::Receive, name, _held: socket.clone() }).ok()
+    }
+
+    /// Sends these bytes of a buffer. `Err`: the queue is full.
+    pub(super) fn send(
+        &mut self,
+        socket: &Arc<dyn Holds>,
+        name: Name,
+        buffer: SendBuffer,
+        range: Range<usize>,
+    ) -> Result<OpId, SendBuffer> {
+        assert!(range.end <= URING_SEND_BYTES);
+        let (index, start, len) = (buffer.0, range.start, range.len());
+        let at = self.outgoing.lend(index).wrapping_add(start);
+        let entry = opcode::Send::new(Fd(socket.as_fd().as_raw_fd()), at, len as u32)
+            .flags(rustix::net::SendFlags::NOSIGNAL.bits() as i32)
+            .build();
+        self.push(entry, Op { what: What::Send(buffer), name, _held: socket.clone() }).map_err(|op| {
+            self.outgoing.take_back(index);
+            match op.what {
+                What::Send(buffer) => buffer,
+                _ => unreachable!("the operation that was pushed"),
+            }
+        })
+    }
+
+    /// Polls for these flags, once or until told otherwise. `None`: the queue is full.
+    pub(super) fn watch(&mut self, of: &Arc<dyn Holds>, name: Name, flags: u32, multi: bool) -> Option<OpId> {
+        let entry = opcode::PollAdd::new(Fd(of.as_fd().as_raw_fd()), flags).multi(multi).build();
+        self.push(entry, Op { what: What::Watch, name, _held: of.clone() }).ok()
+    }
+
+    /// Asks for an operation to end; its last completion tells. `false`: the queue is full.
+    pub(super) fn cancel(&mut self, op: OpId) -> bool {
+        let entry = opcode::AsyncCancel::new(op.0).build().user_data(NOBODY);
+        // SAFETY: a cancellation names an operation by number and uses no memory.
+        self.has_room() && unsafe { self.queue.submission().push(&entry) }.is_ok()
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.queue.submission().is_full() {
+            // What cannot be submitted now stays in the queue, and so does the caller's wish with the caller.
+            let _ = self.enter(0, None);
+        }
+        !self.queue.submission().is_full()
+    }
+
+    fn push(&mut self, entry: squeue::Entry, op: Op) -> Result<OpId, Op> {
+        if !self.has_room() {
+            return Err(op);
+        }
+        let index = self.ops_free.pop().unwrap_or_else(|| {
+            self.ops.push(None);
+            self.ops.len() as u32 - 1
+        });
+        self.generation = self.generation.wrapping_add(1) & (u32::MAX >> 1); // never NOBODY
+        let id = u64::from(self.generation) << 32 | u64::from(index);
+        self.ops[index as usize] = Some(op);
+        self.under_way += 1;
+        // SAFETY: the descriptor is open and the buffer, if any, lent until the operation's last completion has been
+        // seen: `ops` holds both, and a ring that could not see it keeps the memory for good.
+        let pushed = unsafe { self.queue.submission().push(&entry.user_data(id)) };
+        pushed.expect("there was room");
+        Ok(OpId(id))
+    }
+
+    /// Nothing is to be submitted, nothing has come, and the kernel has nothing to be done on this thread.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let queue = self.queue.submission();
+        queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+    }
+
+    /// Submits what was asked for and, when `want` is not 0, waits for that many completions or the time limit.
+    pub(super) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
+        let limit = limit.map(|limit| Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos()));
+        let args = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));
+        match self.queue.submitter().submit_with_args(want, &args) {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                // The time is over, a signal came, or completions are to be seen first.
+                Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The next completion. No system call.
+    pub(super) fn next(&mut self) -> Option<Done> {
+        loop {
+            let entry = self.queue.completion().next()?;
+            if entry.user_data() != NOBODY {
+                return Some(self.done(&entry));
+            }
+        }
+    }
+
+    fn done(&mut self, entry: &cqueue::Entry) -> Done {
+        let id = OpId(entry.user_data());
+        let (index, flags) = (id.0 as u32 as usize, entry.flags());
+        let last = !cqueue::more(flags);
+        let result = match entry.result() {
+            error @ ..0 => Err(Errno::from_raw_os_error(-error)),
+            value => Ok(value as usize),
+        };
+        let op = self.ops[index].as_ref().expect("a completion of an operation under way");
+        let name = op.name;
+        if let What::Receive = op.what {
+            let buffer = cqueue::buffer_select(flags);
+            if let Some(buffer) = buffer {
+                self.provided.take(buffer);
+            }
+            let got = match (result, buffer) {
+                (Ok(len @ 1..), Some(buffer)) => Ok(Some(Received { buffer, len })),
+                (result, buffer) => {
+                    if let Some(buffer) = buffer {
+                        self.provided.provide(buffer);
+                    }
+                    result.map(|_| None)
+                }
+            };
+            if last {
+                self.end(index);
+            }
+            return Done::Received { name, got, last };
+        }
+        if !last {
+            return Done::Seen { name, op: id, seen: result.map(|flags| flags as u32), last };
+        }
+        match self.end(index) {
+            What::Send(buffer) => {
+                self.outgoing.take_back(buffer.0);
+                Done::Sent { name, buffer, sent: result }
+            }
+            _ => Done::Seen { name, op: id, seen: result.map(|flags| flags as u32), last },
+        }
+    }
+
+    fn end(&mut self, index: usize) -> What {
+        let op = self.ops[index].take().expect("an operation ends once");
+        self.ops_free.push(index as u32);
+        self.under_way -= 1;
+        op.what
+    }
+
+    /// Operations whose last completion has not been seen.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Asks for the end of everything under way. Completions tell of it.
+    pub(super) fn cancel_all(&mut self) -> io::Result<()> {
+        self.enter(0, None)?;
+        let limit = Timespec::new().sec(DRAIN_TIME.as_secs());
+        match self.queue.submitter().register_sync_cancel(Some(limit), CancelBuilder::any()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits, for a while, until nothing is under way; what comes is lost.
+    fn drain(&mut self) -> io::Result<()> {
+        self.cancel_all()?;
+        let give_up = Instant::now() + DRAIN_TIME;
+        while self.under_way > 0 && Instant::now() < give_up {
+            if let Some(Done::Received { got: Ok(Some(received)), .. }) = self.next() {
+                self.give_back(received);
+            } else if self.queue.completion().is_empty() && self.under_way > 0 {
+                self.enter(1, Some(Duration::from_millis(50)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Of another thread's ring nothing can be heard any more: its memory is kept for good.
+        if self.is_at_home() && self.drain().is_ok() && self.under_way == 0 {
+            if self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
+                self.provided.retire();
+            }
+        } else {
+            tracing::debug!(operations = self.under_way, "a ring ends with operations under way");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! How sockets come to a ring and leave it (the cold part): with nothing of theirs left in the kernel's hands.
+
+use super::driver::Driver;
+use super::refusal::Refusal;
+use super::ring::{Holds, Ring};
+use super::traffic::{End, Reading, Traffic};
+use crate::tcp::send_now;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long operations may take to end once they were asked to.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Driver {
+    /// A ring for the calling thread, woken by this event descriptor.
+    pub(super) fn new(wake: Arc<dyn Holds>) -> Result<Driver, Refusal> {
+        Ok(Driver {
+            ring: Ring::new()?,
+            seats: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            noted: VecDeque::new(),
+            sends_held: 0,
+            wake,
+            wake_watched: false,
+            woken: false,
+            closed: false,
+        })
+    }
+
+    /// A seat for a socket; `early` has been received from it before.
+    pub(super) fn seat(&mut self, of: Arc<dyn Holds>, token: u64, early: Vec<u8>, is_listener: bool) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            self.generations.push(0);
+            self.seats.len() as u32 - 1
+        });
+        let mut traffic = Traffic::new(of, token, is_listener);
+        let is_early = !early.is_empty();
+        if is_early {
+            traffic.keep_early(early);
+        }
+        self.seats[at as usize] = Some(traffic);
+        self.touch(at);
+        if is_early {
+            self.note(at, |event| event.readable = true);
+        }
+        at
+    }
+
+    /// Takes a socket that lives on off the ring: what came from it and was not read.
+    ///
+    /// # Errors
+    /// Bytes that it was given cannot all be sent now: it can only be dropped.
+    pub(super) fn leave(&mut self, at: u32) -> io::Result<Vec<u8>> {
+        self.go_home()?;
+        let give_up = Instant::now() + LEAVE_TIME;
+        loop {
+            self.reap();
+            self.settle_held(at)?;
+            let Driver { ring, seats, .. } = self;
+            let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+            let mut asked = true;
+            if let Reading::Received(op) = traffic.reading {
+                asked &= ring.cancel(op);
+                traffic.reading = if asked { Reading::Stopping(op) } else { traffic.reading };
+            }
+            // A send that is not over when it was submitted waits for room.
+            let waits = matches!(traffic.reading, Reading::Received(_) | Reading::Stopping(_));
+            if traffic.flying.is_none() && !waits {
+                break;
+            }
+            if Instant::now() > give_up {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "what was given to it could not be sent in time",
+                ));
+            }
+            self.ring.enter(usize::from(asked), Some(LOOK))?;
+        }
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let early = traffic.save(ring);
+        self.vacate(at);
+        Ok(early)
+    }
+
+    /// Sends what was held back, when nothing is under way before it.
+    fn settle_held(&mut self, at: u32) -> io::Result<()> {
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        if traffic.flying.is_none()
+            && let Some((buffer, range)) = traffic.filling.take()
+        {
+            let sent = send_now(&*traffic.of, &[IoSlice::new(&ring.outgoing(&buffer)[range.clone()])]);
+            ring.free(buffer);
+            if sent?.unwrap_or(0) < range.len() {
+                return Err(io::Error::other("it takes no more bytes now"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A socket is about to be dropped: what it was given goes if it can, the peer hears at once, and what is under way
+    /// is asked to end. The ring keeps its descriptor and buffers until it has.
+    pub(super) fn drop_seat(&mut self, at: u32) {
+        if self.ring.is_at_home() {
+            self.reap();
+            // What does not go now is lost, as what stands in the out queue of a link that is dropped.
+            let _ = self.settle_held(at);
+        }
+        let _ = shutdown(&*self.traffic(at).of, Shutdown::Both);
+        let Driver { ring, seats, .. } = self;
+        if let Some(traffic) = &mut seats[at as usize] {
+            traffic.discard(ring);
+        }
+        self.vacate(at);
+    }
+
+    /// The seat's operations become nobody's.
+    fn vacate(&mut self, at: u32) {
+        let Some(traffic) = self.seats[at as usize].take() else { return };
+        let reading = match traffic.reading {
+            Reading::Plainly => None,
+            Reading::Received(op) | Reading::Stopping(op) | Reading::Watched(op) => Some(op),
+        };
+        let flying = traffic.flying.map(|(op, _)| op);
+        for op in [reading, flying, traffic.room].into_iter().flatten() {
+            // When the queue is full, the end of the connection ends them.
+            self.ring.cancel(op);
+        }
+        self.generations[at as usize] = self.generations[at as usize].wrapping_add(1);
+        self.free.push(at);
+    }
+
+    /// The kernel lets in only the thread that made a ring: on another one, there is a new ring, and everything that
+    /// was under way begins again. A send that was under way breaks its connection: nobody can hear how much has gone.
+    pub(super) fn go_home(&mut self) -> io::Result<()> {
+        if self.ring.is_at_home() || self.closed {
+            return Ok(());
+        }
+        let ring = Ring::new().map_err(|refusal| io::Error::other(refusal.to_string()))?;
+        self.unseat_all();
+        self.ring = ring;
+        self.wake_watched = false;
+        Ok(())
+    }
+
+    /// Takes what every socket has in the ring out of it. What is still under way will never be heard of.
+    fn unseat_all(&mut self) {
+        self.reap();
+        for at in 0..self.seats.len() as u32 {
+            let Driver { ring, seats, .. } = self;
+            let Some(traffic) = &mut seats[at as usize] else { continue };
+            let early = traffic.save(ring);
+            traffic.keep_early(early);
+            traffic.reading = Reading::Plainly;
+            traffic.wants_more = true;
+            traffic.wants_room |= traffic.room.take().is_some();
+            let is_broken = traffic.flying.take().is_some();
+            if self.settle_held(at).is_err() || is_broken {
+                self.traffic(at).broken = Some(End::Broken(Errno::CONNABORTED));
+            }
+            self.note(at, |event| (event.readable, event.writable) = (true, true));
+            self.touch(at);
+            self.generations[at as usize] = self.generations[at as usize].wrapping_add(1);
+        }
+    }
+
+    /// The poll is dropped: from now on its sockets are served plainly.
+    pub(super) fn close(&mut self) {
+        if self.ring.is_at_home() && self.ring.cancel_all().is_ok() {
+            let give_up = Instant::now() + LEAVE_TIME;
+            self.reap();
+            while self.ring.under_way() > 0 && Instant::now() < give_up {
+                if self.ring.enter(1, Some(LOOK)).is_err() {
+                    break;
+                }
+                self.reap();
+            }
+        }
+        self.unseat_all();
+        self.closed = true;
+    }
+}
