@@ -3,15 +3,58 @@
 mod model;
 
 use gannet_node::transport::sim::Prng;
-use gannet_node::transport::tcp::Tcp;
+use gannet_node::transport::tcp::{Io, Tcp};
 use gannet_node::{Read, Refusal, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
 use model::{Model, random_keys, random_values, schema, unique_keys};
+use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+thread_local! {
+    /// What moves the bytes of the test that runs on this thread.
+    static IO: Cell<Io> = const { Cell::new(Io::Epoll) };
+}
+
+fn net() -> Tcp {
+    Tcp::new().with_io(IO.get())
+}
+
+/// Each of these tests over epoll and, where the system offers it, over io_uring.
+macro_rules! over_both {
+    ($($name:ident,)*) => {
+        mod epoll {
+            $(#[test] fn $name() { super::$name(); })*
+        }
+        mod uring {
+            $(#[test] fn $name() {
+                super::IO.set(super::Io::Uring);
+                if super::net().io() == "epoll" {
+                    return eprintln!("io_uring is refused here: not tested");
+                }
+                super::$name();
+            })*
+        }
+    };
+}
+
+over_both! {
+    simple_calls_agree_with_a_map,
+    pipelined_pulls_see_the_pushes_that_they_name,
+    a_keyset_over_the_limit_is_not_kept_and_keys_are_sent,
+    values_that_are_not_finite_are_counted_and_never_stored,
+    another_schema_or_partition_is_refused_by_name,
+    a_newer_incarnation_fences_an_older_one,
+    bad_peers_lose_their_session_and_nothing_else,
+    a_peer_that_stalls_or_is_not_there_is_named_in_time,
+    a_worker_that_starts_first_waits_for_its_server,
+    a_server_started_again_on_its_folder_applies_each_push_once,
+    a_server_started_again_without_its_memory_is_told_apart,
+    an_idle_server_sleeps,
+}
+
 fn server(threads: usize) -> Server {
-    Server::start(Tcp::new(), ServerConfig { threads, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
+    Server::start(net(), ServerConfig { threads, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
 }
 
 fn worker_config(servers: &[&Server], pusher: u64) -> WorkerConfig {
@@ -20,7 +63,7 @@ fn worker_config(servers: &[&Server], pusher: u64) -> WorkerConfig {
 }
 
 fn worker(servers: &[&Server], pusher: u64) -> Worker<Tcp> {
-    Worker::connect(Tcp::new(), worker_config(servers, pusher)).unwrap()
+    Worker::connect(net(), worker_config(servers, pusher)).unwrap()
 }
 
 #[test]
@@ -30,10 +73,9 @@ fn a_worker_and_a_server_may_move_to_another_thread() {
     moves::<Server>();
 }
 
-#[test]
 fn simple_calls_agree_with_a_map() {
     for (servers, threads, dim, net) in
-        [(1, 1, 1, Tcp::new()), (2, 2, 3, Tcp::new()), (1, 3, 17, Tcp::new().with_checksums())]
+        [(1, 1, 1, net()), (2, 2, 3, net()), (1, 3, 17, net().with_checksums())]
     {
         let servers: Vec<_> = (0..servers).map(|_| server(threads)).collect();
         let refs: Vec<_> = servers.iter().collect();
@@ -79,7 +121,6 @@ fn simple_calls_agree_with_a_map() {
 }
 
 /// Many batches under way: each pull must answer exactly the pushes that it says it saw.
-#[test]
 fn pipelined_pulls_see_the_pushes_that_they_name() {
     let (a, b) = (server(2), server(1));
     let mut worker = worker(&[&a, &b], 5);
@@ -127,11 +168,10 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     assert!(counters.bytes_sent < rows + rows / 2 + pulls_keys, "{counters:?}");
 }
 
-#[test]
 fn a_keyset_over_the_limit_is_not_kept_and_keys_are_sent() {
     let config =
         ServerConfig { threads: 1, keyset_bytes_max: 5_000 * 12, ..ServerConfig::new("127.0.0.1:0") };
-    let server = Server::start(Tcp::new(), config).unwrap();
+    let server = Server::start(net(), config).unwrap();
     let mut worker = worker(&[&server], 5);
     let mut model = Model::new(schema("t", 1, 8));
     let table = worker.open_table(&model.schema).unwrap();
@@ -157,7 +197,6 @@ fn a_keyset_over_the_limit_is_not_kept_and_keys_are_sent() {
     assert_eq!(worker.counters().links_lost, 0);
 }
 
-#[test]
 fn values_that_are_not_finite_are_counted_and_never_stored() {
     let server = server(1);
     let mut worker = worker(&[&server], 5);
@@ -170,7 +209,6 @@ fn values_that_are_not_finite_are_counted_and_never_stored() {
     assert_eq!((worker.counters().applied, worker.counters().not_finite), (1, 2));
 }
 
-#[test]
 fn another_schema_or_partition_is_refused_by_name() {
     let (a, b) = (server(1), server(1));
     let mut first = worker(&[&a], 1);
@@ -194,12 +232,11 @@ fn another_schema_or_partition_is_refused_by_name() {
     assert_eq!(out, [1.0, 1.0]);
 }
 
-#[test]
 fn a_newer_incarnation_fences_an_older_one() {
     let server = server(1);
     let mut old = worker(&[&server], 1);
     let mut new =
-        Worker::connect(Tcp::new(), WorkerConfig { incarnation: 2, ..worker_config(&[&server], 1) }).unwrap();
+        Worker::connect(net(), WorkerConfig { incarnation: 2, ..worker_config(&[&server], 1) }).unwrap();
     let table = old.open_table(&schema("t", 1, 1)).unwrap();
     let same = new.open_table(&schema("t", 1, 1)).unwrap();
     old.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
@@ -211,7 +248,6 @@ fn a_newer_incarnation_fences_an_older_one() {
     assert_eq!(out, [2.0]);
 }
 
-#[test]
 fn bad_peers_lose_their_session_and_nothing_else() {
     use gannet_node::transport::{Head, limits::FRAME_BYTES_MAX};
     let server = server(2);
@@ -246,7 +282,6 @@ fn bad_peers_lose_their_session_and_nothing_else() {
     assert_eq!(worker.counters().links_lost, 0);
 }
 
-#[test]
 fn a_peer_that_stalls_or_is_not_there_is_named_in_time() {
     // Accepts by backlog, never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -255,21 +290,21 @@ fn a_peer_that_stalls_or_is_not_there_is_named_in_time() {
         let timeout = Duration::from_millis(600);
         let config = WorkerConfig { peer_timeout: timeout, ..WorkerConfig::new([addr.to_string()], 1, 1) };
         let started = Instant::now();
-        let error = Worker::connect(Tcp::new(), config).err().unwrap();
+        let error = Worker::connect(net(), config).err().unwrap();
         let WorkerError::PeerLost { peer, .. } = &error else { panic!("{error}") };
         assert!(peer.starts_with(&addr.to_string()), "{error}");
         assert!(started.elapsed() >= timeout && started.elapsed() < Duration::from_secs(5));
     }
 }
 
-#[test]
 fn a_worker_that_starts_first_waits_for_its_server() {
     let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let config = WorkerConfig::new([addr.clone()], 1, 1);
+    let net_of_both = net();
     let waiting =
-        std::thread::spawn(move || Worker::connect(Tcp::new(), config).map(|worker| worker.links()));
+        std::thread::spawn(move || Worker::connect(net_of_both, config).map(|worker| worker.links()));
     std::thread::sleep(Duration::from_millis(200));
-    let server = Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new(addr) }).unwrap();
+    let server = Server::start(net(), ServerConfig { threads: 2, ..ServerConfig::new(addr) }).unwrap();
     assert_eq!(waiting.join().unwrap().unwrap(), 2);
     server.stop().unwrap();
 }
@@ -279,7 +314,7 @@ fn on_folder(addr: &str, folder: &std::path::Path) -> Server {
     let started = Instant::now();
     loop {
         match Server::start(
-            Tcp::new(),
+            net(),
             ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) },
         ) {
             Ok(server) => return server,
@@ -289,7 +324,6 @@ fn on_folder(addr: &str, folder: &std::path::Path) -> Server {
     }
 }
 
-#[test]
 fn a_server_started_again_on_its_folder_applies_each_push_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Some(on_folder("127.0.0.1:0", folder.path()));
@@ -321,7 +355,6 @@ fn a_server_started_again_on_its_folder_applies_each_push_once() {
     assert!(worker.counters().links_lost >= 3 * 2, "{:?}", worker.counters());
 }
 
-#[test]
 fn a_server_started_again_without_its_memory_is_told_apart() {
     let first = server(1);
     let addr = first.addr().to_owned();
@@ -329,12 +362,11 @@ fn a_server_started_again_without_its_memory_is_told_apart() {
     let table = worker.open_table(&schema("t", 1, 8)).unwrap();
     worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
     first.stop().unwrap();
-    let _second = Server::start(Tcp::new(), ServerConfig { threads: 1, ..ServerConfig::new(addr) }).unwrap();
+    let _second = Server::start(net(), ServerConfig { threads: 1, ..ServerConfig::new(addr) }).unwrap();
     let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
     assert!(matches!(&error, WorkerError::Forgot { table, .. } if table == "t"), "{error}");
 }
 
-#[test]
 fn an_idle_server_sleeps() {
     let server = server(2);
     let mut worker = worker(&[&server], 1);

@@ -373,13 +373,17 @@ fn a_wrong_address_or_port_is_named() {
 #[test]
 fn a_waker_ends_a_wait() {
     use gannet_transport::Waker;
-    let mut poll = Tcp::new().poll().unwrap();
-    let waker = poll.waker();
-    let started = std::time::Instant::now();
-    let thread = std::thread::spawn(move || (0..3).for_each(|_| waker.wake()));
-    poll.wait(Duration::from_secs(30), &mut Vec::new()).unwrap();
-    assert!(started.elapsed() < Duration::from_secs(10));
-    thread.join().unwrap();
+    for tcp in drivers() {
+        let mut poll = tcp.poll().unwrap();
+        for wakes in [1, 3] {
+            let waker = poll.waker();
+            let started = std::time::Instant::now();
+            let thread = std::thread::spawn(move || (0..wakes).for_each(|_| waker.wake()));
+            poll.wait(Duration::from_secs(30), &mut Vec::new()).unwrap();
+            assert!(started.elapsed() < Duration::from_secs(10));
+            thread.join().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -437,7 +441,10 @@ fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
 /// What a worker does so that one address that swallows connections does not hold up its other links.
 #[test]
 fn a_connection_may_be_begun_without_waiting_for_it() {
-    let tcp = Tcp::new();
+    drivers().iter().for_each(begin_without_waiting);
+}
+
+fn begin_without_waiting(tcp: &Tcp) {
     let mut listener = tcp.listen("127.0.0.1:0").unwrap();
     let (mut poll, mut events) = (tcp.poll().unwrap(), Vec::new());
     let mut link = Link::new(tcp.begin_connect(listener.addr(), 0).unwrap());
