@@ -26,6 +26,6 @@ pub use gannet_core::{
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
-pub use server::{LocalServer, Served, Server, ServerConfig};
+pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use worker::{Counters, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};

@@ -1,6 +1,6 @@
 //! Every limit of the roles, and the relations between them.
 
-use gannet_transport::limits::{FRAME_BYTES_MAX, TRANSMIT_BYTES};
+use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, RECEIVE_BYTES, TRANSMIT_BYTES};
 use std::time::Duration;
 
 /// Keys and floats of one part: one pull frame, its answer, or one push frame.
@@ -11,6 +11,17 @@ pub const PART_KEYS_MAX: usize = 8192;
 pub const KEYSETS_MAX: usize = 4096;
 /// Default for the bytes of keysets that a session may keep: over it a pull's answer says "not kept".
 pub const KEYSET_BYTES_MAX: usize = 64 << 20;
+/// Default for the bytes of keysets of all sessions of a server together.
+pub const KEYSET_BYTES_TOTAL: usize = 1 << 30;
+/// Ticks after which a keyset that no push has named is forgotten.
+pub const KEYSET_TICKS_MAX: u32 = 600;
+/// Default for the bytes of buffers of all sessions of a server together: so many are active at once, the others rest
+/// or wait.
+pub const BUFFER_BYTES_TOTAL: usize = 1 << 30;
+/// Default credit of a session in requests under way.
+pub const CREDIT_FRAMES: u32 = 1024;
+/// Default credit of a session in bytes of requests under way and of their answers.
+pub const CREDIT_BYTES: u64 = 64 << 20;
 /// Finished pulls whose keysets a worker remembers, the oldest being forgotten first.
 pub const KEPT_PULLS_MAX: usize = 256;
 /// Tables on a server thread.
@@ -27,6 +38,16 @@ pub const GREETING_MAX: usize = 256;
 pub const GREETING_TIME: Duration = Duration::from_secs(5);
 /// How long a peer may leave a frame half sent, or leave answers in our out queue.
 pub const STALL_TIME: Duration = Duration::from_secs(30);
+/// How long a frame may be on its way, and answers wait to be taken, however steadily bytes trickle.
+pub const FRAME_TIME: Duration = Duration::from_secs(60);
+/// The same while other sessions wait for the memory of buffers.
+pub const FRAME_TIME_PRESSED: Duration = Duration::from_secs(5);
+/// Default for how long a session may say nothing.
+pub const SILENCE_TIME: Duration = Duration::from_secs(300);
+/// A session on which nothing has moved for so long gives its buffers back.
+pub const REST_TIME: Duration = Duration::from_secs(2);
+/// How often a thread looks whether there is memory for sessions that wait for it.
+pub const HUNGER_LOOK: Duration = Duration::from_millis(5);
 /// Frames of one link that are handled before the next link has its turn.
 pub const FRAMES_PER_TURN: usize = 32;
 /// Queued bytes at which answers are flushed before the turn ends.
@@ -49,6 +70,8 @@ pub const WAIT_LOGGED: Duration = Duration::from_secs(2);
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// How long one attempt to connect and greet may take.
 pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
+/// A link on which a worker has heard nothing for so long, or for a third of what the server bears, is pinged.
+pub const PING_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
@@ -60,6 +83,11 @@ const _: () = {
     assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 8 <= PART_BYTES_MAX);
     assert!(FLUSH_BYTES < TRANSMIT_BYTES);
     assert!(KEYSETS_MAX < u32::MAX as usize);
+    // More requests than the credit allows are seen while they wait in the receive buffer.
+    assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
+    assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);
+    assert!(BUFFER_BYTES_TOTAL >= THREADS_MAX * LINK_BYTES_MAX);
+    assert!(FRAME_TIME.as_secs() >= STALL_TIME.as_secs());
 };
 
 /// Keys of a part of a table whose rows are `floats` floats long.

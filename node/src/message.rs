@@ -19,6 +19,10 @@ pub(crate) const CLOSE_PUSHER: u16 = 13;
 pub(crate) const PUSHER_CLOSED: u16 = 14;
 pub(crate) const REFUSED: u16 = 15;
 
+// 17 to 20 are the greeting's of a server with a token.
+pub(crate) const PING: u16 = 21;
+pub(crate) const PONG: u16 = 22;
+
 /// The kind that answers a request of this kind.
 pub(crate) fn answer_to(kind: u16) -> u16 {
     kind + 1

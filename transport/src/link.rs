@@ -64,6 +64,11 @@ impl<S: Stream> Link<S> {
         &self.stream
     }
 
+    /// The stream, to be used past the link.
+    pub fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     /// Takes note of what a poll saw.
     pub fn note(&mut self, event: &Event) {
         self.readable |= event.readable || event.closed;

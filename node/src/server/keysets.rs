@@ -1,6 +1,8 @@
 //! The keysets of one session: the keys and slots of pulls, so that the pushes after them send values only.
 
-use crate::limits::KEYSETS_MAX;
+use super::memory::{Memory, Share};
+use crate::limits::{KEYSET_TICKS_MAX, KEYSETS_MAX};
+use std::sync::Arc;
 
 /// The keys of one pull's part and where their rows were.
 #[derive(Default)]
@@ -8,26 +10,50 @@ pub(super) struct Keyset {
     pub(super) table: u32,
     pub(super) keys: Vec<u64>,
     pub(super) slots: Vec<u32>,
+    /// When it was made, in ticks of the session.
+    tick: u32,
 }
 
-/// A session's keysets, by the place that the worker chose, within a limit in bytes. A new one in an old place
-/// replaces it and takes over its memory.
+/// A session's keysets, by the place that the worker chose, within a limit in bytes of its own and one of the server's.
+/// A new one in an old place replaces it and takes over its memory. One that stays unused for long is forgotten.
 pub(super) struct Keysets {
     places: Vec<Keyset>,
-    bytes: usize,
+    share: Share,
     bytes_max: usize,
+    tick: u32,
 }
 
 const BYTES_A_KEY: usize = 12;
 
 impl Keysets {
-    pub(super) fn new(bytes_max: usize) -> Keysets {
-        Keysets { places: Vec::new(), bytes: 0, bytes_max }
+    pub(super) fn new(bytes_max: usize, of: Arc<Memory>) -> Keysets {
+        Keysets { places: Vec::new(), share: Share::new(of), bytes_max, tick: 0 }
     }
 
     /// Bytes of memory that they take.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.share.bytes()
+    }
+
+    /// A second has passed: gives back the memory of keysets that no push has named for long (a push that does so later
+    /// is refused, and sent again with its keys).
+    pub(super) fn tick(&mut self) {
+        self.tick += 1;
+        if !self.tick.is_multiple_of(KEYSET_TICKS_MAX / 8) {
+            return;
+        }
+        let old = |keyset: &&mut Keyset| self.tick - keyset.tick > KEYSET_TICKS_MAX;
+        let freed: usize = self
+            .places
+            .iter_mut()
+            .filter(old)
+            .map(|keyset| {
+                let bytes = keyset.keys.capacity() * BYTES_A_KEY;
+                *keyset = Keyset { tick: self.tick, ..Keyset::default() };
+                bytes
+            })
+            .sum();
+        self.share.resize(self.share.bytes().saturating_sub(freed));
     }
 
     /// An empty keyset in this place, with room for `keys`; `None` when that is over the limits: it is not kept then.
@@ -43,13 +69,13 @@ impl Keysets {
         let bytes = keys.saturating_sub(keyset.keys.capacity()) * BYTES_A_KEY;
         keyset.keys.clear();
         keyset.slots.clear();
-        if self.bytes + bytes > self.bytes_max {
+        let sum = self.share.bytes() + bytes;
+        if sum > self.bytes_max || !self.share.resize(sum) {
             return None;
         }
-        self.bytes += bytes;
         keyset.keys.reserve_exact(keys);
         keyset.slots.reserve_exact(keys);
-        keyset.table = table;
+        (keyset.table, keyset.tick) = (table, self.tick);
         Some(keyset)
     }
 
@@ -66,7 +92,8 @@ mod tests {
 
     #[test]
     fn over_the_limit_nothing_is_kept() {
-        let mut keysets = Keysets::new(100 * BYTES_A_KEY);
+        let memory = Memory::new(150 * BYTES_A_KEY);
+        let mut keysets = Keysets::new(100 * BYTES_A_KEY, memory.clone());
         for place in 0..2 {
             let keyset = keysets.begin(place, 0, 50).unwrap();
             keyset.keys.extend(0..50);
@@ -82,5 +109,28 @@ mod tests {
         assert!(keysets.begin(0, 3, 50).is_some(), "the memory of the old one is used again");
         assert!(keysets.get(0, 0, 50).is_none());
         assert!(keysets.begin(KEYSETS_MAX as u32, 0, 1).is_none());
+        // Of the server's bytes there are 50 keys' left, of the other session's own 100.
+        let mut other = Keysets::new(100 * BYTES_A_KEY, memory.clone());
+        assert!(other.begin(0, 0, 51).is_none() && other.begin(0, 0, 50).is_some());
+        drop(other);
+        assert!(memory.has(50 * BYTES_A_KEY));
+    }
+
+    #[test]
+    fn a_keyset_that_nobody_names_is_forgotten_in_time() {
+        let memory = Memory::new(1 << 20);
+        let mut keysets = Keysets::new(1 << 20, memory.clone());
+        for tick in 0..2 * KEYSET_TICKS_MAX {
+            // Place 0 is used again and again, place 1 once.
+            for place in 0..if tick == 0 { 2 } else { 1 } {
+                let keyset = keysets.begin(place, 0, 50).unwrap();
+                keyset.keys.extend(0..50);
+                keyset.slots.extend(0..50);
+            }
+            assert!(tick > KEYSET_TICKS_MAX || keysets.get(1, 0, 50).is_some());
+            keysets.tick();
+        }
+        assert!(keysets.get(0, 0, 50).is_some() && keysets.get(1, 0, 50).is_none());
+        assert_eq!(keysets.bytes(), 50 * BYTES_A_KEY);
     }
 }

@@ -2,7 +2,10 @@
 
 mod acceptor;
 mod bulk;
+#[cfg(test)]
+mod floods;
 mod keysets;
+mod memory;
 #[cfg(test)]
 mod refusals;
 mod session;
@@ -15,6 +18,8 @@ use crate::tally::ServerTally;
 use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
+use memory::Memory;
+pub use memory::SessionLimits;
 use session::Greeted;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,6 +43,8 @@ pub struct ServerConfig {
     pub keyset_bytes_max: usize,
     /// How long a thread looks for more after small frames before it sleeps.
     pub spin: Duration,
+    /// What sessions may do and take.
+    pub limits: SessionLimits,
 }
 
 impl ServerConfig {
@@ -50,6 +57,7 @@ impl ServerConfig {
             store: Store::memory(),
             keyset_bytes_max: KEYSET_BYTES_MAX,
             spin: SPIN,
+            limits: SessionLimits::default(),
         }
     }
 
@@ -58,7 +66,7 @@ impl ServerConfig {
             let allowed = format!("1 to {THREADS_MAX}");
             return Err(ServerError::Config { what: "--threads", got: self.threads, allowed });
         }
-        Ok(())
+        self.limits.check(self.threads)
     }
 }
 
@@ -93,9 +101,12 @@ pub struct Server {
     tally: Arc<ServerTally>,
 }
 
-fn settings(config: &ServerConfig, thread: u32, incarnation: u64) -> Settings {
-    let (keyset_bytes_max, spin) = (config.keyset_bytes_max, config.spin);
-    Settings { thread, threads: config.threads as u32, incarnation, keyset_bytes_max, spin }
+/// The settings of thread 0; the others differ in their number.
+fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
+    let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
+    let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
+    let (thread, threads) = (0, config.threads as u32);
+    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets }
 }
 
 /// A number that another life of this server has not had.
@@ -121,11 +132,12 @@ impl Server {
         let addr = listener.addr().to_owned();
         let (stop, tally, incarnation) =
             (Arc::new(AtomicBool::new(false)), ServerTally::new(config.threads), new_incarnation());
+        let settings = settings(&config, incarnation);
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
             let tables = Tables::new(config.store.clone(), thread, tally.clone());
-            let settings = settings(&config, thread, incarnation);
+            let settings = Settings { thread, ..settings.clone() };
             let (net, stop, tally) = (net.clone(), stop.clone(), tally.clone());
             // A poll belongs to its thread: it is made there, and only its waker comes back.
             let (tell, told) = sync_channel(1);
@@ -246,11 +258,12 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let tally = ServerTally::new(config.threads);
+        let settings = settings(&config, new_incarnation());
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
             let tables = Tables::new(config.store.clone(), thread, tally.clone());
-            let settings = settings(&config, thread, new_incarnation());
+            let settings = Settings { thread, ..settings.clone() };
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
             doors.push(Door { inbox, waker: thread.waker() });
             threads.push(thread);

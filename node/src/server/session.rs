@@ -2,13 +2,17 @@
 
 use super::bulk::{self, Handled, Pusher, ScanScratch, Stop};
 use super::keysets::Keysets;
+use super::memory::{Memory, SessionLimits, Share};
 use super::tables::Tables;
 use crate::control::{self, HelloV1, RefusedV1, WelcomeV1};
 use crate::error::Refusal;
-use crate::limits::{CLOCK_BYTES, FLUSH_BYTES, FRAMES_PER_TURN, STALL_TIME, TEXT_BYTES_MAX};
+use crate::limits::{
+    CLOCK_BYTES, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME, STALL_TIME,
+    TEXT_BYTES_MAX,
+};
 use crate::message;
 use crate::tally::{Kind, ThreadTally};
-use gannet_transport::limits::HEAD_BYTES;
+use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,13 +32,45 @@ pub(super) struct Session<S> {
     number: u32,
     pusher: Pusher,
     keysets: Keysets,
+    /// For the link's buffers: all or nothing.
+    share: Share,
+    credit_frames: usize,
+    /// The welcome, until there is memory to send it from.
+    welcome: Option<(Head, Vec<u8>)>,
     /// The next answer found no room: nothing more is read until the queue has drained.
     blocked: bool,
-    moved_at: Duration,
+    /// Waits for memory.
+    hungry: bool,
+    times: Times,
     /// Since when requests that are here whole, or on their way here, wait to be handled.
     since: Duration,
     /// Whole requests may be left of the turn before.
     held: bool,
+}
+
+/// When something last went on.
+struct Times {
+    /// Bytes came or went.
+    moved: Duration,
+    /// Bytes came.
+    heard: Duration,
+    /// No frame was on its way, or one was handled; or the delay was ours.
+    whole: Duration,
+    /// No answers waited.
+    drained: Duration,
+}
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("{peer} has more requests under way than its credit of {credit}")]
+    Overrun { peer: Arc<str>, credit: usize },
+    #[error("{0} sent a frame, or took answers, too slowly: {1} s are the limit")]
+    Stalled(Arc<str>, u64),
+    #[error("{0} has said nothing for {1} s")]
+    Silent(Arc<str>, u64),
 }
 
 /// What a turn came to.
@@ -42,6 +78,8 @@ pub(super) struct Session<S> {
 pub(super) struct Turn {
     /// There is more to do at once.
     pub(super) more: bool,
+    /// There is no memory for the session's buffers.
+    pub(super) hungry: bool,
     pub(super) frames: u64,
     /// The largest frame handled, received or sent.
     pub(super) largest: usize,
@@ -77,29 +115,32 @@ impl Untimed {
 }
 
 impl<S: Stream> Session<S> {
-    /// Welcomes a worker.
+    /// A session that will welcome its worker. `buffers` and `keysets` are the server's.
     pub(super) fn new(
         greeted: Greeted<S>,
-        number: u32,
-        welcome: &WelcomeV1,
-        keyset_bytes: usize,
+        welcome: (Head, WelcomeV1),
+        limits: &SessionLimits,
+        keysets: Keysets,
+        buffers: Arc<Memory>,
         now: Duration,
     ) -> Session<S> {
         let Greeted { mut link, hello, hello_id } = greeted;
-        let head = Head::new(message::WELCOME, 0, hello_id, [0; 4]);
-        let sent = link.transmit().send_copy(head, &control::seal(welcome));
-        debug_assert!(sent.is_ok(), "a new link has room");
-        let pusher = Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false };
-        let keysets = Keysets::new(keyset_bytes);
+        link.rest();
         let peer = link.peer().clone();
+        let (head, welcome) = welcome;
+        let (number, welcome) = (welcome.session, control::seal(&welcome));
         Session {
             link,
             peer,
             number,
-            pusher,
+            pusher: Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false },
             keysets,
+            share: Share::new(buffers),
+            credit_frames: limits.credit_frames as usize,
+            welcome: Some((Head { id: hello_id, ..head }, welcome)),
             blocked: false,
-            moved_at: now,
+            hungry: false,
+            times: Times { moved: now, heard: now, whole: now, drained: now },
             since: now,
             held: false,
         }
@@ -110,16 +151,30 @@ impl<S: Stream> Session<S> {
     }
 
     /// Receives once, handles what is whole, sends what can be sent.
-    pub(super) fn turn(&mut self, room: &mut Room<'_>, now: Duration) -> Result<Turn, LinkError> {
+    pub(super) fn turn(&mut self, room: &mut Room<'_>, now: Duration) -> Result<Turn, End> {
         let mut turn = Turn::default();
+        if !self.feed() {
+            // The delay is ours.
+            (self.times.whole, self.times.heard) = (now, now);
+            turn.hungry = true;
+            return Ok(turn);
+        }
+        if !self.link.receive().is_partial() {
+            self.times.whole = now;
+        }
+        if self.link.transmit().is_empty() {
+            self.times.drained = now;
+        }
         let queued = self.link.transmit().queued_bytes();
         if self.link.can_send() && self.link.flush(&mut Nothing)? {
             self.blocked = false;
         }
         let mut moved = self.link.transmit().queued_bytes() != queued;
         if !self.blocked {
-            if self.link.is_readable() {
-                moved |= matches!(self.link.fill(&mut Nothing)?, Filled::Bytes(_));
+            if self.link.is_readable()
+                && let Filled::Bytes(_) = self.link.fill(&mut Nothing)?
+            {
+                (moved, self.times.heard) = (true, now);
             }
             if !self.held {
                 self.since = now;
@@ -131,11 +186,60 @@ impl<S: Stream> Session<S> {
             let drained = self.link.flush(&mut Nothing)?;
             self.blocked &= !drained;
             turn.more = !self.blocked && (self.held || self.link.is_readable());
+            if self.held && !self.blocked {
+                self.check_credit()?;
+            }
+        }
+        if turn.frames > 0 || self.blocked {
+            self.times.whole = now;
         }
         if moved || turn.frames > 0 {
-            self.moved_at = now;
+            self.times.moved = now;
+        }
+        if self.link.transmit().is_empty() {
+            self.times.drained = now;
         }
         Ok(turn)
+    }
+
+    /// Makes sure of memory for the buffers, and sends the welcome once there is.
+    fn feed(&mut self) -> bool {
+        self.hungry = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
+        if !self.hungry
+            && let Some((head, welcome)) = self.welcome.take()
+        {
+            let sent = self.link.transmit().send_copy(head, &welcome);
+            debug_assert!(sent.is_ok(), "a new link has room");
+        }
+        !self.hungry
+    }
+
+    /// Requests that wait here whole are under way: more of them than the credit, and the worker does not keep to it.
+    fn check_credit(&mut self) -> Result<(), End> {
+        let (credit, receive) = (self.credit_frames, self.link.receive());
+        if receive.pending_bytes() <= credit * HEAD_BYTES || receive.count_frames(credit + 1) <= credit {
+            return Ok(());
+        }
+        let end = End::Overrun { peer: self.link.peer().clone(), credit };
+        turn_away(&mut self.link, 0, Refusal::Limit, end.to_string());
+        Err(end)
+    }
+
+    /// Gives the buffers' memory back if nothing stands in them, and, unless others wait for it, nothing has moved for a
+    /// while.
+    pub(super) fn rest(&mut self, now: Duration, pressed: bool) {
+        if self.share.bytes() > 0 && (pressed || now.saturating_sub(self.times.moved) >= REST_TIME) {
+            self.link.rest();
+            if self.link.held_bytes() == 0 {
+                self.share.resize(0);
+            }
+        }
+    }
+
+    /// A second has passed.
+    pub(super) fn tick(&mut self, now: Duration) {
+        self.keysets.tick();
+        self.rest(now, false);
     }
 
     /// Handles frames up to the turn's limit; `true` when whole ones may be left.
@@ -192,10 +296,25 @@ impl<S: Stream> Session<S> {
         self.keysets.bytes()
     }
 
-    /// The peer has left a frame half sent, or its answers untaken, for too long.
-    pub(super) fn has_stalled(&mut self, now: Duration) -> bool {
-        let waits = self.link.receive().is_partial() || !self.link.transmit().is_empty();
-        waits && now.saturating_sub(self.moved_at) > STALL_TIME
+    /// Waits for memory.
+    pub(super) fn is_hungry(&self) -> bool {
+        self.hungry
+    }
+
+    /// Why the session is to end now, if it is: the peer has left a frame half sent, or its answers untaken, for too
+    /// long, or moves them too slowly, or says nothing. `pressed`: others wait for the memory that it holds.
+    pub(super) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<End> {
+        let (begun, untaken) = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
+        let over = |since: Duration, limit: Duration| now.saturating_sub(since) > limit;
+        let whole = if pressed { FRAME_TIME_PRESSED } else { FRAME_TIME };
+        let peer = || self.link.peer().clone();
+        if (begun || untaken) && over(self.times.moved, STALL_TIME) {
+            return Some(End::Stalled(peer(), STALL_TIME.as_secs()));
+        }
+        if begun && over(self.times.whole, whole) || untaken && over(self.times.drained, whole) {
+            return Some(End::Stalled(peer(), whole.as_secs()));
+        }
+        over(self.times.heard, silence).then(|| End::Silent(peer(), silence.as_secs()))
     }
 }
 
@@ -215,6 +334,7 @@ fn dispatch(
         message::OPEN_TABLE => tables.answer_open(frame, pusher, transmit),
         message::STATUS => tables.answer_status(frame, transmit),
         message::CLOSE_PUSHER => tables.answer_close(frame, pusher, transmit),
+        message::PING => Ok(transmit.send(Head::new(message::PONG, 0, frame.head.id, [0; 4]))?),
         kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
     }
 }
@@ -232,4 +352,14 @@ pub(super) fn send_refusal(
     text.truncate(end.unwrap_or(0));
     let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);
     Ok(transmit.send_copy(head, &control::seal(&RefusedV1 { text }))?)
+}
+
+/// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
+pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
+    let head = Head::new(message::HELLO, 0, id, [0; 4]);
+    let peer = link.peer().clone();
+    if send_refusal(&peer, &head, refusal, why, link.transmit()).is_ok() {
+        // Done, or gone already: both are the end of it.
+        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+    }
 }

@@ -1,13 +1,17 @@
 //! A server thread: one poll, its links, its shards. `run_once` is the event loop.
 
 use super::bulk::ScanScratch;
-use super::session::{Greeted, Room, Session};
+use super::keysets::Keysets;
+use super::memory::{Memory, SessionLimits};
+use super::session::{End, Greeted, Room, Session, turn_away};
 use super::tables::Tables;
 use crate::control::WelcomeV1;
-use crate::error::ServerError;
-use crate::limits::{INBOX_MAX, SESSIONS_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::error::{Refusal, ServerError};
+use crate::limits::{HUNGER_LOOK, INBOX_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::message;
 use crate::tally::{ServerTally, ThreadTally};
-use gannet_transport::{Event, Net, Poll};
+use gannet_transport::limits::LINK_BYTES_MAX;
+use gannet_transport::{Event, Head, LinkError, Net, Poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -22,6 +26,8 @@ pub(super) struct ShardThread<N: Net> {
     /// Sessions with something to do, each once (`queued`).
     ready: VecDeque<usize>,
     queued: Vec<bool>,
+    /// Sessions that wait for memory, in the order in which they came to it; one may stand here more than once.
+    hungry: VecDeque<usize>,
     tables: Tables,
     scratch: ScanScratch,
     settings: Settings,
@@ -33,13 +39,17 @@ pub(super) struct ShardThread<N: Net> {
 }
 
 /// What a thread is told of its server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) thread: u32,
     pub(super) threads: u32,
     pub(super) incarnation: u64,
     pub(super) keyset_bytes_max: usize,
     pub(super) spin: Duration,
+    pub(super) limits: SessionLimits,
+    /// For the buffers and the keysets of all sessions of the server.
+    pub(super) buffers: Arc<Memory>,
+    pub(super) keysets: Arc<Memory>,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -60,6 +70,7 @@ impl<N: Net> ShardThread<N> {
             sessions: Vec::new(),
             ready: VecDeque::new(),
             queued: Vec::new(),
+            hungry: VecDeque::new(),
             tables,
             scratch: ScanScratch::default(),
             settings,
@@ -79,6 +90,7 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
+        let sleep = if self.hungry.is_empty() { sleep } else { sleep.min(HUNGER_LOOK) };
         let mut events = std::mem::take(&mut self.events);
         self.poll.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
         for event in &events {
@@ -97,6 +109,9 @@ impl<N: Net> ShardThread<N> {
             let Some(token) = self.ready.pop_front() else { break };
             self.queued[token] = false;
             self.serve(token, now);
+        }
+        if !self.hungry.is_empty() {
+            self.feed(now);
         }
         if now >= self.next_tick {
             self.tick(now);
@@ -128,15 +143,45 @@ impl<N: Net> ShardThread<N> {
                 if turn.more {
                     self.enqueue(token);
                 }
+                if turn.hungry {
+                    self.own_tally().memory_waits.add(1);
+                    self.hungry.push_back(token);
+                }
             }
-            Err(error) => self.end(token, &error.to_string()),
+            Err(end) => self.end(token, &end),
         }
     }
 
-    fn end(&mut self, token: usize, why: &str) {
+    fn end(&mut self, token: usize, end: &End) {
         let Some(session) = self.sessions[token].take() else { return };
-        tracing::info!(peer = %session.peer, thread = self.settings.thread, why, "a session ended");
-        self.own_tally().sessions_ended.add(1);
+        tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
+        let tally = self.own_tally();
+        tally.sessions_ended.add(1);
+        match end {
+            End::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
+            End::Link(_) => {}
+            End::Overrun { .. } => tally.overruns.add(1),
+            End::Stalled(..) => tally.stalled.add(1),
+            End::Silent(..) => tally.silent.add(1),
+        }
+    }
+
+    /// Makes room for sessions that wait for memory, and lets in those for whom there is some.
+    fn feed(&mut self, now: Duration) {
+        let buffers = &self.settings.buffers;
+        if !buffers.has(LINK_BYTES_MAX) {
+            self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
+        }
+        // Each looks for itself when its turn comes; those that find nothing stand here again.
+        let mut room = 0;
+        while buffers.has(room + LINK_BYTES_MAX)
+            && let Some(token) = self.hungry.pop_front()
+        {
+            room += LINK_BYTES_MAX;
+            if !std::mem::replace(&mut self.queued[token], true) {
+                self.ready.push_back(token);
+            }
+        }
     }
 
     /// Takes over what the acceptor sent.
@@ -144,8 +189,9 @@ impl<N: Net> ShardThread<N> {
         for _ in 0..INBOX_MAX {
             let Ok(greeted) = self.inbox.try_recv() else { break };
             let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
-            if free == SESSIONS_MAX {
-                tracing::warn!(peer = %greeted.link.peer(), "refused: {SESSIONS_MAX} sessions, the limit");
+            let limit = self.settings.limits.sessions;
+            if free == limit {
+                self.refuse(greeted, limit);
                 continue;
             }
             if free == self.sessions.len() {
@@ -157,24 +203,44 @@ impl<N: Net> ShardThread<N> {
                 continue;
             }
             self.next_session = self.next_session.wrapping_add(1);
-            let Settings { threads, incarnation, keyset_bytes_max, .. } = self.settings;
-            let welcome = WelcomeV1 { incarnation, session: self.next_session, threads };
-            let session =
-                Session::new(greeted, self.next_session, &welcome, keyset_bytes_max, self.net.now());
-            self.sessions[free] = Some(session);
+            self.sessions[free] = Some(self.begin(greeted));
             self.own_tally().sessions_begun.add(1);
             self.enqueue(free);
         }
         Ok(())
     }
 
-    /// Ends sessions whose peers have stalled, and counts what is held.
+    fn begin(&self, greeted: Greeted<N::Stream>) -> Session<N::Stream> {
+        let Settings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
+            &self.settings;
+        let (session, threads) = (self.next_session, *threads);
+        let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
+        let silence = limits.silence.as_millis() as u64;
+        let credit = [u64::from(limits.credit_frames), limits.credit_bytes, silence, 0];
+        let head = Head::new(message::WELCOME, 0, 0, credit);
+        let keysets = Keysets::new(*keyset_bytes_max, keysets.clone());
+        Session::new(greeted, (head, welcome), limits, keysets, buffers.clone(), self.net.now())
+    }
+
+    fn refuse(&self, mut greeted: Greeted<N::Stream>, limit: usize) {
+        let why = format!(
+            "this server thread has {limit} sessions, the limit (--sessions-max): end some, or start the server with more"
+        );
+        let tally = self.own_tally();
+        tally.refused_sessions.add(1);
+        tally.refused[Refusal::Limit.place()].add(1);
+        turn_away(&mut greeted.link, greeted.hello_id, Refusal::Limit, why);
+    }
+
+    /// Ends sessions that are overdue, lets others rest, and counts what is held.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
+        let (silence, pressed) = (self.settings.limits.silence, !self.hungry.is_empty());
         for token in 0..self.sessions.len() {
-            if self.sessions[token].as_mut().is_some_and(|session| session.has_stalled(now)) {
-                self.own_tally().stalled.add(1);
-                self.end(token, "the peer stalled in the middle of a frame");
+            let Some(session) = &mut self.sessions[token] else { continue };
+            session.tick(now);
+            if let Some(end) = session.overdue(now, silence, pressed) {
+                self.end(token, &end);
             }
         }
         self.publish();
@@ -183,16 +249,22 @@ impl<N: Net> ShardThread<N> {
     /// What is held now, in the counts.
     fn publish(&mut self) {
         self.tables.publish();
-        let (mut queued, mut full, mut keysets) = (0, 0, 0);
+        let (mut queued, mut full, mut keysets, mut received, mut buffers, mut hungry) = (0, 0, 0, 0, 0, 0);
         for session in self.sessions.iter_mut().flatten() {
             queued += session.link.transmit().queued_bytes() as u64;
             full += u64::from(session.is_blocked());
             keysets += session.keyset_bytes() as u64;
+            received += session.link.receive().pending_bytes() as u64;
+            buffers += session.link.held_bytes() as u64;
+            hungry += u64::from(session.is_hungry());
         }
         let tally = self.own_tally();
         tally.queued_bytes.set(queued);
         tally.full_sessions.set(full);
         tally.keyset_bytes.set(keysets);
+        tally.unhandled_bytes.set(received);
+        tally.buffer_bytes.set(buffers);
+        tally.hungry_sessions.set(hungry);
     }
 
     /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.

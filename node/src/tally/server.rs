@@ -16,12 +16,14 @@ pub(crate) enum Kind {
     OpenTable,
     Status,
     ClosePusher,
+    Ping,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 7] = ["pull", "push", "scan", "open_table", "status", "close_pusher", "unknown"];
+    const NAMES: [&str; 8] =
+        ["pull", "push", "scan", "open_table", "status", "close_pusher", "ping", "unknown"];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
 
     /// Of a frame.
@@ -33,6 +35,7 @@ impl Kind {
             message::OPEN_TABLE => Kind::OpenTable,
             message::STATUS => Kind::Status,
             message::CLOSE_PUSHER => Kind::ClosePusher,
+            message::PING => Kind::Ping,
             _ => Kind::Unknown,
         }
     }
@@ -72,13 +75,25 @@ pub(crate) struct ThreadTally {
     pub(crate) refused: [Count; Refusal::COUNT],
     pub(crate) sessions_begun: Count,
     pub(crate) sessions_ended: Count,
-    /// Sessions ended because the peer left a frame or its answers lying.
+    /// Sessions refused because there were as many as the thread takes.
+    pub(crate) refused_sessions: Count,
+    /// Sessions ended: the peer left a frame or its answers lying, or moved them too slowly; said nothing for too long;
+    /// sent bytes that are no frame; had more requests under way than its credit.
     pub(crate) stalled: Count,
+    pub(crate) silent: Count,
+    pub(crate) bad_frames: Count,
+    pub(crate) overruns: Count,
+    /// Times that a session found no memory for its buffers and waited.
+    pub(crate) memory_waits: Count,
     /// Turns in which an answer found the out queue full: the session waits until its peer takes answers.
     pub(crate) full_turns: Count,
     /// Nanoseconds spent looking or sleeping with nothing to do.
     pub(crate) idle_nanos: Count,
-    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets.
+    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets, of
+    /// requests received and not handled, and of buffers; sessions that wait for memory.
+    pub(crate) unhandled_bytes: Count,
+    pub(crate) buffer_bytes: Count,
+    pub(crate) hungry_sessions: Count,
     pub(crate) queued_bytes: Count,
     pub(crate) full_sessions: Count,
     pub(crate) keyset_bytes: Count,
@@ -245,8 +260,33 @@ impl ThreadTally {
         counter("gannet_server_sessions_ended_total", "Sessions that ended.", &self.sessions_ended);
         counter(
             "gannet_server_stalled_sessions_total",
-            "Sessions ended because the peer left a frame half sent or its answers untaken.",
+            "Sessions ended because the peer left a frame half sent or its answers untaken, or was too slow.",
             &self.stalled,
+        );
+        counter(
+            "gannet_server_silent_sessions_total",
+            "Sessions ended because the peer said nothing for too long.",
+            &self.silent,
+        );
+        counter(
+            "gannet_server_bad_frame_sessions_total",
+            "Sessions ended because of bytes that are no frame.",
+            &self.bad_frames,
+        );
+        counter(
+            "gannet_server_overrun_sessions_total",
+            "Sessions ended because more requests were under way than the credit allows.",
+            &self.overruns,
+        );
+        counter(
+            "gannet_server_refused_sessions_total",
+            "Sessions refused because there were as many as a thread takes.",
+            &self.refused_sessions,
+        );
+        counter(
+            "gannet_server_memory_waits_total",
+            "Times that a session waited for memory for its buffers.",
+            &self.memory_waits,
         );
         counter(
             "gannet_server_full_queue_turns_total",
@@ -265,6 +305,17 @@ impl ThreadTally {
             self.full_sessions.get(),
         );
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
+        gauge(
+            "gannet_server_unhandled_bytes",
+            "Bytes of requests received and not handled.",
+            self.unhandled_bytes.get(),
+        );
+        gauge("gannet_server_buffer_bytes", "Bytes of buffers that sessions hold.", self.buffer_bytes.get());
+        gauge(
+            "gannet_server_hungry_sessions",
+            "Sessions that wait for memory for their buffers.",
+            self.hungry_sessions.get(),
+        );
         page.counter(
             "gannet_server_idle_seconds_total",
             "Time that a thread had nothing to do.",

@@ -15,6 +15,9 @@ pub struct WorkerTally {
     pub(crate) bytes_received: Count,
     pub(crate) resends: Count,
     pub(crate) links_lost: Count,
+    /// Times that a request waited for credit; pings.
+    pub(crate) credit_waits: Count,
+    pub(crate) pings: Count,
     /// Links made again.
     pub(crate) reconnects: Count,
     pub(crate) applied: Count,
@@ -54,6 +57,8 @@ impl WorkerTally {
             bytes_received: self.bytes_received.get(),
             resends: self.resends.get(),
             links_lost: self.links_lost.get(),
+            credit_waits: self.credit_waits.get(),
+            pings: self.pings.get(),
             applied: self.applied.get(),
             doubled: self.doubled.get(),
             not_finite: self.not_finite.get(),
@@ -70,6 +75,12 @@ impl WorkerTally {
         counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
         counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
         counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
+        counter(
+            "gannet_worker_credit_waits_total",
+            "Times that a request waited because the link's credit was used up.",
+            &self.credit_waits,
+        );
+        counter("gannet_worker_pings_total", "Pings sent over quiet links.", &self.pings);
         counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
         for (outcome, count) in [
             ("applied", &self.applied),

@@ -23,6 +23,8 @@ pub(super) struct Request {
     pub(super) place: u32,
     pub(super) chunk: u32,
     pub(super) push: bool,
+    /// Keys and floats, there and back: what it takes of the credit.
+    pub(super) bytes: u32,
 }
 
 impl Request {
@@ -86,6 +88,13 @@ pub(super) struct Flight {
     pub(super) failed: bool,
     turn: u32,
     begun: Duration,
+}
+
+impl Flight {
+    /// Nobody waits for its answer.
+    pub(super) fn is_ping(&self) -> bool {
+        matches!(&self.work, Work::Control(control) if control.kind == message::PING)
+    }
 }
 
 /// All flights, by place.

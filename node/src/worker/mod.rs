@@ -7,6 +7,7 @@
 mod flights;
 #[cfg(test)]
 mod full_disk;
+mod opening;
 mod peer;
 mod pipeline;
 mod pump;
@@ -22,6 +23,7 @@ use crate::error::WorkerError;
 use crate::tally::WorkerTally;
 use flights::Flights;
 use gannet_core::Schema;
+use gannet_transport::sim::Prng;
 use gannet_transport::{Event, Net};
 use peer::{Answered, Peer};
 use pipeline::Kept;
@@ -46,6 +48,8 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: usize,
     /// How long a wait for small answers looks before it sleeps.
     pub spin: Duration,
+    /// What the chance in the pauses between attempts to connect is drawn from.
+    pub seed: u64,
 }
 
 impl WorkerConfig {
@@ -63,6 +67,7 @@ impl WorkerConfig {
             stall_timeout: Duration::from_secs(15),
             in_flight_bytes_max: 256 << 20,
             spin: crate::limits::SPIN,
+            seed: pusher.rotate_left(32) ^ incarnation,
         }
     }
 }
@@ -82,6 +87,10 @@ pub struct Counters {
     pub resends: u64,
     /// Links lost.
     pub links_lost: u64,
+    /// Times that a request waited because the link's credit was used up.
+    pub credit_waits: u64,
+    /// Pings sent over links on which nothing else was said.
+    pub pings: u64,
     /// Rows applied.
     pub applied: u64,
     /// Rows that a server had already.
@@ -118,6 +127,7 @@ pub struct Worker<N: Net> {
     spare: Vec<Vec<f32>>,
     cut: Arc<Cut>,
     next_tick: Duration,
+    prng: Prng,
 }
 
 impl<N: Net> Worker<N> {
@@ -130,7 +140,9 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
         let (poll, tally) = (net.poll()?, Arc::<WorkerTally>::default());
+        let prng = Prng::new(config.seed);
         let mut worker = Worker {
+            prng,
             net,
             config,
             poll,

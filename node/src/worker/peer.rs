@@ -7,6 +7,7 @@
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
 use super::flights::{Flights, Lender, Request, Work};
+use super::opening::Opening;
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
 use crate::tally::WorkerTally;
@@ -26,6 +27,15 @@ pub(super) struct Peer<S> {
     pub(super) thread: u32,
     pub(super) threads: u32,
     pub(super) link: Option<Link<S>>,
+    /// A connection that is to become the link.
+    pub(super) opening: Option<Opening<S>>,
+    /// Attempts to connect since there was a link.
+    pub(super) attempts: usize,
+    pub(super) credit: Credit,
+    /// Bytes of what is posted, answers included.
+    posted_bytes: u64,
+    /// The credit is used up: requests wait for it.
+    short: bool,
     pub(super) session: u32,
     /// Counts this peer's links from 1.
     pub(super) epoch: u64,
@@ -49,6 +59,15 @@ pub(super) struct Peer<S> {
     next_keyset: u32,
 }
 
+/// What the server lets this worker have under way on a link.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Credit {
+    pub(super) frames: usize,
+    pub(super) bytes: u64,
+    /// A link on which nothing was said for so long is to be pinged.
+    pub(super) ping_after: Duration,
+}
+
 /// What became of an answer.
 pub(super) enum Answered {
     /// A part of this flight, perhaps its last.
@@ -66,6 +85,11 @@ impl<S: Stream> Peer<S> {
             thread,
             threads,
             link: None,
+            opening: None,
+            attempts: 0,
+            credit: Credit::default(),
+            posted_bytes: 0,
+            short: false,
             session: 0,
             epoch: 0,
             tables: Vec::new(),
@@ -114,7 +138,9 @@ impl<S: Stream> Peer<S> {
                 let context = Context { name: &self.name, session_epoch: self.epoch, acked: &mut self.acked };
                 answers.push(answer(&frame, context, flights, queue, unsent, self.posted, tally)?);
                 receive.consume();
-                queue.pop_front();
+                if let Some(request) = queue.pop_front() {
+                    self.posted_bytes -= u64::from(request.bytes);
+                }
                 self.posted -= 1;
                 (self.good_at, self.wait_logged) = (now, false);
                 self.trouble.clear();
@@ -133,6 +159,11 @@ impl<S: Stream> Peer<S> {
         loop {
             while self.posted < queue.len() {
                 let request = queue[self.posted];
+                let sum = self.posted_bytes + u64::from(request.bytes);
+                if self.posted > 0 && (self.posted >= self.credit.frames || sum > self.credit.bytes) {
+                    tally.credit_waits.add(u64::from(!std::mem::replace(&mut self.short, true)));
+                    break;
+                }
                 let (head, bytes) =
                     flights.head(request, |table| tables.get(table).copied().unwrap_or(u32::MAX));
                 let owner = Lender { flights, queue, unsent };
@@ -142,7 +173,7 @@ impl<S: Stream> Peer<S> {
                 if bytes > 0 {
                     unsent.push_back(request.id());
                 }
-                self.posted += 1;
+                (self.posted, self.posted_bytes, self.short) = (self.posted + 1, sum, false);
                 tally.frames_sent.add(1);
                 tally.bytes_sent.add(bytes as u64);
             }
@@ -157,7 +188,7 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// The link is gone: everything in the queue is to go again.
+    /// The link is gone: everything in the queue is to go again, but for pings.
     pub(super) fn lose(&mut self, why: String, flights: &mut Flights, tally: &WorkerTally, now: Duration) {
         if self.link.take().is_some() {
             tally.links.sub(1);
@@ -165,7 +196,15 @@ impl<S: Stream> Peer<S> {
             tally.resends.add(self.posted as u64);
         }
         (self.trouble, self.attempt_at, self.posted) = (why, now, 0);
+        (self.posted_bytes, self.short) = (0, false);
         self.unsent.clear();
+        self.queue.retain(|request| {
+            let ping = flights.kind(request.place) == Some(message::PING);
+            if ping {
+                flights.take(request.place);
+            }
+            !ping
+        });
         for push in self.queue.iter().filter(|request| request.push) {
             if let Some(Work::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
                 flight.keysets[push.chunk as usize] = 0;

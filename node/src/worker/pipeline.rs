@@ -192,6 +192,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A request was refused, or a peer is lost for good.
     pub fn poll(&mut self) -> Result<(), WorkerError> {
+        self.wait(Duration::ZERO)?;
         self.pump(Duration::ZERO)
     }
 
@@ -239,9 +240,10 @@ impl<N: Net> Worker<N> {
         if cut.chunks().is_empty() && push {
             self.flights.take(id.place);
         }
-        let mut last = None;
+        let (mut last, row) = (None, bytes.checked_div(cut.keys().len()).unwrap_or(0) as u32);
         for (number, chunk) in cut.chunks().iter().enumerate() {
-            let request = Request { place: id.place, chunk: number as u32, push };
+            let bytes = row * chunk.len;
+            let request = Request { place: id.place, chunk: number as u32, push, bytes };
             self.peers[chunk.peer as usize].enqueue(request, now);
             if last.is_some_and(|last| last != chunk.peer) {
                 self.send(last.unwrap_or_default() as usize)?;

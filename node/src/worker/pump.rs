@@ -1,16 +1,17 @@
 //! The worker's event loop: each link's turn, then a wait; lost links, time limits.
 
 use super::Worker;
-use super::flights::{Request, Work};
+use super::flights::{ControlFlight, Request, Work};
 use super::peer::Answered;
 use super::pipeline::SPARE_MAX;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::SPIN_FRAME_BYTES;
+use crate::message;
 use gannet_transport::{Net, Poll};
 use std::time::Duration;
 
 /// The longest wait before time limits are looked at.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 impl<N: Net> Worker<N> {
     /// Moves what can be moved; when nothing can, waits at most `patience`.
@@ -41,7 +42,9 @@ impl<N: Net> Worker<N> {
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), WorkerError> {
         self.poll.wait(patience, &mut self.events)?;
         for event in &self.events {
-            if let Some(Some(link)) = self.peers.get_mut(event.token as usize).map(|peer| &mut peer.link) {
+            let Some(peer) = self.peers.get_mut(event.token as usize) else { continue };
+            let opening = peer.opening.as_mut().map(|opening| &mut opening.link);
+            if let Some(link) = peer.link.as_mut().or(opening) {
                 link.note(event);
             }
         }
@@ -96,8 +99,7 @@ impl<N: Net> Worker<N> {
             matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
         peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
         if slowly {
-            peer.attempt_at = now + peer.backoff;
-            peer.backoff = (peer.backoff * 2).min(crate::limits::BACKOFF.1);
+            self.back_off(number, now);
         }
         Ok(())
     }
@@ -119,7 +121,7 @@ impl<N: Net> Worker<N> {
         let Some(flight) = self.flights.at(place) else { return };
         // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
         if flight.left == 0
-            && (flight.failed || matches!(flight.work, Work::Push(_)))
+            && (flight.failed || matches!(flight.work, Work::Push(_)) || flight.is_ping())
             && let Some(flight) = self.flights.take(place)
             && let Work::Push(push) = flight.work
             && self.spare.len() < SPARE_MAX
@@ -163,10 +165,13 @@ impl<N: Net> Worker<N> {
         self.next_tick = now + LOOK;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
+            let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.queue.is_empty() && peer.link.is_some() {
+                if silent >= peer.credit.ping_after {
+                    self.ping(number, now)?;
+                }
                 continue;
             }
-            let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.link.is_some() && silent > self.config.stall_timeout {
                 let peer = &mut self.peers[number];
                 let why = format!(
@@ -178,10 +183,22 @@ impl<N: Net> Worker<N> {
                 peer.lose(why, &mut self.flights, &self.tally, now);
             }
             self.try_connect(number)?;
-            if !self.peers[number].queue.is_empty() {
+            // An unanswered ping loses the link, but nobody waits for it.
+            let ping = |request: &Request| self.flights.kind(request.place) == Some(message::PING);
+            if !self.peers[number].queue.iter().all(ping) {
                 self.check_wait(number, self.net.now())?;
             }
         }
         Ok(())
+    }
+
+    /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
+    fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
+        let (words, payloads) = ([0; 4], Vec::new());
+        let ping = ControlFlight { kind: message::PING, table: None, words, payloads, answers: vec![None] };
+        let id = self.flights.add(Work::Control(ping), 1, 0, now);
+        self.tally.pings.add(1);
+        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.send(number)
     }
 }

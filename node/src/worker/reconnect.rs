@@ -1,14 +1,16 @@
-//! How links come about and come back (the cold part): connect, hello, tables opened again.
+//! When links come about and come back (the cold part): attempts, the pauses between them, and what no attempt mends.
 
 use super::Worker;
 use super::flights::{Request, Work};
+use super::opening::Step;
 use super::peer::Peer;
-use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, WelcomeV1};
+use super::pump::LOOK;
+use crate::control::{self, OpenTableV1, RefusedV1};
 use crate::error::{Refusal, WorkerError};
-use crate::limits::{ATTEMPT_TIME, BACKOFF, THREADS_MAX, WAIT_LOGGED};
+use crate::limits::{BACKOFF, WAIT_LOGGED};
 use crate::message;
 use gannet_core::Schema;
-use gannet_transport::{Head, Link, Net, Nothing, Poll};
+use gannet_transport::Net;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,146 +36,52 @@ impl<N: Net> Worker<N> {
             self.try_connect(peer)?;
             let now = self.net.now();
             self.check_wait(peer, now)?;
-            if self.peers[peer].link.is_none() {
-                let pause = self.peers[peer].attempt_at.saturating_sub(now);
+            let Peer { link, opening, attempt_at, .. } = &self.peers[peer];
+            if link.is_none() {
+                let pause = if opening.is_some() { LOOK } else { attempt_at.saturating_sub(now) };
                 self.wait(pause)?;
             }
         }
         Ok(())
     }
 
-    /// One attempt, when it is time for one. An error is one that no further attempt mends.
+    /// A step towards a link, when there is none and it is time for one. An error is one that no further attempt mends.
     pub(super) fn try_connect(&mut self, number: usize) -> Result<(), WorkerError> {
-        let now = self.net.now();
-        if self.peers[number].link.is_some() || now < self.peers[number].attempt_at {
+        let peer = &self.peers[number];
+        if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.attempt_at {
             return Ok(());
         }
-        match self.attempt(number) {
-            Ok(()) => {
-                let peer = &mut self.peers[number];
-                if peer.epoch > 1 {
-                    tracing::info!(peer = %peer.name, waiting = peer.queue.len(), "connected again");
-                }
-                Ok(())
-            }
-            Err(error) if mends(&error) => {
-                let now = self.net.now();
-                let peer = &mut self.peers[number];
-                peer.trouble = error.to_string();
-                peer.attempt_at = now + peer.backoff;
-                peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
-                Ok(())
-            }
-            Err(error) => Err(error),
+        let begun = if peer.opening.is_none() { self.begin_opening(number) } else { Ok(()) };
+        let step = self.peers[number].opening.as_ref().map(|opening| opening.step);
+        let error = match begun.and_then(|()| self.advance(number)) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        // A server that has no room for a session may have some later.
+        let full = matches!(error, WorkerError::Refused { refusal: Refusal::Limit, .. });
+        if !(mends(&error) || full && step == Some(Step::Hello)) {
+            return Err(error);
         }
-    }
-
-    fn attempt(&mut self, number: usize) -> Result<(), WorkerError> {
-        let deadline = self.net.now() + ATTEMPT_TIME.min(self.config.peer_timeout);
-        let Peer { addr, name, thread, threads, .. } = &self.peers[number];
-        let (addr, name, thread, before) = (addr.clone(), name.clone(), *thread, *threads);
-        let stream = self.net.connect(&addr, deadline.saturating_sub(self.net.now()))?;
-        let mut link = Link::new(stream);
-        self.poll.add(link.stream(), number as u64)?;
-        let hello = HelloV1 { pusher: self.config.pusher, incarnation: self.config.incarnation, thread };
-        let welcome: WelcomeV1 =
-            self.converse(&mut link, number, message::HELLO, &control::seal(&hello), &name, deadline)?;
-        if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads {
-            return Err(WorkerError::Protocol { peer: name, what: format!("{} threads", welcome.threads) });
-        }
-        if before != 0 && before != welcome.threads {
-            return Err(WorkerError::Threads { peer: addr.as_str().into(), before, now: welcome.threads });
-        }
-        let (server, servers) = (self.peers[number].server, self.config.servers.len() as u32);
-        let mut numbers = Vec::with_capacity(self.tables.len());
-        for table in 0..self.tables.len() {
-            let request = open_request(&self.tables[table].schema, server, servers);
-            let opened: TableOpenedV1 =
-                self.converse(&mut link, number, message::OPEN_TABLE, &request, &name, deadline)?;
-            if !opened.known && self.peers[number].acked.get(table) == Some(&true) {
-                let table = self.tables[table].schema.name.clone();
-                return Err(WorkerError::Forgot { peer: name, table });
-            }
-            numbers.push(opened.table);
-        }
-        let peer = &mut self.peers[number];
-        (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, numbers);
-        peer.epoch += 1;
-        self.tally.links.add(1);
-        if peer.epoch > 1 {
-            self.tally.reconnects.add(1);
-            let again = peer.queue.len();
-            tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
-        }
-        peer.link = Some(link);
-        peer.linked_at = self.net.now();
-        peer.reorder();
-        self.see_all_pushes(number);
-        self.peers[number].post(&mut self.flights, &self.tally)?;
+        let now = self.net.now();
+        self.peers[number].trouble = error.to_string();
+        self.back_off(number, now);
         Ok(())
     }
 
+    /// The next attempt comes after a pause, twice as long each time, of which half is chance: workers that lost a server
+    /// together do not come back together.
+    pub(super) fn back_off(&mut self, number: usize, now: Duration) {
+        let peer = &mut self.peers[number];
+        let half = peer.backoff / 2;
+        peer.attempt_at = now + half + Duration::from_nanos(self.prng.below(half.as_nanos() as u64 + 1));
+        peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
+    }
+
     /// Pulls that wait on this link go after all pushes that were begun: their answers include those.
-    fn see_all_pushes(&mut self, number: usize) {
+    pub(super) fn see_all_pushes(&mut self, number: usize) {
         for &Request { place, chunk, .. } in &self.peers[number].queue {
             if let Some(Work::Pull(pull)) = self.flights.at(place).map(|flight| &mut flight.work) {
                 pull.parts[chunk as usize].saw = self.tables[pull.cut.table].last_seq;
-            }
-        }
-    }
-
-    /// Sends one request over a link that nothing else is under way on, and waits for its answer.
-    fn converse<T>(
-        &mut self,
-        link: &mut Link<N::Stream>,
-        number: usize,
-        kind: u16,
-        payload: &[u8],
-        name: &Arc<str>,
-        deadline: Duration,
-    ) -> Result<T, WorkerError>
-    where
-        T: rkyv::Archive,
-        T::Archived: for<'a> rkyv::bytecheck::CheckBytes<rkyv::api::high::HighValidator<'a, rkyv::rancor::Error>>
-            + rkyv::Deserialize<T, rkyv::api::high::HighDeserializer<rkyv::rancor::Error>>,
-    {
-        let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
-        let sent = link.transmit().send_copy(Head::new(kind, 0, 0, [0; 4]), payload);
-        sent.map_err(|full| WorkerError::Call(full.to_string()))?;
-        loop {
-            link.flush(&mut Nothing)?;
-            if link.is_readable() {
-                link.fill(&mut Nothing)?;
-            }
-            if let Some(frame) = link.receive().peek(&mut Nothing)? {
-                let (head, answer) = (frame.head, frame.payload.to_vec());
-                link.receive().consume();
-                return match head.kind {
-                    message::REFUSED => Err(refused(name, kind, head.aux, &answer)),
-                    answered if answered == message::answer_to(kind) => {
-                        control::open(&answer).map_err(|error| nonsense(error.to_string()))
-                    }
-                    other => Err(nonsense(format!("kind {other} in answer to kind {kind}"))),
-                };
-            }
-            let now = self.net.now();
-            if now >= deadline {
-                return Err(nonsense(format!(
-                    "nothing, for {:.1} s, to a greeting",
-                    ATTEMPT_TIME.as_secs_f64()
-                )));
-            }
-            if !link.is_readable() {
-                self.poll.wait(deadline - now, &mut self.events)?;
-                for event in &self.events {
-                    if event.token == number as u64 {
-                        link.note(event);
-                    } else if let Some(Some(other)) =
-                        self.peers.get_mut(event.token as usize).map(|peer| &mut peer.link)
-                    {
-                        other.note(event);
-                    }
-                }
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::partition::share;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{OpenError, PusherStatus, Schema, Stats};
 use gannet_transport::{Head, Net};
+use std::time::Duration;
 
 /// A table that this worker has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,7 +168,8 @@ impl<N: Net> Worker<N> {
         let control = ControlFlight { kind, table, words, payloads, answers: vec![None; peers.len()] };
         let id = self.flights.add(Work::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
-            self.peers[number].enqueue(Request { place: id.place, chunk: chunk as u32, push: false }, now);
+            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            self.peers[number].enqueue(request, now);
             self.send(number)?;
         }
         while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
@@ -176,7 +178,7 @@ impl<N: Net> Worker<N> {
         let Some(Work::Control(control)) = self.flights.take(id.place).map(|flight| flight.work) else {
             return Ok(Vec::new());
         };
-        self.poll()?;
+        self.pump(Duration::ZERO)?;
         Ok(control.answers.into_iter().flatten().collect())
     }
 }

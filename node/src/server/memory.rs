@@ -1,0 +1,160 @@
+//! The memory that all sessions of a server may take together, and each session's share of it.
+
+use crate::error::ServerError;
+use crate::limits;
+use gannet_transport::limits::{FRAME_BYTES_MAX, LINK_BYTES_MAX};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What sessions may do and take. The relations are checked when a server starts.
+#[derive(Debug, Clone)]
+pub struct SessionLimits {
+    /// Sessions of a thread: further ones are refused.
+    pub sessions: usize,
+    /// The credit of a session: requests that its worker may have under way.
+    pub credit_frames: u32,
+    /// The credit of a session: bytes of requests under way and of their answers.
+    pub credit_bytes: u64,
+    /// A session that says nothing for so long ends; workers ping earlier.
+    pub silence: Duration,
+    /// Bytes of buffers, all sessions together. Sessions at rest have none; over it others wait for their turn.
+    pub buffer_bytes: usize,
+    /// Bytes of keysets, all sessions together. Over it a pull's answer says "not kept".
+    pub keyset_bytes: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> SessionLimits {
+        SessionLimits {
+            sessions: limits::SESSIONS_MAX,
+            credit_frames: limits::CREDIT_FRAMES,
+            credit_bytes: limits::CREDIT_BYTES,
+            silence: limits::SILENCE_TIME,
+            buffer_bytes: limits::BUFFER_BYTES_TOTAL,
+            keyset_bytes: limits::KEYSET_BYTES_TOTAL,
+        }
+    }
+}
+
+impl SessionLimits {
+    pub(super) fn check(&self, threads: usize) -> Result<(), ServerError> {
+        let wrong = |what, got, allowed: String| Err(ServerError::Config { what, got, allowed });
+        if self.sessions == 0 || self.sessions > limits::SESSIONS_MAX {
+            return wrong("--sessions-max", self.sessions, format!("1 to {}", limits::SESSIONS_MAX));
+        }
+        if self.credit_frames == 0 {
+            return wrong("--credit-requests", 0, "at least 1".into());
+        }
+        if self.credit_bytes < FRAME_BYTES_MAX as u64 {
+            return wrong(
+                "the credit in bytes",
+                self.credit_bytes as usize,
+                format!("at least {FRAME_BYTES_MAX}"),
+            );
+        }
+        if self.silence < limits::TICK * 2 {
+            let allowed = format!("at least {} s", limits::TICK.as_secs() * 2);
+            return wrong("--session-silence", self.silence.as_secs() as usize, allowed);
+        }
+        let least = LINK_BYTES_MAX * threads;
+        if self.buffer_bytes < least {
+            let allowed = format!("at least {least} bytes ({LINK_BYTES_MAX} a thread)");
+            return wrong("the memory for sessions' buffers", self.buffer_bytes, allowed);
+        }
+        Ok(())
+    }
+}
+
+/// Memory of one kind: counted here before it is taken, never more than `max`.
+#[derive(Debug)]
+pub(super) struct Memory {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl Memory {
+    pub(super) fn new(max: usize) -> Arc<Memory> {
+        Arc::new(Memory { used: AtomicUsize::new(0), max })
+    }
+
+    /// So many bytes could be taken now.
+    pub(super) fn has(&self, bytes: usize) -> bool {
+        self.used.load(Relaxed) + bytes <= self.max
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+}
+
+/// A session's share, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    of: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Share {
+    pub(super) fn new(of: Arc<Memory>) -> Share {
+        Share { of, bytes: 0 }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes the share this large; `false`, and as it was, when there is not so much.
+    pub(super) fn resize(&mut self, bytes: usize) -> bool {
+        let fits = match bytes.checked_sub(self.bytes) {
+            Some(more) => self.of.take(more),
+            None => {
+                self.of.used.fetch_sub(self.bytes - bytes, Relaxed);
+                true
+            }
+        };
+        if fits {
+            self.bytes = bytes;
+        }
+        fits
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_add_up_to_more_than_there_is() {
+        let memory = Memory::new(100);
+        let (mut a, mut b) = (Share::new(memory.clone()), Share::new(memory.clone()));
+        assert!(a.resize(60) && !b.resize(41) && b.resize(40));
+        assert!(!a.resize(61) && a.bytes() == 60 && !memory.has(1));
+        assert!(a.resize(10) && b.resize(90) && !b.resize(usize::MAX));
+        drop(b);
+        assert!(memory.has(90) && !memory.has(91) && a.resize(100));
+    }
+
+    #[test]
+    fn limits_that_cannot_be_are_named() {
+        let good = SessionLimits::default();
+        assert!(good.check(4).is_ok());
+        for (bad, name) in [
+            (SessionLimits { sessions: 0, ..good.clone() }, "--sessions-max is 0"),
+            (SessionLimits { credit_frames: 0, ..good.clone() }, "--credit-requests is 0"),
+            (SessionLimits { credit_bytes: 9, ..good.clone() }, "credit in bytes is 9"),
+            (SessionLimits { silence: Duration::ZERO, ..good.clone() }, "--session-silence is 0"),
+            (SessionLimits { buffer_bytes: LINK_BYTES_MAX, ..good.clone() }, "buffers is"),
+        ] {
+            let text = bad.check(4).unwrap_err().to_string();
+            assert!(text.contains(name), "{text}");
+        }
+    }
+}

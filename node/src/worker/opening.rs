@@ -1,0 +1,204 @@
+//! A connection on its way to become a peer's link (the cold part): hello, then the tables opened again. Nothing here
+//! waits: each step is taken when its answer has come, while the other links go on.
+
+use super::Worker;
+use super::peer::{Credit, Peer};
+use super::reconnect::{open_request, refused};
+use crate::control::{self, HelloV1, TableOpenedV1, WelcomeV1};
+use crate::error::WorkerError;
+use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
+use crate::message;
+use gannet_transport::{Head, Link, LinkError, Net, NetError, Nothing, Poll, Stream};
+use std::time::Duration;
+
+/// What the connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The welcome.
+    Hello,
+    /// This table of the worker's, opened.
+    Table(usize),
+}
+
+/// A connection that is no link yet. One request at a time is under way on it.
+pub(super) struct Opening<S> {
+    pub(super) link: Link<S>,
+    pub(super) step: Step,
+    deadline: Duration,
+    welcome: Option<(WelcomeV1, Credit)>,
+    /// The numbers of the tables opened so far.
+    tables: Vec<u32>,
+}
+
+impl<S: Stream> Opening<S> {
+    fn ask(&mut self, step: Step, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
+        self.step = step;
+        let sent = self.link.transmit().send_copy(Head::new(kind, 0, 0, [0; 4]), payload);
+        sent.map_err(|full| WorkerError::Call(full.to_string()))
+    }
+
+    fn kind(&self) -> u16 {
+        match self.step {
+            Step::Hello => message::HELLO,
+            Step::Table(_) => message::OPEN_TABLE,
+        }
+    }
+
+    /// The next answer, if it is here.
+    fn hear(&mut self) -> Result<Option<(Head, Vec<u8>)>, LinkError> {
+        self.link.flush(&mut Nothing)?;
+        if self.link.is_readable() {
+            self.link.fill(&mut Nothing)?;
+        }
+        let Some(frame) = self.link.receive().peek(&mut Nothing)? else { return Ok(None) };
+        let answer = (frame.head, frame.payload.to_vec());
+        self.link.receive().consume();
+        Ok(Some(answer))
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Begins to connect.
+    pub(super) fn begin_opening(&mut self, number: usize) -> Result<(), WorkerError> {
+        let deadline = self.net.now() + ATTEMPT_TIME.min(self.config.peer_timeout);
+        let peer = &mut self.peers[number];
+        let attempt = peer.attempts;
+        peer.attempts += 1;
+        let link = Link::new(self.net.begin_connect(&peer.addr, attempt)?);
+        self.poll.add(link.stream(), number as u64)?;
+        let mut opening = Opening { link, step: Step::Hello, deadline, welcome: None, tables: Vec::new() };
+        self.greet(number, &mut opening)?;
+        self.peers[number].opening = Some(opening);
+        Ok(())
+    }
+
+    fn greet(&self, number: usize, opening: &mut Opening<N::Stream>) -> Result<(), WorkerError> {
+        let (pusher, incarnation) = (self.config.pusher, self.config.incarnation);
+        let hello = HelloV1 { pusher, incarnation, thread: self.peers[number].thread };
+        opening.ask(Step::Hello, message::HELLO, &control::seal(&hello))
+    }
+
+    /// Takes the steps whose answers have come. An error ends the attempt.
+    pub(super) fn advance(&mut self, number: usize) -> Result<(), WorkerError> {
+        let Some(mut opening) = self.peers[number].opening.take() else { return Ok(()) };
+        loop {
+            let before = (opening.step, opening.link.transmit().is_empty());
+            let heard = opening.hear().map_err(|error| self.not_connected(number, before, error))?;
+            let Some((head, answer)) = heard else { break };
+            if self.step(number, &mut opening, &head, &answer)? {
+                return self.install(number, opening);
+            }
+        }
+        if self.net.now() >= opening.deadline {
+            let (peer, limit) =
+                (&self.peers[number], ATTEMPT_TIME.min(self.config.peer_timeout).as_secs_f64());
+            if opening.step == Step::Hello && !opening.link.transmit().is_empty() {
+                let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                return Err(NetError::Connect { addr: peer.addr.clone(), source }.into());
+            }
+            let what = format!("nothing, for {limit:.1} s, to a greeting");
+            return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
+        }
+        self.peers[number].opening = Some(opening);
+        Ok(())
+    }
+
+    /// A connection that ends before its hello has gone was none.
+    fn not_connected(&self, number: usize, (step, sent): (Step, bool), error: LinkError) -> WorkerError {
+        match error {
+            LinkError::Io { source, .. } if step == Step::Hello && !sent => {
+                NetError::Connect { addr: self.peers[number].addr.clone(), source }.into()
+            }
+            error => error.into(),
+        }
+    }
+
+    /// Takes in an answer and asks for the next; `true` when there is nothing left to ask for.
+    fn step(
+        &mut self,
+        number: usize,
+        opening: &mut Opening<N::Stream>,
+        head: &Head,
+        answer: &[u8],
+    ) -> Result<bool, WorkerError> {
+        let Peer { addr, name, thread, threads, acked, .. } = &self.peers[number];
+        let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
+        let kind = opening.kind();
+        if head.kind == message::REFUSED {
+            return Err(refused(name, kind, head.aux, answer));
+        }
+        if head.kind != message::answer_to(kind) {
+            return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
+        }
+        let next = match opening.step {
+            Step::Hello => {
+                let welcome: WelcomeV1 =
+                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+                if welcome.threads == 0
+                    || welcome.threads as usize > THREADS_MAX
+                    || *thread >= welcome.threads
+                {
+                    return Err(nonsense(format!("{} threads", welcome.threads)));
+                }
+                if *threads != 0 && *threads != welcome.threads {
+                    let (peer, before) = (addr.as_str().into(), *threads);
+                    return Err(WorkerError::Threads { peer, before, now: welcome.threads });
+                }
+                opening.welcome = Some((welcome, Credit::of(head)));
+                0
+            }
+            Step::Table(table) => {
+                let opened: TableOpenedV1 =
+                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+                if !opened.known && acked.get(table) == Some(&true) {
+                    let table = self.tables[table].schema.name.clone();
+                    return Err(WorkerError::Forgot { peer: name.clone(), table });
+                }
+                opening.tables.push(opened.table);
+                table + 1
+            }
+        };
+        let Some(table) = self.tables.get(next) else { return Ok(true) };
+        let servers = self.config.servers.len() as u32;
+        let request = open_request(&table.schema, self.peers[number].server, servers);
+        opening.ask(Step::Table(next), message::OPEN_TABLE, &request)?;
+        Ok(false)
+    }
+
+    /// The connection is a link: what waits goes out.
+    fn install(&mut self, number: usize, opening: Opening<N::Stream>) -> Result<(), WorkerError> {
+        let Opening { link, welcome: Some((welcome, credit)), tables, .. } = opening else {
+            return Err(WorkerError::Call("a link without a welcome".into()));
+        };
+        let peer = &mut self.peers[number];
+        (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, tables);
+        (peer.credit, peer.attempts) = (credit, 0);
+        peer.epoch += 1;
+        self.tally.links.add(1);
+        if peer.epoch > 1 {
+            self.tally.reconnects.add(1);
+            let again = peer.queue.len();
+            tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
+        }
+        peer.link = Some(link);
+        peer.linked_at = self.net.now();
+        peer.reorder();
+        self.see_all_pushes(number);
+        self.peers[number].post(&mut self.flights, &self.tally)?;
+        Ok(())
+    }
+}
+
+impl Credit {
+    /// What a welcome grants; 0 is no limit.
+    fn of(welcome: &Head) -> Credit {
+        let [frames, bytes, silence_ms, _] = welcome.words;
+        let unless_none = |n: u64| if n == 0 { u64::MAX } else { n };
+        let third = Duration::from_millis(unless_none(silence_ms) / 3);
+        Credit {
+            frames: usize::try_from(unless_none(frames)).unwrap_or(usize::MAX),
+            bytes: unless_none(bytes),
+            ping_after: third.min(PING_TIME),
+        }
+    }
+}
