@@ -3,9 +3,11 @@
 
 mod model;
 
+use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{LocalServer, Read, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::{LocalServer, Read, Schema, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
 use model::{Model, random_keys, random_values, schema, unique_keys};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,6 +159,62 @@ fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
         let mut out = vec![0.0; keys.len() * 2];
         worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
         assert!(out == model.pull(&keys), "seed {seed}");
+    }
+}
+
+/// A rule whose order and rate matter: what was sent again was applied in its turn, at the rate of its own name.
+#[test]
+fn gradients_sent_again_have_the_rate_of_their_name() {
+    let schedule = Schedule { warmup: 5, decay: Decay::Exponential { rate: 0.7, steps: 6 } };
+    let shaping = Shaping { schedule, clip_value: Some(2.0), ..Shaping::NONE };
+    let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-6, decay: 0.0 });
+    let schema = Schema { shards: 4, shaping, ..Schema::scalar("t", adam) };
+    let mut resends = 0;
+    for seed in 200..212 {
+        let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let mut worker = connect(&sim, std::slice::from_ref(&addr), 3);
+        let table = worker.open_table(&schema).unwrap();
+        let mut rows: HashMap<u64, Vec<f32>> = HashMap::new();
+        for seq in 1..=24 {
+            let keys = unique_keys(&mut prng, 300, 600);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len());
+            for (key, gradient) in cut.keys().iter().zip(&values) {
+                let row = rows.entry(*key).or_insert_with(|| vec![0.0; schema.floats()]);
+                adam.at_rate(schedule.factor(seq)).visit(Step(row, gradient.clamp(-2.0, 2.0)));
+            }
+            worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap();
+            sim.run(Duration::from_micros(prng.below(200)));
+            if seq % 8 == 0 {
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                actor = start(&sim, &addr, &store, 2).0;
+            }
+        }
+        worker.drain().unwrap();
+        let keys: Vec<u64> = rows.keys().copied().collect();
+        let mut weights = vec![0.0; keys.len()];
+        worker.pull(table, &keys, Read::Weights, &mut weights).unwrap();
+        for (key, weight) in keys.iter().zip(weights) {
+            assert_eq!(weight.to_bits(), rows[key][0].to_bits(), "seed {seed} key {key}");
+        }
+        resends += worker.counters().resends;
+    }
+    assert!(resends > 20, "{resends} resends: the test shows nothing");
+}
+
+/// One gradient to one row, by the rule's own code.
+struct Step<'a>(&'a mut [f32], f32);
+
+impl Visitor for Step<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        rule.update(self.0, &[self.1]);
     }
 }
 

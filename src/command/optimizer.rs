@@ -1,60 +1,207 @@
-//! What the optimizer's flags mean: the rule that the table gets, and what pushes to it carry.
+//! What the optimizer's flags mean: the rule that the table gets, what shapes gradients before it, and what pushes carry.
 
 use super::Failure;
-use super::args::{OptimizerArgs, OptimizerName, PushName};
-use gannet::train::Push;
-use gannet::{AdaGrad, Ftrl, Rule, Sgd};
+use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
+use clap::ValueEnum;
+use gannet::train::{Push, Reduce};
+use gannet::{
+    AdaGrad, Adam, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError, Schedule,
+    Schema, Sgd, Shaping,
+};
 
-/// A rule's settings by flag, with their defaults.
-fn settings(optimizer: OptimizerName) -> &'static [(&'static str, f32)] {
+/// A flag and its default.
+type Setting = (&'static str, f32);
+
+/// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these agree.
+fn settings(optimizer: OptimizerName) -> &'static [Setting] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
-        OptimizerName::Sgd => &[("--alpha", 0.1)],
-        OptimizerName::Adagrad => &[("--alpha", 0.1), ("--beta", 1.0)],
+        OptimizerName::GroupFtrl => {
+            &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0), ("--l21", 0.0)]
+        }
+        OptimizerName::Sgd => &[("--alpha", 0.1), ("--l2", 0.0)],
+        OptimizerName::Momentum | OptimizerName::Nesterov => {
+            &[("--alpha", 0.01), ("--momentum", 0.9), ("--l2", 0.0)]
+        }
+        OptimizerName::Adagrad | OptimizerName::RowAdagrad => {
+            &[("--alpha", 0.1), ("--beta", 1.0), ("--epsilon", 1e-8), ("--l2", 0.0)]
+        }
+        OptimizerName::Rmsprop => &[("--alpha", 0.01), ("--rho", 0.9), ("--epsilon", 1e-8), ("--l2", 0.0)],
+        OptimizerName::Adam | OptimizerName::Amsgrad => &[
+            ("--alpha", 0.001),
+            ("--beta1", 0.9),
+            ("--beta2", 0.999),
+            ("--epsilon", 1e-8),
+            ("--weight-decay", 0.0),
+            ("--l2", 0.0),
+        ],
     }
 }
 
-/// Every optimizer, as `--optimizer` spells it.
-fn names() -> impl Iterator<Item = (OptimizerName, String)> {
-    use clap::ValueEnum;
-    let name = |o: &OptimizerName| o.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
-    OptimizerName::value_variants().iter().map(move |o| (*o, name(o)))
-}
-
-/// The rule that the flags ask for.
-pub fn rule(args: &OptimizerArgs) -> Result<Rule, Failure> {
-    let given = [("--alpha", args.alpha), ("--beta", args.beta), ("--l1", args.l1), ("--l2", args.l2)];
-    let known = settings(args.optimizer);
-    let foreign = given.iter().find(|(flag, value)| value.is_some() && !has(args.optimizer, flag));
-    if let Some((flag, _)) = foreign {
-        return Err(foreign_to(args.optimizer, flag));
+/// The settings of a schedule by flag, with their defaults.
+fn decays(schedule: ScheduleName) -> &'static [Setting] {
+    match schedule {
+        ScheduleName::Constant => &[],
+        ScheduleName::Exponential => &[("--decay-rate", 0.96)],
+        ScheduleName::Step => &[("--decay-rate", 0.1)],
+        ScheduleName::Polynomial => &[("--decay-power", 1.0), ("--decay-end", 0.0)],
+        ScheduleName::InverseSqrt => &[],
+        ScheduleName::Cosine => &[("--decay-end", 0.0)],
     }
-    let value = |flag: &str| {
-        let given = given.iter().find(|g| g.0 == flag).and_then(|g| g.1);
-        given.or(known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
-    };
-    let (alpha, beta) = (value("--alpha"), value("--beta"));
-    Ok(match args.optimizer {
-        OptimizerName::Ftrl => Rule::Ftrl(Ftrl { alpha, beta, l1: value("--l1"), l2: value("--l2") }),
-        OptimizerName::Sgd => Rule::Sgd(Sgd { lr: alpha }),
-        OptimizerName::Adagrad => Rule::AdaGrad(AdaGrad { lr: alpha, eps: 1e-8, initial_accumulator: beta }),
-    })
 }
 
-fn has(optimizer: OptimizerName, flag: &str) -> bool {
-    settings(optimizer).iter().any(|s| s.0 == flag)
+/// What was given for some flags.
+struct Given<'a> {
+    flags: &'a [(&'static str, Option<f32>)],
+    known: &'static [Setting],
 }
 
-/// A setting that the chosen rule does not have.
-fn foreign_to(optimizer: OptimizerName, flag: &str) -> Failure {
-    let name = names().find(|n| n.0 == optimizer).map(|n| n.1).unwrap_or_default();
-    let takes: Vec<&str> = settings(optimizer).iter().map(|s| s.0).collect();
-    let of: Vec<String> = names().filter(|n| has(n.0, flag)).map(|n| n.1).collect();
+impl Given<'_> {
+    /// The first flag that was given and is not known.
+    fn foreign(&self) -> Option<&'static str> {
+        let known = |flag| self.known.iter().any(|k| k.0 == flag);
+        self.flags.iter().find(|(flag, value)| value.is_some() && !known(*flag)).map(|f| f.0)
+    }
+
+    /// The value of a flag: what was given, or the default, or 0 where it is not known.
+    fn value(&self, flag: &str) -> f32 {
+        let given = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
+        given.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
+    }
+}
+
+/// How the command line spells a choice.
+fn spelt<T: ValueEnum>(choice: &T) -> String {
+    choice.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Refuses a setting that a choice does not have, and says which choices have it.
+fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'static [Setting]) -> Failure {
+    let takes: Vec<&str> = settings(chosen.clone()).iter().map(|s| s.0).collect();
+    let takes = if takes.is_empty() { "none".into() } else { takes.join(", ") };
+    let has = |choice: &&T| settings((*choice).clone()).iter().any(|s| s.0 == flag);
+    let others: Vec<String> = T::value_variants().iter().filter(has).map(spelt).collect();
     Failure::input(format!(
-        "{flag} is no setting of --optimizer {name}, which has {}; it belongs to {}",
-        takes.join(", "),
-        of.join(", ")
+        "{flag} is no setting of {of} {}, which has {takes}; it belongs to {}",
+        spelt(chosen),
+        others.join(", ")
     ))
+}
+
+/// The table's schema with the rule that the flags ask for and what shapes its gradients.
+pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
+    let s = &args.settings;
+    let given = Given {
+        flags: &[
+            ("--alpha", s.alpha),
+            ("--beta", s.beta),
+            ("--l1", s.l1),
+            ("--l2", s.l2),
+            ("--l21", s.l21),
+            ("--momentum", s.momentum),
+            ("--rho", s.rho),
+            ("--beta1", s.beta1),
+            ("--beta2", s.beta2),
+            ("--epsilon", s.epsilon),
+            ("--weight-decay", s.weight_decay),
+        ],
+        known: settings(args.optimizer),
+    };
+    if let Some(flag) = given.foreign() {
+        return Err(refuse(flag, "--optimizer", &args.optimizer, settings));
+    }
+    let rule = rule(args.optimizer, &given);
+    let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
+    let shaping = Shaping {
+        schedule: schedule(&args.schedule)?,
+        clip_value: s.clip_value,
+        clip_norm: s.clip_norm,
+        l2: if own_l2 { 0.0 } else { given.value("--l2") },
+    };
+    let schema = Schema { shaping, ..Schema::scalar(table, rule) };
+    rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
+    schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    let push = Push::choose(push(args), &schema).map_err(super::train::backend_failure)?;
+    if push == Push::Replay && args.reduce.is_some() {
+        return Err(Failure::input("--reduce says what becomes of gradients; it needs --push gradient"));
+    }
+    Ok(schema)
+}
+
+fn rule(optimizer: OptimizerName, given: &Given<'_>) -> Rule {
+    let value = |flag| given.value(flag);
+    let (alpha, beta, l1, l2) = (value("--alpha"), value("--beta"), value("--l1"), value("--l2"));
+    let (lr, eps, initial_accumulator) = (alpha, value("--epsilon"), beta);
+    let momentum = |nesterov| Rule::Momentum(Momentum { lr, momentum: value("--momentum"), nesterov });
+    let (beta1, beta2, decay) = (value("--beta1"), value("--beta2"), value("--weight-decay"));
+    match optimizer {
+        OptimizerName::Ftrl => Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
+        OptimizerName::GroupFtrl => Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: value("--l21") }),
+        OptimizerName::Sgd => Rule::Sgd(Sgd { lr }),
+        OptimizerName::Momentum => momentum(false),
+        OptimizerName::Nesterov => momentum(true),
+        OptimizerName::Adagrad => Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }),
+        OptimizerName::RowAdagrad => Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
+        OptimizerName::Rmsprop => Rule::RmsProp(RmsProp { lr, rho: value("--rho"), eps }),
+        OptimizerName::Adam => Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
+        OptimizerName::Amsgrad => Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
+    }
+}
+
+fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
+    let how = args.schedule.unwrap_or(ScheduleName::Constant);
+    let given = Given {
+        flags: &[
+            ("--decay-rate", args.decay_rate),
+            ("--decay-end", args.decay_end),
+            ("--decay-power", args.decay_power),
+        ],
+        known: decays(how),
+    };
+    if let Some(flag) = given.foreign() {
+        return Err(refuse(flag, "--schedule", &how, decays));
+    }
+    let steps = match (how, args.decay_steps) {
+        (ScheduleName::Constant, None) => 0,
+        (ScheduleName::Constant, Some(_)) => {
+            return Err(Failure::input("--decay-steps is no setting of --schedule constant; choose another"));
+        }
+        (_, Some(steps)) => steps,
+        (_, None) => {
+            let text = format!("--schedule {} needs --decay-steps: over how many pushes", spelt(&how));
+            return Err(Failure::input(text));
+        }
+    };
+    let (rate, end) = (given.value("--decay-rate"), given.value("--decay-end"));
+    let decay = match how {
+        ScheduleName::Constant => Decay::Constant,
+        ScheduleName::Exponential => Decay::Exponential { rate, steps },
+        ScheduleName::Step => Decay::Step { rate, steps },
+        ScheduleName::Polynomial => Decay::Polynomial { power: given.value("--decay-power"), end, steps },
+        ScheduleName::InverseSqrt => Decay::InverseSqrt { steps },
+        ScheduleName::Cosine => Decay::Cosine { end, steps },
+    };
+    Ok(Schedule { warmup: args.warmup.unwrap_or(0), decay })
+}
+
+/// What a rule says of a value, with the flag where the rule calls it something else.
+fn unfit(error: RuleError) -> Failure {
+    let flag = match error {
+        RuleError::Parameter { parameter, .. } => match parameter {
+            "lr" => " (--alpha)",
+            "eps" => " (--epsilon)",
+            "decay" => " (--weight-decay)",
+            "initial_accumulator" => " (--beta)",
+            "steps of the schedule" => " (--decay-steps)",
+            "rate of the schedule" => " (--decay-rate)",
+            "end of the schedule" => " (--decay-end)",
+            "power of the schedule" => " (--decay-power)",
+            _ => "",
+        },
+        RuleError::Unfit { what: "schedule", .. } => " (--schedule, --warmup)",
+        _ => "",
+    };
+    Failure::input(format!("{error}{flag}"))
 }
 
 /// What `--push` asks for.
@@ -62,5 +209,13 @@ pub fn push(args: &OptimizerArgs) -> Option<Push> {
     args.push.map(|push| match push {
         PushName::Replay => Push::Replay,
         PushName::Gradient => Push::Gradient,
+    })
+}
+
+/// What `--reduce` asks for.
+pub fn reduce(args: &OptimizerArgs) -> Option<Reduce> {
+    args.reduce.map(|reduce| match reduce {
+        ReduceName::Sum => Reduce::Sum,
+        ReduceName::Mean => Reduce::Mean,
     })
 }

@@ -6,7 +6,7 @@ use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Push, Quality, Reader, Report, Share, TrainError, train,
+    Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
 };
 use gannet::{CheckpointWriter, Schema};
 use std::sync::atomic::AtomicBool;
@@ -30,10 +30,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
 
 /// The schema that the flags ask for.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
-    let schema = Schema::scalar(TABLE, optimizer::rule(&args.optimizer)?);
-    schema.check().map_err(|e| Failure::input(e.to_string()))?;
-    Push::choose(optimizer::push(&args.optimizer), &schema).map_err(backend_failure)?;
-    Ok(schema)
+    optimizer::schema(TABLE, &args.optimizer)
 }
 
 /// What is trained on.
@@ -59,6 +56,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     };
     options.share = share;
     options.push = optimizer::push(&args.optimizer);
+    options.reduce = optimizer::reduce(&args.optimizer);
     Ok(options)
 }
 

@@ -20,7 +20,7 @@ struct Cell<const W: usize> {
     row: [f32; W],
 }
 
-const _: () = assert!(size_of::<Cell<2>>() == 16 && size_of::<Cell<4>>() == 24);
+const _: () = assert!(size_of::<Cell<2>>() == 16 && size_of::<Cell<6>>() == 32);
 
 /// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and around; the
 /// last cell, behind them, is the intercept's.

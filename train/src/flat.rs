@@ -1,5 +1,5 @@
 //! A table laid out for one process that both owns and trains it: key and row side by side in one array of 16-byte cells
-//! (24 where the rule has three or four planes). By replay rows are learned where they are, without pulls and pushes; by
+//! (32 where the rule keeps more than two floats). By replay rows are learned where they are, without pulls and pushes; by
 //! gradients they are read and stepped where they are. It lives and dies with the process; a model is written from a scan.
 //!
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
@@ -7,25 +7,18 @@
 use crate::backend::{Backend, BackendError, Rows};
 use crate::block::Block;
 use crate::cells::{AHEAD, Cells};
+use crate::kernel::{Kernel, Work};
 use crate::lr::{Learner, Scratch};
-use gannet_node::optim::{AdaGrad, Ftrl, Rule, Sgd, Update, Visitor, all_finite};
+use gannet_node::optim::{Shaping, Update, Visitor, all_finite};
 use gannet_node::{Read, Schema, Stats, Write};
 
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
 
-/// What learns in place; `None` for rules that take gradients.
-enum Kernel {
-    Ftrl(Ftrl, Scratch<2>),
-    AdaGrad(AdaGrad, Scratch<2>),
-    Sgd(Sgd, Scratch<1>),
-    None,
-}
-
-/// Cells of rows of one or two planes, or of three or four.
+/// Cells of rows of up to two floats, or of up to six.
 enum Table {
     Narrow(Cells<2>),
-    Wide(Cells<4>),
+    Wide(Cells<6>),
 }
 
 /// Runs the same code on either kind of cells.
@@ -42,12 +35,15 @@ macro_rules! on {
 pub struct Flat {
     schema: Schema,
     table: Table,
-    kernel: Kernel,
+    /// What learns in place; `None` where gradients are taken.
+    kernel: Option<Kernel>,
     /// Of one example by replay, of the keys pulled last by gradients.
     places: Vec<u32>,
     /// The answer of the pull that was begun.
     pulled: Option<Rows>,
     spare: Rows,
+    /// Pushes so far: the clock.
+    pushes: u64,
     /// Rows of pushes that were dropped.
     not_finite: u64,
 }
@@ -90,16 +86,11 @@ impl Flat {
         if schema.dim != 1 || schema.init != gannet_node::Init::Zero {
             return Err(unfit("a table in this process has one weight a row, at first 0"));
         }
-        let kernel = match schema.rule {
-            Rule::Ftrl(rule) => Kernel::Ftrl(rule, Scratch::new()),
-            Rule::AdaGrad(rule) => Kernel::AdaGrad(rule, Scratch::new()),
-            Rule::Sgd(rule) => Kernel::Sgd(rule, Scratch::new()),
-            _ => Kernel::None,
-        };
+        let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());
         let fresh = schema.rule.visit(Fresh);
         let narrow = cells(&fresh, memory_limit).map(Table::Narrow);
         let table = narrow.or_else(|| cells(&fresh, memory_limit).map(Table::Wide));
-        let table = table.ok_or_else(|| unfit("a table in this process has at most four planes"))?;
+        let table = table.ok_or_else(|| unfit("a table in this process has at most six floats a row"))?;
         Ok(Flat {
             schema: schema.clone(),
             table,
@@ -107,6 +98,7 @@ impl Flat {
             places: Vec::new(),
             pulled: None,
             spare: Rows::default(),
+            pushes: 0,
             not_finite: 0,
         })
     }
@@ -119,40 +111,38 @@ impl Flat {
     pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) -> Result<(), BackendError> {
         let Flat { table, kernel, places, .. } = self;
         match (kernel, table) {
-            (Kernel::Ftrl(rule, scratch), Table::Narrow(cells)) => {
-                learn(*rule, scratch, block, cells, places, margins)
-            }
-            (Kernel::AdaGrad(rule, scratch), Table::Narrow(cells)) => {
-                learn(*rule, scratch, block, cells, places, margins)
-            }
-            (Kernel::Sgd(rule, scratch), Table::Narrow(cells)) => {
-                learn(*rule, scratch, block, cells, places, margins)
-            }
+            (Some(kernel), Table::Narrow(cells)) => kernel.run(InPlace { block, cells, places, margins }),
             _ => Err(BackendError::Order("this rule learns by gradients, not in place")),
         }
     }
 }
 
-fn learn<const P: usize, L: Learner<P>>(
-    rule: L,
-    scratch: &mut Scratch<P>,
-    block: &Block,
-    cells: &mut Cells<2>,
-    places: &mut Vec<u32>,
-    margins: &mut Vec<f32>,
-) -> Result<(), BackendError> {
-    margins.clear();
-    block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
-    for (i, &label) in block.labels.iter().enumerate() {
-        let range = block.range(i);
-        let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
-        ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
-        cells.make_room(range.len())?;
-        places.clear();
-        places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
-        margins.push(scratch.example(rule, label, places, &block.values[range], cells));
+/// Learning where the rows are.
+struct InPlace<'a> {
+    block: &'a Block,
+    cells: &'a mut Cells<2>,
+    places: &'a mut Vec<u32>,
+    margins: &'a mut Vec<f32>,
+}
+
+impl Work for InPlace<'_> {
+    type Out = Result<(), BackendError>;
+
+    fn run<const P: usize, L: Learner<P>>(self, rule: L, scratch: &mut Scratch<P>) -> Self::Out {
+        let InPlace { block, cells, places, margins } = self;
+        margins.clear();
+        block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        for (i, &label) in block.labels.iter().enumerate() {
+            let range = block.range(i);
+            let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
+            ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
+            cells.make_room(range.len())?;
+            places.clear();
+            places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
+            margins.push(scratch.example(rule, label, places, &block.values[range], cells));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Finds the rows of keys, making those that are not there, and reads their weights.
@@ -192,20 +182,25 @@ struct Step<'a, const W: usize> {
     cells: &'a mut Cells<W>,
     places: &'a [u32],
     gradients: &'a [f32],
+    shaping: Shaping,
 }
 
 impl<const W: usize> Visitor for Step<'_, W> {
     type Out = u64;
 
     fn run<U: Update>(self, rule: U) -> u64 {
-        let mut not_finite = 0;
-        for (&at, gradient) in self.places.iter().zip(self.gradients) {
+        let (mut not_finite, shapes) = (0, self.shaping.changes_gradients());
+        for (&at, &pushed) in self.places.iter().zip(self.gradients) {
             let row = &mut self.cells.at_mut(at)[..U::floats(1)];
             let mut next = [0.0; W];
             let next = &mut next[..U::floats(1)];
             next.copy_from_slice(row);
-            rule.update(next, std::slice::from_ref(gradient));
-            if gradient.is_finite() && all_finite(next) && rule.is_sound(next) {
+            let mut gradient = [pushed];
+            if shapes {
+                self.shaping.gradient(&row[..1], &[pushed], &mut gradient);
+            }
+            rule.update(next, &gradient);
+            if pushed.is_finite() && all_finite(next) && rule.is_sound(next) {
                 row.copy_from_slice(next);
             } else {
                 not_finite += 1;
@@ -247,7 +242,7 @@ impl Backend for Flat {
     }
 
     fn in_place(&mut self) -> Option<&mut Flat> {
-        (!matches!(self.kernel, Kernel::None)).then_some(self)
+        self.kernel.is_some().then_some(self)
     }
 
     fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
@@ -269,9 +264,11 @@ impl Backend for Flat {
         if write != Write::Gradient || self.places.len() != keys.len() {
             return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
         }
-        let (places, gradients) = (&self.places[..], &rows.values[..]);
+        self.pushes += 1;
+        let (places, gradients, shaping) = (&self.places[..], &rows.values[..], self.schema.shaping);
+        let rule = self.schema.rule.at_rate(shaping.schedule.factor(self.pushes));
         self.not_finite +=
-            on!(&mut self.table, cells => self.schema.rule.visit(Step { cells, places, gradients }));
+            on!(&mut self.table, cells => rule.visit(Step { cells, places, gradients, shaping }));
         self.spare = rows;
         Ok(())
     }
@@ -311,11 +308,6 @@ impl Backend for Flat {
     }
 
     fn not_finite(&self) -> u64 {
-        let in_place = match &self.kernel {
-            Kernel::Ftrl(_, scratch) | Kernel::AdaGrad(_, scratch) => scratch.not_finite,
-            Kernel::Sgd(_, scratch) => scratch.not_finite,
-            Kernel::None => 0,
-        };
-        self.not_finite + in_place
+        self.not_finite + self.kernel.as_ref().map_or(0, Kernel::not_finite)
     }
 }

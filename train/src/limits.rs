@@ -24,7 +24,7 @@ pub const BAD_LINES_KEPT: usize = 5;
 pub const TEXT_SHOWN_BYTES: usize = 80;
 /// Scores kept for an exact AUC (8 bytes each); beyond it a histogram answers.
 pub const EXACT_AUC_MAX: usize = 1 << 26;
-/// Homes of the table that one process trains for itself, 16 or 24 bytes each; places are u32.
+/// Homes of the table that one process trains for itself, 16 or 32 bytes each; places are u32.
 pub const FLAT_CELLS_MAX: usize = 3 << 30;
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;

@@ -2,7 +2,7 @@
 //! a step, for each of the rules; the formulas are those of optim, coordinate by coordinate, and give the same bits.
 
 use crate::metrics::sigmoid;
-use gannet_node::optim::{AdaGrad, Ftrl, Sgd};
+use gannet_node::optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
 
 /// Features that are handled together.
 pub(crate) const LANES: usize = 16;
@@ -25,6 +25,21 @@ impl Learner<2> for Ftrl {
     fn step(&self, [z, n]: [f32; 2], w: f32, g: f32) -> [f32; 2] {
         let (z, n) = Ftrl::step(self, z, n, w, g);
         [z, n]
+    }
+}
+
+impl Learner<2> for GroupFtrl {
+    #[inline(always)]
+    fn weight(&self, row: [f32; 2]) -> f32 {
+        let mut weight = [0.0];
+        self.weights(&row, &mut weight);
+        weight[0]
+    }
+
+    #[inline(always)]
+    fn step(&self, mut row: [f32; 2], _: f32, g: f32) -> [f32; 2] {
+        self.update(&mut row, &[g]);
+        row
     }
 }
 
@@ -193,7 +208,6 @@ pub(crate) fn total(mut sums: [f32; LANES]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gannet_node::optim::Update;
     use proptest::prelude::*;
 
     /// One coordinate by the learner and by optim: the same bits.
@@ -234,6 +248,7 @@ mod tests {
         #[test]
         fn the_rules_are_those_of_optim(gradients in prop::collection::vec(-2.0f32..2.0, 1..50), l1 in 0.0f32..1.0) {
             same(Ftrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3 }, &gradients);
+            same(GroupFtrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3, l21: l1 / 2.0 }, &gradients);
             same(Sgd { lr: 0.05 }, &gradients);
             same(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }, &gradients);
         }

@@ -28,15 +28,18 @@ impl Push {
                 schema.name, schema.dim
             )));
         }
-        match (asked, Replay::fits(rule)) {
-            (Some(Push::Replay), false) => Err(BackendError::Schema(format!(
-                "{name} cannot replay: its state is not a sum over the gradients, so changes of it do not add up; \
-                 push gradients (--push gradient), or choose ftrl, adagrad or sgd"
-            ))),
-            (Some(push), _) => Ok(push),
-            (None, true) => Ok(Push::Replay),
-            (None, false) => Ok(Push::Gradient),
+        let replays = Replay::new(schema).is_some();
+        if asked != Some(Push::Replay) || replays {
+            return Ok(asked.unwrap_or(if replays { Push::Replay } else { Push::Gradient }));
         }
+        let why = if rule.replays() {
+            "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
+             push gradients (--push gradient), or leave them out"
+        } else {
+            "its state is not a sum over the gradients, so changes of it do not add up; push gradients (--push gradient), \
+             or choose ftrl, group-ftrl, adagrad, row-adagrad or sgd"
+        };
+        Err(BackendError::Schema(format!("{name} cannot replay: {why}")))
     }
 
     /// "replay", "gradient".

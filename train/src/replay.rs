@@ -4,18 +4,13 @@
 
 use crate::batch::Batch;
 use crate::dedup::NO_LINK;
+use crate::kernel::{Kernel, Work};
 use crate::lr::{Learner, Scratch};
-use gannet_node::optim::Rule;
+use gannet_node::Schema;
 
 /// The own pushes that a pull's answer includes, by runs of its rows: `(end, pushes)` says that the rows before `end`, from
 /// the run before on, include own pushes 0 to `pushes` - 1 and none after.
 pub type Saw = Vec<(u32, u64)>;
-
-enum Kernel {
-    Ftrl(gannet_node::optim::Ftrl, Scratch<2>),
-    AdaGrad(gannet_node::optim::AdaGrad, Scratch<2>),
-    Sgd(gannet_node::optim::Sgd, Scratch<1>),
-}
 
 /// The learner of logistic regression.
 pub struct Replay {
@@ -24,28 +19,15 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Whether tables of this rule can be learned by replay.
-    pub fn fits(rule: &Rule) -> bool {
-        rule.replays() && Replay::new(rule).is_some()
-    }
-
-    /// For tables of this rule; `None` when logistic regression cannot be learned by it so.
-    pub fn new(rule: &Rule) -> Option<Replay> {
-        let kernel = match *rule {
-            Rule::Ftrl(rule) => Kernel::Ftrl(rule, Scratch::new()),
-            Rule::AdaGrad(rule) => Kernel::AdaGrad(rule, Scratch::new()),
-            Rule::Sgd(rule) => Kernel::Sgd(rule, Scratch::new()),
-            _ => return None,
-        };
+    /// For tables of this schema; `None` when logistic regression cannot be learned by replaying its rule.
+    pub fn new(schema: &Schema) -> Option<Replay> {
+        let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays() && schema.dim == 1)?;
         Some(Replay { kernel, rows: Vec::new() })
     }
 
     /// Rows left as they were because an example would have made them NaN or infinite.
     pub fn not_finite(&self) -> u64 {
-        match &self.kernel {
-            Kernel::Ftrl(_, scratch) | Kernel::AdaGrad(_, scratch) => scratch.not_finite,
-            Kernel::Sgd(_, scratch) => scratch.not_finite,
-        }
+        self.kernel.not_finite()
     }
 
     /// Learns a batch. `state` is the state of its rows as the batch's first example finds it, and becomes the change
@@ -57,31 +39,33 @@ impl Replay {
         self.rows.clear();
         self.rows.extend_from_slice(state);
         margins.clear();
-        match &mut self.kernel {
-            Kernel::Ftrl(rule, scratch) => learn(*rule, scratch, batch, &mut self.rows, margins),
-            Kernel::AdaGrad(rule, scratch) => learn(*rule, scratch, batch, &mut self.rows, margins),
-            Kernel::Sgd(rule, scratch) => learn(*rule, scratch, batch, &mut self.rows, margins),
-        }
+        self.kernel.run(OnCopy { batch, rows: &mut self.rows, margins });
         for (before, after) in state.iter_mut().zip(&self.rows) {
             *before = after - *before;
         }
     }
 }
 
-fn learn<const P: usize, L: Learner<P>>(
-    rule: L,
-    scratch: &mut Scratch<P>,
-    batch: &Batch,
-    rows: &mut [f32],
-    margins: &mut Vec<f32>,
-) {
-    let (rows, rest) = rows.as_chunks_mut::<P>();
-    assert!(rest.is_empty() && rows.len() == batch.keys.len(), "a row for each key");
-    let block = &batch.block;
-    for (i, &label) in block.labels.iter().enumerate() {
-        let range = block.range(i);
-        let (local, values) = (&batch.local[range.clone()], &block.values[range]);
-        margins.push(scratch.example(rule, label, local, values, &mut *rows));
+/// Learning on the batch's own copy of its rows.
+struct OnCopy<'a> {
+    batch: &'a Batch,
+    rows: &'a mut [f32],
+    margins: &'a mut Vec<f32>,
+}
+
+impl Work for OnCopy<'_> {
+    type Out = ();
+
+    fn run<const P: usize, L: Learner<P>>(self, rule: L, scratch: &mut Scratch<P>) {
+        let OnCopy { batch, rows, margins } = self;
+        let (rows, rest) = rows.as_chunks_mut::<P>();
+        assert!(rest.is_empty() && rows.len() == batch.keys.len(), "a row for each key");
+        let block = &batch.block;
+        for (i, &label) in block.labels.iter().enumerate() {
+            let range = block.range(i);
+            let (local, values) = (&batch.local[range.clone()], &block.values[range]);
+            margins.push(scratch.example(rule, label, local, values, &mut *rows));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::evaluate::evaluate;
 use crate::feed::{Feed, Plan};
-use crate::gradient::Gradients;
+use crate::gradient::{Gradients, Reduce};
 use crate::limits::DEPTH_MAX;
 use crate::metrics::{Metrics, Quality};
 use crate::push::Push;
@@ -31,6 +31,8 @@ pub struct Options {
     pub share: Share,
     /// What pushes carry; `None`: replay where the rule can, gradients otherwise.
     pub push: Option<Push>,
+    /// What becomes of a key's gradients in a batch; `None`: what [suits](Reduce::suits) the rule.
+    pub reduce: Option<Reduce>,
     /// 1: reading and learning in turn, on the calling thread; 2 and more: a parse thread reads ahead. The results are
     /// the same.
     pub threads: usize,
@@ -42,8 +44,17 @@ impl Options {
     /// One pass in batches of 256, read ahead, over all of `data`.
     pub fn new(data: Data) -> Options {
         let progress_every = Duration::from_millis(200);
-        let share = Share::ALL;
-        Options { data, test: None, batch: 256, epochs: 1, share, push: None, threads: 2, progress_every }
+        Options {
+            data,
+            test: None,
+            batch: 256,
+            epochs: 1,
+            share: Share::ALL,
+            push: None,
+            reduce: None,
+            threads: 2,
+            progress_every,
+        }
     }
 }
 
@@ -153,14 +164,14 @@ pub fn train<B: Backend>(
         links: if push == Push::Replay { depth } else { 0 },
         in_place,
     };
-    let kernel = match (push, Replay::new(&schema.rule)) {
-        _ if in_place => Kernel::InPlace,
+    let way = match (push, Replay::new(&schema)) {
+        _ if in_place => Way::InPlace,
         (Push::Replay, Some(replay)) => {
-            Kernel::Replay { replay, planes: schema.floats(), changes: VecDeque::new() }
+            Way::Replay { replay, planes: schema.floats(), changes: VecDeque::new() }
         }
-        _ => Kernel::Gradient(Gradients::default()),
+        _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
-    let mut learner = Loop::new(backend, kernel, depth, start);
+    let mut learner = Loop::new(backend, way, depth, start);
     let (found, stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
@@ -169,7 +180,7 @@ pub fn train<B: Backend>(
         let stopped = learned?;
         Ok::<_, TrainError>((found?, stopped))
     })?;
-    let Loop { backend, kernel, mut first_pass, examples, merged, .. } = learner;
+    let Loop { backend, way, mut first_pass, examples, merged, .. } = learner;
     backend.drain()?;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
@@ -192,13 +203,13 @@ pub fn train<B: Backend>(
         columns: found.columns,
         bad_lines: found.bad_lines,
         repeated_keys: merged,
-        not_finite: kernel.not_finite() + backend.not_finite(),
+        not_finite: way.not_finite() + backend.not_finite(),
         stopped,
     })
 }
 
 /// How a batch is learned.
-enum Kernel {
+enum Way {
     /// By replay, where the rows are.
     InPlace,
     /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
@@ -208,26 +219,26 @@ enum Kernel {
     Gradient(Gradients),
 }
 
-impl Kernel {
+impl Way {
     fn push(&self) -> Push {
         match self {
-            Kernel::InPlace | Kernel::Replay { .. } => Push::Replay,
-            Kernel::Gradient(_) => Push::Gradient,
+            Way::InPlace | Way::Replay { .. } => Push::Replay,
+            Way::Gradient(_) => Push::Gradient,
         }
     }
 
     fn not_finite(&self) -> u64 {
         match self {
-            Kernel::InPlace => 0,
-            Kernel::Replay { replay, .. } => replay.not_finite(),
-            Kernel::Gradient(gradients) => gradients.not_finite(),
+            Way::InPlace => 0,
+            Way::Replay { replay, .. } => replay.not_finite(),
+            Way::Gradient(gradients) => gradients.not_finite(),
         }
     }
 }
 
 struct Loop<'a, B> {
     backend: &'a mut B,
-    kernel: Kernel,
+    way: Way,
     depth: usize,
     start: Instant,
     /// Batches whose pulls are under way, the oldest first.
@@ -241,10 +252,10 @@ struct Loop<'a, B> {
 }
 
 impl<'a, B: Backend> Loop<'a, B> {
-    fn new(backend: &'a mut B, kernel: Kernel, depth: usize, start: Instant) -> Self {
+    fn new(backend: &'a mut B, way: Way, depth: usize, start: Instant) -> Self {
         Loop {
             backend,
-            kernel,
+            way,
             depth,
             start,
             flying: VecDeque::new(),
@@ -271,8 +282,8 @@ impl<'a, B: Backend> Loop<'a, B> {
             while !ended && self.flying.len() <= self.depth {
                 match feed.next() {
                     Some(batch) => {
-                        if !matches!(self.kernel, Kernel::InPlace) {
-                            self.backend.begin_pull(&batch.keys, self.kernel.push().read())?;
+                        if !matches!(self.way, Way::InPlace) {
+                            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
                         }
                         self.flying.push_back(batch);
                     }
@@ -291,15 +302,15 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
-        let write = self.kernel.push().write();
-        if let (Kernel::InPlace, Some(rows)) = (&self.kernel, self.backend.in_place()) {
+        let write = self.way.push().write();
+        if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
             return Ok(());
         }
         let mut rows = self.backend.finish_pull()?;
-        match &mut self.kernel {
-            Kernel::Replay { replay, planes, changes } => {
+        match &mut self.way {
+            Way::Replay { replay, planes, changes } => {
                 overlay(batch, &mut rows.values, *planes, &rows.saw, changes.iter().map(Vec::as_slice));
                 replay.learn(batch, &mut rows.values, &mut self.margins);
                 if self.depth > 0 {
@@ -310,8 +321,8 @@ impl<'a, B: Backend> Loop<'a, B> {
                     changes.push_front(kept);
                 }
             }
-            Kernel::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
-            Kernel::InPlace => {}
+            Way::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
+            Way::InPlace => {}
         }
         self.backend.push(&batch.keys, rows, write)?;
         self.count(batch);

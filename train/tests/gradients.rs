@@ -3,27 +3,53 @@
 
 mod model;
 
-use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
+use gannet_node::optim::{
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule, Sgd,
+    Shaping,
+};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
-use gannet_train::{Backend, Data, Embedded, Flat, Options, Push, Remote, Report, train};
+use gannet_train::{Backend, Data, Embedded, Flat, Options, Push, Reduce, Remote, Report, train};
 use model::{Batched, Example, MapRows, examples, file, libsvm};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
 const EPOCHS: u32 = 2;
 
+/// Those that can replay first.
 fn rules() -> Vec<Rule> {
     vec![
         Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.3, l2: 0.5 }),
+        Rule::GroupFtrl(GroupFtrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.5, l21: 0.3 }),
         Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-6, initial_accumulator: 0.1 }),
-        Rule::Sgd(Sgd { lr: 0.003 }),
+        Rule::RowAdaGrad(RowAdaGrad { lr: 0.1, eps: 1e-6, initial_accumulator: 1.0 }),
+        Rule::Sgd(Sgd { lr: 0.05 }),
+        Rule::Momentum(Momentum { lr: 0.005, momentum: 0.9, nesterov: false }),
+        Rule::Momentum(Momentum { lr: 0.005, momentum: 0.9, nesterov: true }),
+        Rule::RmsProp(RmsProp { lr: 0.01, rho: 0.9, eps: 1e-4 }),
+        Rule::Adam(Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-4, decay: 0.0 }),
+        Rule::Adam(Adam { lr: 0.01, beta1: 0.8, beta2: 0.99, eps: 1e-4, decay: 0.1 }),
+        Rule::AmsGrad(AmsGrad { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-4, decay: 0.0 }),
     ]
 }
+const REPLAYING: usize = 5;
 
-fn run<B: Backend>(backend: &mut B, path: &str, batch: usize) -> Report {
+/// Tables of each rule, and of some with more to do to a gradient.
+fn schemas() -> Vec<Schema> {
+    let mut all: Vec<Schema> = rules().into_iter().map(|rule| Schema::scalar("lr", rule)).collect();
+    let exponential = Decay::Exponential { rate: 0.5, steps: 7 };
+    let schedule = Schedule { warmup: 3, decay: exponential };
+    let shaping = Shaping { schedule, clip_value: Some(2.0), l2: 0.01, ..Shaping::NONE };
+    let rules = rules();
+    all.extend([4, 7, 8].map(|n| Schema { shaping, ..Schema::scalar("lr", rules[n]) }));
+    let clipped = Shaping { clip_norm: Some(1.0), ..Shaping::NONE };
+    all.push(Schema { shaping: clipped, ..Schema::scalar("lr", rules[0]) });
+    all
+}
+
+fn run<B: Backend>(backend: &mut B, path: &str, batch: usize, reduce: Option<Reduce>) -> Report {
     let push = Some(Push::Gradient);
-    let options = Options { batch, epochs: EPOCHS, push, ..Options::new(Data::new(path)) };
+    let options = Options { batch, epochs: EPOCHS, push, reduce, ..Options::new(Data::new(path)) };
     train(&options, backend, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -39,14 +65,27 @@ fn rows_of<B: Backend>(backend: &mut B) -> HashMap<u64, Vec<f32>> {
 
 /// Progressive loss of the first pass, and every weight after the last, are the plain learner's.
 fn check<B: Backend>(backend: &mut B, data: &[Example], path: &str, batch: usize, delay: usize) {
-    let rule = backend.schema().rule;
-    let what = format!("{} batch {batch} depth {delay} {}", rule.name(), backend.transport());
-    let mut plain = Batched::new(rule, delay);
+    check_reduced(backend, data, path, batch, delay, None);
+}
+
+fn check_reduced<B: Backend>(
+    backend: &mut B,
+    data: &[Example],
+    path: &str,
+    batch: usize,
+    delay: usize,
+    reduce: Option<Reduce>,
+) {
+    let schema = backend.schema().clone();
+    let mean = reduce.map_or(matches!(schema.rule, Rule::Sgd(_) | Rule::Momentum(_)), |r| r == Reduce::Mean);
+    let what =
+        format!("{:?} {:?} batch {batch} depth {delay} {}", schema.rule, schema.shaping, backend.transport());
+    let mut plain = Batched::new(&schema, delay, mean);
     plain.learn(data, batch);
     let want = plain.log_loss();
     (1..EPOCHS).for_each(|_| plain.learn(data, batch));
     plain.apply(0);
-    let report = run(backend, path, batch);
+    let report = run(backend, path, batch, reduce);
     let got = report.progressive.as_ref().unwrap().log_loss;
     assert!((got / want - 1.0).abs() < 1e-5, "{what}: log loss {got}, {want} is right");
     assert_eq!((report.push, report.not_finite), (Push::Gradient, 0), "{what}");
@@ -65,24 +104,36 @@ fn check<B: Backend>(backend: &mut B, data: &[Example], path: &str, batch: usize
 #[test]
 fn every_rule_batch_and_depth() {
     let folder = tempfile::tempdir().unwrap();
-    let data = examples(3_000, 1);
+    let data = examples(1_500, 1);
     let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
-    for rule in rules() {
-        for (batch, delay) in [(1, 0), (1, 2), (64, 0), (64, 1), (256, 3), (2048, 1)] {
-            check(&mut MapRows::new(rule, delay, false), &data, &path, batch, delay);
+    for schema in schemas() {
+        for (batch, delay) in [(1, 2), (64, 0), (64, 1), (256, 3), (1024, 1)] {
+            check(&mut MapRows::of(schema.clone(), delay, false), &data, &path, batch, delay);
         }
     }
 }
 
 #[test]
+fn sums_and_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = examples(1_500, 4);
+    let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
+    for (rule, reduce) in [(rules()[0], Reduce::Mean), (rules()[8], Reduce::Mean)] {
+        check_reduced(&mut MapRows::new(rule, 1, false), &data, &path, 100, 1, Some(reduce));
+    }
+    let gentle = Rule::Sgd(Sgd { lr: 0.003 });
+    check_reduced(&mut MapRows::new(gentle, 1, false), &data, &path, 100, 1, Some(Reduce::Sum));
+}
+
+#[test]
 fn every_backend() {
     let folder = tempfile::tempdir().unwrap();
-    let data = examples(3_000, 2);
+    let data = examples(1_500, 2);
     let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
     let start = || Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new("127.0.0.1:0") });
     let servers = [start().unwrap(), start().unwrap()];
-    for (number, rule) in rules().into_iter().enumerate() {
-        let schema = Schema::scalar("lr", rule);
+    for (number, schema) in schemas().into_iter().enumerate() {
+        let rule = schema.rule;
         let mut flat = Flat::new(&schema).unwrap();
         check(&mut flat, &data, &path, 256, 0);
         let mut embedded = Embedded::open(&Store::memory(), &schema, 1).unwrap();
@@ -105,12 +156,12 @@ fn batches_of_one_are_replay() {
     let folder = tempfile::tempdir().unwrap();
     let data = examples(1_000, 3);
     let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
-    for rule in rules() {
+    for rule in rules().into_iter().take(REPLAYING) {
         let (mut by_gradients, mut by_replay) = (
             Flat::new(&Schema::scalar("lr", rule)).unwrap(),
             Flat::new(&Schema::scalar("lr", rule)).unwrap(),
         );
-        let loss = run(&mut by_gradients, &path, 1).progressive.unwrap().log_loss;
+        let loss = run(&mut by_gradients, &path, 1, None).progressive.unwrap().log_loss;
         let options = Options { epochs: EPOCHS, ..Options::new(Data::new(&path)) };
         let report = train(&options, &mut by_replay, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(report.push, Push::Replay);
@@ -152,10 +203,23 @@ fn one_bad_example_does_not_spoil_its_batch() {
 #[test]
 fn what_cannot_be_pushed_is_refused() {
     let schema = |rule| Schema::scalar("lr", rule);
-    for rule in rules() {
-        assert_eq!(Push::choose(None, &schema(rule)).unwrap(), Push::Replay);
+    for (i, rule) in rules().into_iter().enumerate() {
+        let replays = i < REPLAYING;
+        let (chosen, asked) =
+            (Push::choose(None, &schema(rule)), Push::choose(Some(Push::Replay), &schema(rule)));
+        assert_eq!(chosen.unwrap() == Push::Replay, replays, "{}", rule.name());
+        assert_eq!(asked.is_ok(), replays, "{}", rule.name());
+        if let Err(error) = asked {
+            let told = error.to_string();
+            assert!(told.contains(rule.name()) && told.contains("--push gradient"), "{told}");
+        }
         assert_eq!(Push::choose(Some(Push::Gradient), &schema(rule)).unwrap(), Push::Gradient);
     }
+    let clipped = Shaping { clip_value: Some(1.0), ..Shaping::NONE };
+    let clipped = Schema { shaping: clipped, ..schema(rules()[4]) };
+    assert_eq!(Push::choose(None, &clipped).unwrap(), Push::Gradient);
+    let told = Push::choose(Some(Push::Replay), &clipped).unwrap_err().to_string();
+    assert!(told.contains("sgd cannot replay") && told.contains("clipping"), "{told}");
     for asked in [None, Some(Push::Replay), Some(Push::Gradient)] {
         let told = Push::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
         assert!(told.contains("add") && told.contains("ftrl"), "{told}");

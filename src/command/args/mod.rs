@@ -8,7 +8,7 @@ mod optimizer;
 pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
-pub use optimizer::{OptimizerArgs, OptimizerName, PushName};
+pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;

@@ -7,10 +7,24 @@ use clap::{Args, ValueEnum};
 pub enum OptimizerName {
     /// FTRL-Proximal (McMahan et al. 2013), per coordinate.
     Ftrl,
+    /// FTRL-Proximal with a group lasso over the row (Ni et al. 2019): --l21.
+    GroupFtrl,
     /// Plain stochastic gradient descent.
     Sgd,
+    /// Gradient descent with momentum (Polyak 1964).
+    Momentum,
+    /// Gradient descent with Nesterov's momentum (Sutskever et al. 2013).
+    Nesterov,
     /// AdaGrad (Duchi et al. 2011).
     Adagrad,
+    /// AdaGrad with one accumulator a row (Naumov et al. 2019).
+    RowAdagrad,
+    /// RMSProp (Tieleman and Hinton 2012).
+    Rmsprop,
+    /// Adam (Kingma and Ba 2015); with --weight-decay AdamW (Loshchilov and Hutter 2019).
+    Adam,
+    /// AMSGrad (Reddi et al. 2018).
+    Amsgrad,
 }
 
 /// What `--push` offers.
@@ -18,8 +32,34 @@ pub enum OptimizerName {
 pub enum PushName {
     /// The change of state that learning the batch one example at a time makes: the loss of online learning.
     Replay,
-    /// The batch's gradient, summed over its examples; the rule runs on the servers.
+    /// The batch's gradient; the rule runs where the rows are.
     Gradient,
+}
+
+/// What `--reduce` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceName {
+    /// They are added.
+    Sum,
+    /// They are averaged over the examples that have the key.
+    Mean,
+}
+
+/// How `--schedule` lets the learning rate fall.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleName {
+    /// Not at all.
+    Constant,
+    /// By --decay-rate every --decay-steps, evenly.
+    Exponential,
+    /// By --decay-rate every --decay-steps, at once.
+    Step,
+    /// To --decay-end in --decay-steps, along (1 - t / steps) ^ --decay-power.
+    Polynomial,
+    /// As 1 / sqrt(1 + t / --decay-steps).
+    InverseSqrt,
+    /// To --decay-end in --decay-steps, along half a cosine.
+    Cosine,
 }
 
 /// The update rule. A setting that the chosen rule does not have is refused.
@@ -28,19 +68,88 @@ pub struct OptimizerArgs {
     /// The update rule.
     #[arg(long, value_enum, default_value = "ftrl")]
     pub optimizer: OptimizerName,
-    /// What a push carries. Default: replay where the rule's state adds up (ftrl, adagrad, sgd), gradient otherwise.
+    /// What a push carries. Default: replay where the rule's state adds up (ftrl, group-ftrl, sgd, adagrad, row-adagrad,
+    /// without schedule, clipping or added L2), gradient otherwise.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub push: Option<PushName>,
-    /// Learning rate. Default: 0.1.
+    /// What becomes of a key's gradients in the examples of a batch (--push gradient). Default: mean for sgd, momentum
+    /// and nesterov, whose steps are as long as the gradient; sum for the others.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub reduce: Option<ReduceName>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // clap would show it
+    pub settings: Settings,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub schedule: ScheduleArgs,
+}
+
+/// Settings of the rules.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Settings of the optimizer")]
+pub struct Settings {
+    /// Learning rate. Default: 0.1 for ftrl, group-ftrl, sgd, adagrad, row-adagrad; 0.01 for momentum, nesterov,
+    /// rmsprop; 0.001 for adam, amsgrad.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub alpha: Option<f32>,
-    /// ftrl: the learning rate's offset. adagrad: the initial accumulator. Default: 1.
+    /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta: Option<f32>,
-    /// ftrl: L1 penalty. Default: 0.
+    /// ftrl, group-ftrl: L1 penalty. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// ftrl: L2 penalty. Default: 0.
+    /// L2 penalty: of ftrl and group-ftrl themselves; for the others l2 * w joins each gradient. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
+    /// group-ftrl: penalty on the length of a row. Default: 0.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub l21: Option<f32>,
+    /// momentum, nesterov: the weight of the past. Default: 0.9.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub momentum: Option<f32>,
+    /// rmsprop: the weight of the past in the mean square. Default: 0.9.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub rho: Option<f32>,
+    /// adam, amsgrad: the weight of the past in the mean. Default: 0.9.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub beta1: Option<f32>,
+    /// adam, amsgrad: the weight of the past in the mean square. Default: 0.999.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub beta2: Option<f32>,
+    /// adagrad, row-adagrad, rmsprop, adam, amsgrad: keeps steps finite. Default: 1e-8.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub epsilon: Option<f32>,
+    /// adam, amsgrad: decoupled weight decay. Default: 0.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub weight_decay: Option<f32>,
+    /// Clip each value of a gradient to X at most.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub clip_value: Option<f32>,
+    /// Scale each row's gradient to length X at most.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub clip_norm: Option<f32>,
+}
+
+/// How the learning rate runs, by the number of each worker's push. Not for ftrl and group-ftrl.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Learning rate by the number of the worker's push (not ftrl, group-ftrl)")]
+pub struct ScheduleArgs {
+    /// How the learning rate falls. Default: not at all.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub schedule: Option<ScheduleName>,
+    /// Pushes over which the learning rate rises to --alpha at first. Default: 0.
+    #[arg(long, value_name = "PUSHES")]
+    pub warmup: Option<u32>,
+    /// Pushes of the schedule's unit; every --schedule but constant needs it.
+    #[arg(long, value_name = "PUSHES")]
+    pub decay_steps: Option<u32>,
+    /// exponential, step: the factor. Default: 0.96 and 0.1.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub decay_rate: Option<f32>,
+    /// polynomial, cosine: the last factor of the learning rate. Default: 0.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub decay_end: Option<f32>,
+    /// polynomial: the power. Default: 1.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub decay_power: Option<f32>,
 }

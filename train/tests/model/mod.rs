@@ -152,8 +152,10 @@ impl Online {
 /// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a time.
 /// A batch is computed at the rows that all pushes but the last `delay` have made.
 pub struct Batched {
-    rule: Rule,
+    schema: Schema,
+    applied: u64,
     delay: usize,
+    mean: bool,
     pub rows: HashMap<u64, Vec<f32>>,
     pending: VecDeque<HashMap<u64, f64>>,
     loss: f64,
@@ -161,13 +163,13 @@ pub struct Batched {
 }
 
 impl Batched {
-    pub fn new(rule: Rule, delay: usize) -> Batched {
+    pub fn new(schema: &Schema, delay: usize, mean: bool) -> Batched {
         let (rows, pending) = (HashMap::new(), VecDeque::new());
-        Batched { rule, delay, rows, pending, loss: 0.0, examples: 0 }
+        Batched { schema: schema.clone(), applied: 0, delay, mean, rows, pending, loss: 0.0, examples: 0 }
     }
 
     pub fn weight(&self, key: u64) -> f32 {
-        self.rows.get(&key).map_or(0.0, |row| weight(&self.rule, row))
+        self.rows.get(&key).map_or(0.0, |row| weight(&self.schema.rule, row))
     }
 
     pub fn margin(&self, example: &Example) -> f64 {
@@ -178,7 +180,7 @@ impl Batched {
     pub fn learn(&mut self, data: &[Example], batch: usize) {
         for examples in data.chunks(batch) {
             self.apply(self.delay);
-            let mut gradients = HashMap::new();
+            let (mut gradients, mut counts) = (HashMap::<u64, f64>::new(), HashMap::<u64, f64>::new());
             for example in examples {
                 let y = f64::from(example.0);
                 let p = 1.0 / (1.0 + (-self.margin(example)).exp());
@@ -186,7 +188,11 @@ impl Batched {
                 self.examples += 1;
                 for (key, value) in merged(example) {
                     *gradients.entry(key).or_default() += (p - y) * value;
+                    *counts.entry(key).or_default() += 1.0;
                 }
+            }
+            if self.mean {
+                gradients.iter_mut().for_each(|(key, gradient)| *gradient /= counts[key]);
             }
             self.pending.push_back(gradients);
         }
@@ -195,9 +201,10 @@ impl Batched {
     /// Applies the oldest pushes until `left` are left.
     pub fn apply(&mut self, left: usize) {
         while self.pending.len() > left {
+            self.applied += 1;
             for (key, gradient) in self.pending.pop_front().unwrap() {
-                let row = self.rows.entry(key).or_insert_with(|| fresh(&self.rule));
-                step(&self.rule, row, gradient as f32);
+                let row = self.rows.entry(key).or_insert_with(|| fresh(&self.schema.rule));
+                step(&self.schema, self.applied, row, gradient as f32);
             }
         }
     }
@@ -231,7 +238,10 @@ pub struct MapRows {
 
 impl MapRows {
     pub fn new(rule: Rule, depth: usize, torn: bool) -> MapRows {
-        let schema = Schema { shards: 8, ..Schema::scalar("lr", rule) };
+        MapRows::of(Schema { shards: 8, ..Schema::scalar("lr", rule) }, depth, torn)
+    }
+
+    pub fn of(schema: Schema, depth: usize, torn: bool) -> MapRows {
         let (flying, last) = (VecDeque::new(), None);
         MapRows { schema, rows: HashMap::new(), depth, torn, flying, last, pushes: 0 }
     }
@@ -276,8 +286,8 @@ pub fn weight(rule: &Rule, row: &[f32]) -> f32 {
     rule.visit(Weigh(row))
 }
 
-/// One row, one gradient.
-pub fn step(rule: &Rule, row: &mut [f32], gradient: f32) {
+/// One row, one gradient of the push with this clock (from 1 on).
+pub fn step(schema: &Schema, clock: u64, row: &mut [f32], gradient: f32) {
     struct Step<'a>(&'a mut [f32], f32);
     impl Visitor for Step<'_> {
         type Out = ();
@@ -285,7 +295,10 @@ pub fn step(rule: &Rule, row: &mut [f32], gradient: f32) {
             rule.update(self.0, &[self.1]);
         }
     }
-    rule.visit(Step(row, gradient));
+    let shaping = &schema.shaping;
+    let mut shaped = [gradient];
+    shaping.gradient(&row[..1], &[gradient], &mut shaped);
+    schema.rule.at_rate(shaping.schedule.factor(clock)).visit(Step(row, shaped[0]));
 }
 
 impl Backend for MapRows {
@@ -328,7 +341,7 @@ impl Backend for MapRows {
             let mut row = self.row(key);
             match write {
                 Write::Change => add_change(&mut row, values),
-                Write::Gradient => step(&self.schema.rule, &mut row, values[0]),
+                Write::Gradient => step(&self.schema, self.pushes + 1, &mut row, values[0]),
             }
             self.rows.insert(key, row);
         }
