@@ -25,9 +25,9 @@ pub const URING_ENTRIES: u32 = 256;
 /// Completions that a ring holds; what is more waits in the kernel.
 pub const URING_COMPLETIONS: u32 = 4096;
 /// Buffers that a ring's multishot receives share, and the bytes of each. When none is free, receives are plain.
-pub const URING_RECEIVE_BUFFERS: u16 = 512;
+pub const URING_RECEIVE_BUFFERS: u16 = 1024;
 /// See [`URING_RECEIVE_BUFFERS`].
-pub const URING_RECEIVE_BYTES: usize = 4 << 10;
+pub const URING_RECEIVE_BYTES: usize = 2 << 10;
 /// Buffers that a ring's sends share. When none is free, sends are plain.
 pub const URING_SEND_BUFFERS: u16 = 128;
 /// The most that a stream holds back for the next system call; what is larger is sent at once, from where it stands.

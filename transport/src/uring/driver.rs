@@ -6,7 +6,7 @@
 //! where they are wanted. Small sends are copied into a buffer and go with the next system call; large ones go at
 //! once, from where they stand. Nothing that the kernel may touch ever belongs to a link.
 
-use super::ring::{Done, Holds, Name, Ring};
+use super::ring::{Done, Holds, Name, OpId, Received, Ring, SendBuffer};
 use super::traffic::{End, Reading, Traffic};
 use crate::limits::{EVENTS_MAX, PARTS_MAX, URING_SEND_BYTES, URING_SENDS_HELD};
 use crate::net::Event;
@@ -31,7 +31,7 @@ pub(super) struct Driver {
     pub(super) dirty: Vec<u32>,
     /// Seats with something to report.
     pub(super) noted: VecDeque<u32>,
-    /// Sends noted since the last system call.
+    /// Sends held back since the last system call.
     pub(super) sends_held: usize,
     pub(super) wake: Arc<dyn Holds>,
     pub(super) wake_watched: bool,
@@ -164,7 +164,7 @@ impl Driver {
         let sent = send_now(&*traffic.of, &all[first..=count])?.unwrap_or(0);
         if let Some((buffer, mut range)) = traffic.filling.take() {
             range.start += sent.min(held);
-            if range.is_empty() {
+            if range.start == range.end {
                 ring.free(buffer);
             } else {
                 // It goes when there is room, and the end of that tells of room.
@@ -182,43 +182,20 @@ impl Driver {
 
     /// Writes what links have asked for into the queue.
     pub(super) fn settle(&mut self) {
+        // One send by itself is cheaper as a system call of its own.
+        let is_lone = std::mem::take(&mut self.sends_held) == 1;
         for at in std::mem::take(&mut self.dirty) {
             let Some(traffic) = &mut self.seats[at as usize] else { continue };
             traffic.is_dirty = false;
             let name = Name { seat: at, generation: self.generations[at as usize] };
-            let mut is_full = false;
-            if traffic.flying.is_none()
-                && let Some((buffer, range)) = traffic.filling.take()
-            {
-                match self.ring.send(&traffic.of, name, buffer, range.clone()) {
-                    Ok(op) => traffic.flying = Some((op, range)),
-                    Err(buffer) => {
-                        traffic.filling = Some((buffer, range));
-                        is_full = true;
-                    }
-                }
+            if is_lone {
+                traffic.send_held(&mut self.ring);
             }
-            if traffic.wants_more && traffic.reading == Reading::Plainly {
-                let armed = if traffic.is_bulk {
-                    let flags = PollFlags::IN | PollFlags::RDHUP;
-                    self.ring.watch(&traffic.of, name, flags.bits().into(), false).map(Reading::Watched)
-                } else {
-                    self.ring.receive(&traffic.of, name).map(Reading::Received)
-                };
-                traffic.wants_more = armed.is_none();
-                is_full |= armed.is_none();
-                traffic.reading = armed.unwrap_or(Reading::Plainly);
-            }
-            if std::mem::take(&mut traffic.wants_room) && traffic.room.is_none() {
-                traffic.room = self.ring.watch(&traffic.of, name, PollFlags::OUT.bits().into(), false);
-                traffic.wants_room = traffic.room.is_none();
-                is_full |= traffic.room.is_none();
-            }
-            if is_full {
+            // What finds the queue full is tried again before the next system call.
+            if !(traffic.settle_send(&mut self.ring, name) && traffic.settle_watches(&mut self.ring, name)) {
                 self.touch(at);
             }
         }
-        self.sends_held = 0;
         if !self.wake_watched {
             let flags = PollFlags::IN.bits().into();
             self.wake_watched = self.ring.watch(&self.wake, WAKE, flags, true).is_some();
@@ -251,78 +228,81 @@ impl Driver {
             }
             Done::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
             Done::Seen { name, .. } if !self.is_seated(name) => {}
-            Done::Received { name, got, last } => {
-                let traffic = self.traffic(name.seat);
-                let mut ended = false;
-                match got {
-                    Ok(Some(received)) => {
-                        let bytes = received.len();
-                        if traffic.keep(received, bytes)
-                            && let Reading::Received(op) = traffic.reading
-                        {
-                            traffic.is_bulk = true;
-                            traffic.reading = Reading::Stopping(op);
-                            if !self.ring.cancel(op) {
-                                self.traffic(name.seat).reading = Reading::Received(op);
-                            }
-                        }
-                    }
-                    Ok(None) => (traffic.ended, ended) = (Some(End::Closed), true),
-                    // No buffer was free, or it was asked to stop: the link looks for itself.
-                    Err(Errno::NOBUFS | Errno::CANCELED) => {}
-                    Err(error) => (traffic.ended, ended) = (Some(End::Broken(error)), true),
+            Done::Received { name, got, last } => self.take_received(name.seat, got, last),
+            Done::Sent { name, buffer, sent } => self.take_sent(name.seat, buffer, sent),
+            Done::Seen { name, op, seen, .. } => self.take_seen(name.seat, op, seen),
+        }
+    }
+
+    fn take_received(&mut self, at: u32, got: Result<Option<Received>, Errno>, last: bool) {
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("it is seated");
+        match got {
+            Ok(Some(received)) => {
+                if traffic.keep(received)
+                    && let Reading::Received(op) = traffic.reading
+                    && ring.cancel(op)
+                {
+                    traffic.is_bulk = true;
+                    traffic.reading = Reading::Stopping(op);
                 }
-                if last {
-                    self.traffic(name.seat).reading = Reading::Plainly;
+            }
+            Ok(None) => traffic.ended = Some(End::Closed),
+            // No buffer was free: the link looks for itself, for a while.
+            Err(Errno::NOBUFS) => traffic.is_bulk = true,
+            Err(Errno::CANCELED) => {}
+            Err(error) => traffic.ended = Some(End::Broken(error)),
+        }
+        if last {
+            traffic.reading = Reading::Plainly;
+        }
+        let closed = traffic.ended.is_some();
+        self.note(at, |event| {
+            event.readable = true;
+            event.closed |= closed;
+        });
+    }
+
+    fn take_sent(&mut self, at: u32, buffer: SendBuffer, sent: Result<usize, Errno>) {
+        let Driver { ring, seats, .. } = self;
+        let traffic = seats[at as usize].as_mut().expect("it is seated");
+        let (_, mut range) = traffic.flying.take().expect("a send was under way");
+        let was_full = std::mem::take(&mut traffic.is_full);
+        match sent {
+            Ok(_) | Err(Errno::CANCELED) => {
+                range.start += sent.unwrap_or(0);
+                if range.start == range.end {
+                    ring.free(buffer);
+                } else {
+                    traffic.filling = Some((buffer, range));
+                    self.touch(at);
                 }
-                self.note(name.seat, |event| {
-                    event.readable = true;
-                    event.closed |= ended;
+                if was_full {
+                    self.note(at, |event| event.writable = true);
+                }
+            }
+            Err(error) => {
+                ring.free(buffer);
+                traffic.broken = Some(End::Broken(error));
+                self.note(at, |event| {
+                    (event.readable, event.writable, event.closed) = (true, true, true);
                 });
             }
-            Done::Sent { name, buffer, sent } => {
-                let traffic = self.traffic(name.seat);
-                let (_, mut range) = traffic.flying.take().expect("a send was under way");
-                let is_full = std::mem::take(&mut traffic.is_full);
-                match sent {
-                    Ok(_) | Err(Errno::CANCELED) => {
-                        range.start += sent.unwrap_or(0);
-                        if range.is_empty() {
-                            self.ring.free(buffer);
-                        } else {
-                            traffic.filling = Some((buffer, range));
-                            self.touch(name.seat);
-                        }
-                        if is_full {
-                            self.note(name.seat, |event| event.writable = true);
-                        }
-                    }
-                    Err(error) => {
-                        traffic.broken = Some(End::Broken(error));
-                        self.ring.free(buffer);
-                        self.note(name.seat, |event| {
-                            (event.readable, event.writable, event.closed) = (true, true, true);
-                        });
-                    }
-                }
-            }
-            Done::Seen { name, op, seen, .. } => {
-                let traffic = self.traffic(name.seat);
-                if traffic.room == Some(op) {
-                    traffic.room = None;
-                    traffic.is_full = false;
-                    return self.note(name.seat, |event| event.writable = true);
-                }
-                if traffic.reading != Reading::Watched(op) {
-                    return;
-                }
-                traffic.reading = Reading::Plainly;
-                let gone = u32::from((PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR).bits());
-                self.note(name.seat, |event| {
-                    event.readable = true;
-                    event.closed |= seen.is_ok_and(|flags| flags & gone != 0);
-                });
-            }
+        }
+    }
+
+    fn take_seen(&mut self, at: u32, op: OpId, seen: Result<u32, Errno>) {
+        let traffic = self.traffic(at);
+        if traffic.room == Some(op) {
+            (traffic.room, traffic.is_full) = (None, false);
+            self.note(at, |event| event.writable = true);
+        } else if traffic.reading == Reading::Watched(op) {
+            traffic.reading = Reading::Plainly;
+            let gone = u32::from((PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR).bits());
+            self.note(at, |event| {
+                event.readable = true;
+                event.closed |= seen.is_ok_and(|flags| flags & gone != 0);
+            });
         }
     }
 
@@ -333,7 +313,7 @@ impl Driver {
         }
         self.go_home()?;
         self.settle();
-        self.ring.enter(0, None)
+        self.ring.submit()
     }
 
     /// As [`crate::Poll::wait`].
@@ -346,9 +326,9 @@ impl Driver {
             let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             let is_over = left.is_zero() || self.woken || !self.noted.is_empty();
             if !is_over {
-                self.ring.enter(1, Some(left))?;
+                self.ring.wait(left)?;
             } else if !self.ring.is_quiet() {
-                self.ring.enter(0, None)?;
+                self.ring.submit()?;
             }
             self.reap();
             if is_over || self.woken || !self.noted.is_empty() {

@@ -80,7 +80,7 @@ pub(crate) fn probe() -> Result<(), Refusal> {
     }
     let give_up = Instant::now() + Duration::from_secs(1);
     while Instant::now() < give_up {
-        ring.enter(1, Some(Duration::from_millis(100))).map_err(|error| Refusal::of_setup(&error))?;
+        ring.wait(Duration::from_millis(100)).map_err(|error| Refusal::of_setup(&error))?;
         match ring.next() {
             Some(Done::Received { got: Ok(Some(received)), last, .. }) => {
                 let whole = ring.received(&received) == b"!" && !last;

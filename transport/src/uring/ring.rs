@@ -213,7 +213,7 @@ impl Ring {
     fn has_room(&mut self) -> bool {
         if self.queue.submission().is_full() {
             // What cannot be submitted now stays in the queue, and so does the caller's wish with the caller.
-            let _ = self.enter(0, None);
+            let _ = self.submit();
         }
         !self.queue.submission().is_full()
     }
@@ -243,10 +243,18 @@ impl Ring {
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
-    /// Submits what was asked for and, when `want` is not 0, waits for that many completions or the time limit.
-    pub(super) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
-        let limit = limit.map(|limit| Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos()));
-        let args = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));
+    /// Submits what was asked for and waits for a completion or the time limit.
+    pub(super) fn wait(&mut self, limit: Duration) -> io::Result<()> {
+        let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());
+        self.enter(1, SubmitArgs::new().timespec(&limit))
+    }
+
+    /// Submits what was asked for and lets the kernel do what it has for this thread.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        self.enter(0, SubmitArgs::new())
+    }
+
+    fn enter(&mut self, want: usize, args: SubmitArgs<'_, '_>) -> io::Result<()> {
         match self.queue.submitter().submit_with_args(want, &args) {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
@@ -322,7 +330,7 @@ impl Ring {
 
     /// Asks for the end of everything under way. Completions tell of it.
     pub(super) fn cancel_all(&mut self) -> io::Result<()> {
-        self.enter(0, None)?;
+        self.submit()?;
         let limit = Timespec::new().sec(DRAIN_TIME.as_secs());
         match self.queue.submitter().register_sync_cancel(Some(limit), CancelBuilder::any()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -338,7 +346,7 @@ impl Ring {
             if let Some(Done::Received { got: Ok(Some(received)), .. }) = self.next() {
                 self.give_back(received);
             } else if self.queue.completion().is_empty() && self.under_way > 0 {
-                self.enter(1, Some(Duration::from_millis(50)))?;
+                self.wait(Duration::from_millis(50))?;
             }
         }
         Ok(())

@@ -4,11 +4,10 @@ use super::driver::Driver;
 use super::refusal::Refusal;
 use super::ring::{Holds, Ring};
 use super::traffic::{End, Reading, Traffic};
-use crate::tcp::send_now;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,7 +81,11 @@ impl Driver {
                     "what was given to it could not be sent in time",
                 ));
             }
-            self.ring.enter(usize::from(asked), Some(LOOK))?;
+            if asked {
+                self.ring.wait(LOOK)?;
+            } else {
+                self.ring.submit()?;
+            }
         }
         let Driver { ring, seats, .. } = self;
         let traffic = seats[at as usize].as_mut().expect("a seat is left once");
@@ -95,16 +98,14 @@ impl Driver {
     fn settle_held(&mut self, at: u32) -> io::Result<()> {
         let Driver { ring, seats, .. } = self;
         let traffic = seats[at as usize].as_mut().expect("a seat is left once");
-        if traffic.flying.is_none()
-            && let Some((buffer, range)) = traffic.filling.take()
-        {
-            let sent = send_now(&*traffic.of, &[IoSlice::new(&ring.outgoing(&buffer)[range.clone()])]);
-            ring.free(buffer);
-            if sent?.unwrap_or(0) < range.len() {
-                return Err(io::Error::other("it takes no more bytes now"));
+        traffic.send_held(ring);
+        match traffic.flying.is_none().then(|| traffic.filling.take()).flatten() {
+            None => Ok(()),
+            Some((buffer, _)) => {
+                ring.free(buffer);
+                Err(io::Error::other("it takes no more bytes now"))
             }
         }
-        Ok(())
     }
 
     /// A socket is about to be dropped: what it was given goes if it can, the peer hears at once, and what is under way
@@ -179,7 +180,7 @@ impl Driver {
             let give_up = Instant::now() + LEAVE_TIME;
             self.reap();
             while self.ring.under_way() > 0 && Instant::now() < give_up {
-                if self.ring.enter(1, Some(LOOK)).is_err() {
+                if self.ring.wait(LOOK).is_err() {
                     break;
                 }
                 self.reap();

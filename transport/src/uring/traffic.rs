@@ -1,11 +1,13 @@
 //! What is under way for one socket: bytes that came and were not yet read, bytes to send, operations.
 
-use super::ring::{Holds, OpId, Received, Ring, SendBuffer};
+use super::ring::{Holds, Name, OpId, Received, Ring, SendBuffer};
 use crate::limits::{URING_HOARD_BYTES, URING_SMALL_BYTES, URING_SMALL_TURNS};
 use crate::net::Event;
+use crate::tcp::send_now;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -107,8 +109,8 @@ impl Traffic {
 
     /// Bytes came into a provided buffer. `true`: so many are unread that the kernel should stop; either the link does
     /// not read, or so much comes that a copy costs more than a system call.
-    pub(super) fn keep(&mut self, received: Received, bytes: usize) -> bool {
-        self.chunk_bytes += bytes;
+    pub(super) fn keep(&mut self, received: Received) -> bool {
+        self.chunk_bytes += received.len();
         self.chunks.push_back(Chunk::Provided(received, 0));
         self.chunk_bytes >= URING_HOARD_BYTES
     }
@@ -179,5 +181,54 @@ impl Traffic {
         } else {
             self.small_turns = 0;
         }
+    }
+
+    /// Sends what was held back now, as far as it goes, if nothing is under way before it.
+    pub(super) fn send_held(&mut self, ring: &mut Ring) {
+        if self.flying.is_some() {
+            return;
+        }
+        let Some((buffer, mut range)) = self.filling.take() else { return };
+        let held = IoSlice::new(&ring.outgoing(&buffer)[range.clone()]);
+        // An error is met again by the operation that sends the rest.
+        range.start += send_now(&*self.of, &[held]).ok().flatten().unwrap_or(0);
+        if range.start == range.end {
+            ring.free(buffer);
+        } else {
+            self.filling = Some((buffer, range));
+        }
+    }
+
+    /// Hands over what was held back. `false`: the queue is full.
+    pub(super) fn settle_send(&mut self, ring: &mut Ring, name: Name) -> bool {
+        if self.flying.is_some() {
+            return true;
+        }
+        let Some((buffer, range)) = self.filling.take() else { return true };
+        match ring.send(&self.of, name, buffer, range.clone()) {
+            Ok(op) => self.flying = Some((op, range)),
+            Err(buffer) => self.filling = Some((buffer, range)),
+        }
+        self.flying.is_some()
+    }
+
+    /// Asks to be told of more, and of room, if that is wanted. `false`: the queue is full.
+    pub(super) fn settle_watches(&mut self, ring: &mut Ring, name: Name) -> bool {
+        if self.wants_more && self.reading == Reading::Plainly {
+            let asked = if self.is_bulk {
+                let flags = PollFlags::IN | PollFlags::RDHUP;
+                ring.watch(&self.of, name, flags.bits().into(), false).map(Reading::Watched)
+            } else {
+                ring.receive(&self.of, name).map(Reading::Received)
+            };
+            self.wants_more = asked.is_none();
+            self.reading = asked.unwrap_or(Reading::Plainly);
+        }
+        if std::mem::take(&mut self.wants_room) && self.room.is_none() {
+            self.room = ring.watch(&self.of, name, PollFlags::OUT.bits().into(), false);
+            self.wants_room = self.room.is_none();
+        }
+        let found_full = (self.wants_more && self.reading == Reading::Plainly) || self.wants_room;
+        !found_full
     }
 }
