@@ -18,13 +18,13 @@ pub mod bench;
 pub use gannet_train as train;
 
 pub use gannet_core::{
-    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, Shards, hash, initial_weights,
-    mix, shard_of,
+    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Shards,
+    hash, initial_weights, mix, shard_of,
 };
 pub use gannet_node::{
-    Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page, PullId, Pulled,
-    PushId, PusherStatus, Read, Refusal, Schema, Served, Server, ServerConfig, ServerError, ServerTally,
-    Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
+    Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page,
+    PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served, Server, ServerConfig, ServerError,
+    ServerTally, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
 };
 pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,

@@ -2,7 +2,7 @@
 //! docs/image.md is the same as byte tables.
 //!
 //! ```text
-//! 0                 header: head | hot words | extent directory | pushers | undo halves
+//! 0                 header: head | hot words | extent directory | pushers | undo halves | admission sketch
 //! INDEX             buckets of the index
 //! OVERFLOW          overflow buckets
 //! SLAB              slots
@@ -61,9 +61,14 @@ pub(crate) const fn undo_half(stride: usize) -> usize {
     (UNDO_HEAD + (2 * EXPANSION_BUCKETS_MAX + 16) * 80 + 512 + 2 * stride).next_multiple_of(64)
 }
 
-/// Bytes of the header for rows of this stride.
+/// Bytes of the header for rows of this stride, without the sketch.
 pub(crate) const fn header_bytes(stride: usize) -> usize {
     (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
+}
+
+/// Where the admission sketch stands: behind the undo halves, in the same chunk.
+pub(crate) fn sketch_at(stride: usize) -> usize {
+    header_bytes(stride)
 }
 
 pub(crate) const INDEX: usize = HEADER_RESERVE_BYTES;
@@ -96,5 +101,5 @@ impl Region {
 
 /// Rows of the widest rule: four planes and two scalars.
 const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2) * 4;
-const _: () = assert!(header_bytes(STRIDE_MAX) <= HEADER_RESERVE_BYTES);
+const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= HEADER_RESERVE_BYTES);
 const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);

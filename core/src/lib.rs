@@ -5,6 +5,7 @@
 //! clock. docs/image.md has the bytes; docs/consistency.md says what survives what.
 #![deny(unsafe_code)]
 
+mod admission;
 mod budget;
 mod checkpoint;
 mod error;
@@ -30,6 +31,7 @@ mod store;
 mod table;
 mod width;
 
+pub use admission::{Admission, SKETCH_BYTES_DEFAULT};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 pub use error::{GrowError, OpenError, PullError, PushError};
 pub use grower::{Clock, Growth, STALL_BUCKETS};

@@ -33,6 +33,11 @@ pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
 /// Buckets of one index group that a journaled expansion may touch; a longer group is left as it is.
 pub const EXPANSION_BUCKETS_MAX: usize = 24;
 
+/// Most pushes that admission by count asks for.
+pub const ADMIT_PUSHES_MAX: u32 = 256;
+/// Most bytes of a shard's admission sketch.
+pub const SKETCH_BYTES_MAX: usize = 1 << 20;
+
 const _: () = assert!(SLOTS_MAX < u32::MAX);
 const _: () = assert!(INDEX_BYTES_MAX / 64 * 6 >= SLOTS_MAX as usize / 2);
 const _: () =

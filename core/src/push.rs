@@ -28,7 +28,7 @@ pub struct Applied {
     /// Rows dropped because a value, or the row it would have made, is NaN or infinite, or because a change of state made
     /// a row that the rule cannot have (a negative sum of squares).
     pub not_finite: u32,
-    /// Rows not created because they were not admitted (admission is at the first push for now, so 0).
+    /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
     pub not_admitted: u32,
 }
 
@@ -242,6 +242,7 @@ fn push<U: Update, W: Width>(
         call.applied.doubled += start as u32;
         let run = Run {
             schema,
+            name: call.name,
             keys: &call.keys[from..to],
             slots: &mut call.slots[from..to],
             values: &call.values[from * floats..to * floats],
@@ -262,6 +263,7 @@ fn push<U: Update, W: Width>(
 /// The rows of one part in one shard; rows before `start` are applied already.
 struct Run<'a> {
     schema: &'a Schema,
+    name: &'a PushName,
     keys: &'a [u64],
     slots: &'a mut [u32],
     values: &'a [f32],
@@ -282,7 +284,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
-    let Run { schema, keys, slots, values, start } = run;
+    let Run { schema, name, keys, slots, values, start } = run;
     // The row as it will be, in registers or on the stack where it is short.
     let mut short = [0f32; 64];
     let Scratch { row: long, init, .. } = scratch;
@@ -301,6 +303,11 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
             let h = hash(key);
             slot = index::find(&shard.image, shard.geometry.home(h), h, key);
             if slot == NONE {
+                // A value that can never be applied is not counted towards admission either.
+                if all_finite(value) && !shard.admits(schema, name, key) {
+                    applied.not_admitted += 1;
+                    continue;
+                }
                 missing(schema, rule, key, init, next);
                 update(rule, next, value);
                 if sound(rule, value, next) {
@@ -446,7 +453,7 @@ impl Shard {
 
     /// A row of a part that changes nothing is a step too.
     #[cold]
-    fn skip_step(&mut self) {
+    pub(crate) fn skip_step(&mut self) {
         self.journal.settle(&self.image);
         self.journal.done();
         self.journal.settle(&self.image);

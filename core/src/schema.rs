@@ -1,5 +1,6 @@
 //! What a table is: its name, dimension, update rule and what stands before it, initial values and number of shards.
 
+use crate::admission::Admission;
 use crate::limits::{DIM_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
 use crate::rule_bytes::{self, RULE_BYTES};
 use gannet_optim::{Rule, Shaping};
@@ -42,6 +43,8 @@ pub struct Schema {
     pub seed: u64,
     /// Number of shards, a power of two, fixed for the table's life.
     pub shards: u32,
+    /// Which push of a key creates its row.
+    pub admission: Admission,
 }
 
 /// Shards of a table unless said otherwise.
@@ -78,6 +81,14 @@ pub enum SchemaError {
         /// What was asked.
         init: Init,
     },
+    /// The admission's parameters are out of range.
+    #[error("table {table:?}: admission {reason}")]
+    Admission {
+        /// Table.
+        table: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The rule's hyper-parameters are out of range.
     #[error("table {table:?}: {reason}")]
     Rule {
@@ -91,8 +102,8 @@ pub enum SchemaError {
 impl Schema {
     /// A table of one weight a row with zero initial values and 64 shards.
     pub fn scalar(name: &str, rule: Rule) -> Schema {
-        let (shaping, init, shards) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT);
-        Schema { name: name.into(), dim: 1, rule, shaping, init, seed: 0, shards }
+        let (shaping, init, shards, admission) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);
+        Schema { name: name.into(), dim: 1, rule, shaping, init, seed: 0, shards, admission }
     }
 
     /// Floats stored for a row: the rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
@@ -139,6 +150,7 @@ impl Schema {
         if !sound {
             return Err(SchemaError::Init { table: table(), init: self.init });
         }
+        self.admission.check(&self.name)?;
         let checked = self.rule.check().and_then(|()| self.shaping.check(&self.rule));
         checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })
     }
@@ -160,6 +172,7 @@ impl Schema {
         out.extend(a.to_le_bytes());
         out.extend(b.to_le_bytes());
         rule_bytes::put(&mut out, &self.rule, &self.shaping);
+        self.admission.encode().iter().for_each(|x| out.extend(x.to_le_bytes()));
         out
     }
 
@@ -186,7 +199,8 @@ impl Schema {
             _ => return None,
         };
         let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
-        let schema = Schema { name, dim, rule, shaping, init, seed, shards };
+        let admission = Admission::decode([word(take(4)?)?, word(take(4)?)?, word(take(4)?)?])?;
+        let schema = Schema { name, dim, rule, shaping, init, seed, shards, admission };
         schema.check().ok().map(|()| schema)
     }
 }

@@ -45,8 +45,10 @@ impl Shard {
         number: u32,
     ) -> Result<Shard, OpenError> {
         let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
+        let sketch = schema.admission.sketch_bytes();
         let mut image =
-            Image::create(file, schema.stride(), place.medium, place.durable, place.grower).map_err(io)?;
+            Image::create(file, schema.stride(), sketch, place.medium, place.durable, place.grower)
+                .map_err(io)?;
         image.grow(Region::Index, 4096).map_err(|error| match error {
             GrowError::System(source) => io(source),
             source => OpenError::Limit { path: place.path.into(), source },
@@ -74,8 +76,15 @@ impl Shard {
         if length < crate::limits::CHUNK_BYTES as u64 {
             return Err(torn(format!("{length} bytes are less than a header")));
         }
-        let mut image =
-            Image::map(file, schema.stride(), place.medium, place.durable, place.grower).map_err(io)?;
+        let mut image = Image::map(
+            file,
+            schema.stride(),
+            schema.admission.sketch_bytes(),
+            place.medium,
+            place.durable,
+            place.grower,
+        )
+        .map_err(io)?;
         check_head(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;

@@ -1,6 +1,7 @@
 //! kill -9 between any two stores that matter: a child process applies parts (updates, inserts, bucket splits, frees)
 //! to an image on disk and SIGKILLs itself at its n-th kill point, for every n; the image is reopened, the part is
-//! sent again, and every Add must have been applied exactly once.
+//! sent again, and every Add must have been applied exactly once. The same with admission by count: every push must have
+//! been counted exactly once, and the same rows must be there as without a kill.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
 #![cfg(feature = "kill-points")]
@@ -14,7 +15,10 @@ use std::process::Command;
 const ROWS_A_PART: u64 = 24;
 const PARTS: u64 = 12;
 
-fn schema() -> Schema {
+/// A sketch of one line, so that it is halved on the way.
+const BY_COUNT: Admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
+
+fn schema(admission: Admission) -> Schema {
     Schema {
         name: "t".into(),
         dim: 2,
@@ -23,6 +27,7 @@ fn schema() -> Schema {
         init: Init::Zero,
         seed: 0,
         shards: 1,
+        admission,
     }
 }
 
@@ -43,9 +48,9 @@ fn push(table: &mut Shards, n: u64) -> Applied {
     table.push(&name, Write::Gradient, &keys, None, &values).unwrap()
 }
 
-fn open(folder: &Path) -> (Store, Shards) {
+fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
     let store = Store::open_dir(folder).unwrap();
-    let shards = Shards::open(&store, &schema(), 0..1).unwrap();
+    let shards = Shards::open(&store, &schema(admission), 0..1).unwrap();
     (store, shards)
 }
 
@@ -58,7 +63,8 @@ fn child() {
         if std::env::var("KILL_OPEN").is_ok() {
             kill::after(number("KILL_AFTER") as i64);
         }
-        open(Path::new(&folder))
+        let by_count = std::env::var("KILL_ADMISSION").is_ok();
+        open(Path::new(&folder), if by_count { BY_COUNT } else { Admission::All })
     };
     kill::after(number("KILL_AFTER") as i64);
     for n in number("KILL_FIRST")..PARTS {
@@ -73,10 +79,13 @@ fn child() {
 }
 
 /// Runs the child; whether it finished (otherwise it was killed).
-fn run_child(folder: &Path, first: u64, after: u64, at_open: bool) -> bool {
+fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_open: bool) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
     command.env("KILL_FIRST", first.to_string()).env("KILL_AFTER", after.to_string());
+    if admission != Admission::All {
+        command.env("KILL_ADMISSION", "1");
+    }
     if at_open {
         command.env("KILL_OPEN", "1");
     }
@@ -108,8 +117,23 @@ fn model() -> std::collections::HashMap<u64, [f32; 2]> {
     rows
 }
 
-fn check(table: &mut Shards, context: &str) {
-    let want = model();
+/// The same with admission by count, from a table that nobody kills (tests/admission.rs holds such a one to a map).
+fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
+    let mut table = Shards::open(&Store::memory(), &schema(BY_COUNT), 0..1).unwrap();
+    let mut not_admitted = 0;
+    for n in 0..PARTS {
+        not_admitted += push(&mut table, n).not_admitted;
+        for key in freed(n) {
+            table.free(key);
+        }
+    }
+    assert!(not_admitted > 100, "{not_admitted}");
+    let (mut keys, mut rows) = (Vec::new(), Vec::new());
+    table.scan(0, 0, 10_000, &mut keys, &mut rows);
+    keys.into_iter().zip(rows.chunks(2).map(|r| [r[0], r[1]])).collect()
+}
+
+fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, context: &str) {
     let (mut keys, mut rows) = (Vec::new(), Vec::new());
     let mut from = Some(0);
     while let Some(at) = from {
@@ -143,18 +167,32 @@ fn finish(table: &mut Shards, folder: &Path) {
 
 #[test]
 fn every_step_can_be_the_last() {
+    kill_at_every_point(Admission::All, &model());
+}
+
+#[test]
+fn every_count_can_be_the_last() {
+    kill_at_every_point(BY_COUNT, &model_by_count());
+}
+
+/// A folder on tmpfs where there is one: a kill is the same there, and nothing waits for a disk.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u64, [f32; 2]>) {
     let stride = std::env::var("KILL_STRIDE").ok().map_or(1, |s| s.parse().unwrap());
     let (mut kills, mut after) = (0, 1);
     loop {
-        let folder = tempfile::tempdir().unwrap();
-        let finished = run_child(folder.path(), 0, after, false);
+        let folder = folder();
+        let finished = run_child(folder.path(), admission, 0, after, false);
         // Killed again while the undo is put back: recovery can be cut off as well.
         if kills % 4 == 1 {
-            run_child(folder.path(), PARTS, 1 + kills / 4 % 3, true);
+            run_child(folder.path(), admission, PARTS, 1 + kills / 4 % 3, true);
         }
-        let (_store, mut table) = open(folder.path());
+        let (_store, mut table) = open(folder.path(), admission);
         finish(&mut table, folder.path());
-        check(&mut table, &format!("killed at point {after}"));
+        check(&mut table, want, &format!("killed at point {after}"));
         if finished {
             break;
         }

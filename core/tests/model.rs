@@ -10,7 +10,16 @@ use std::collections::HashMap;
 
 fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
     let init = Init::Uniform { low: -0.5, high: 0.5 };
-    Schema { name: "t".into(), dim, rule, shaping: Shaping::NONE, init, seed: 11, shards }
+    Schema {
+        name: "t".into(),
+        dim,
+        rule,
+        shaping: Shaping::NONE,
+        init,
+        seed: 11,
+        shards,
+        admission: Admission::All,
+    }
 }
 
 /// What the table should hold.

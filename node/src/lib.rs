@@ -20,8 +20,8 @@ mod worker;
 pub use cut::{Chunk, Cut};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
-    Applied, GrowError, Growing, Growth, Init, OpenError, PullError, PushError, PushName, PusherStatus, Read,
-    Schema, Shards, Stats, Store, Write, hash, prefetch, shard_of,
+    Admission, Applied, GrowError, Growing, Growth, Init, OpenError, PullError, PushError, PushName,
+    PusherStatus, Read, Schema, Shards, Stats, Store, Write, hash, prefetch, shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;

@@ -28,6 +28,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "format": report.format,
         "bad_lines": report.bad_lines.count,
         "not_finite": report.not_finite,
+        "not_admitted": report.not_admitted,
         "stopped": report.stopped,
     })
 }
@@ -50,6 +51,9 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         say!("test         {}", words(quality));
     }
     say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
+    if report.not_admitted > 0 {
+        say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);
+    }
     if report.not_finite > 0 {
         say!(
             "dropped      {} rows whose update was NaN or infinite: a smaller --alpha may help",

@@ -8,7 +8,7 @@ use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
 };
-use gannet::{CheckpointWriter, Schema};
+use gannet::{Admission, CheckpointWriter, Schema};
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
@@ -30,7 +30,10 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
 
 /// The schema that the flags ask for.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
-    optimizer::schema(TABLE, &args.optimizer)
+    let schema =
+        Schema { admission: args.admission.admission(), ..optimizer::schema(TABLE, &args.optimizer)? };
+    schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    Ok(schema)
 }
 
 /// What is trained on.
@@ -65,16 +68,18 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
     let stop = signals::stop_flag()?;
-    match &args.job.data_dir {
-        // Rows that are to outlive the process live in shards; otherwise in a table laid out for one process.
-        Some(folder) => {
-            let store = server::store(Some(folder), &args.memory)?;
+    let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
+    match in_shards {
+        // Rows that are to outlive the process, or to be admitted, live in shards; otherwise in a table laid out for one
+        // process.
+        true => {
+            let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
             let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
             let trained = train_and_save(args, &options, &mut backend, &stop)?;
             backend.close().map_err(backend_failure)?;
             ended(&trained)
         }
-        None => {
+        false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = Flat::within(&schema, limit).map_err(backend_failure)?;
             ended(&train_and_save(args, &options, &mut backend, &stop)?)

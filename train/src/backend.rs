@@ -127,4 +127,9 @@ pub trait Backend {
 
     /// Rows of pushes that were dropped because a value was NaN or infinite.
     fn not_finite(&self) -> u64;
+
+    /// Rows of pushes that created no row because they were not admitted (0 where the first push of a key always is).
+    fn not_admitted(&self) -> u64 {
+        0
+    }
 }

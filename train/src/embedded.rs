@@ -21,6 +21,7 @@ pub struct Embedded {
     spare_slots: Vec<Vec<u32>>,
     pushes: u64,
     not_finite: u64,
+    not_admitted: u64,
 }
 
 impl Embedded {
@@ -42,6 +43,7 @@ impl Embedded {
             spare_slots: Vec::new(),
             pushes: 0,
             not_finite: 0,
+            not_admitted: 0,
         })
     }
 
@@ -100,6 +102,7 @@ impl Backend for Embedded {
             self.name.part = part;
             let applied = self.shards.push(&self.name, write, keys, Some(slots), values)?;
             self.not_finite += u64::from(applied.not_finite);
+            self.not_admitted += u64::from(applied.not_admitted);
         }
         self.pushes += 1;
         self.spare.push(rows);
@@ -139,5 +142,9 @@ impl Backend for Embedded {
 
     fn not_finite(&self) -> u64 {
         self.not_finite
+    }
+
+    fn not_admitted(&self) -> u64 {
+        self.not_admitted
     }
 }

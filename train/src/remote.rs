@@ -156,4 +156,8 @@ impl<N: Net> Backend for Remote<N> {
     fn not_finite(&self) -> u64 {
         self.worker.counters().not_finite
     }
+
+    fn not_admitted(&self) -> u64 {
+        self.worker.counters().not_admitted
+    }
 }

@@ -111,6 +111,8 @@ pub struct Report {
     pub repeated_keys: u64,
     /// Rows of pushes dropped because they were NaN or infinite.
     pub not_finite: u64,
+    /// Rows of pushes that created no row because they were not admitted.
+    pub not_admitted: u64,
     /// Whether the stop flag ended it early.
     pub stopped: bool,
 }
@@ -204,6 +206,7 @@ pub fn train<B: Backend>(
         bad_lines: found.bad_lines,
         repeated_keys: merged,
         not_finite: way.not_finite() + backend.not_finite(),
+        not_admitted: backend.not_admitted(),
         stopped,
     })
 }

@@ -37,7 +37,8 @@ pub(crate) struct Image {
     slots: u32,     // slots that are published
     buckets: usize, // index buckets that are published
     overflow_buckets: usize,
-    header: usize,
+    header: usize, // the sketch included
+    sketch: usize,
     growth: Growth,
     grower: Arc<Grower>,
     /// Owns what `base` points to; shared with the grower, which makes bytes ready behind those that are published.
@@ -52,13 +53,15 @@ impl Image {
     pub(crate) fn map(
         file: File,
         stride: usize,
+        sketch: usize,
         medium: Medium,
         journaled: bool,
         grower: &Arc<Grower>,
     ) -> io::Result<Image> {
-        let header = header_bytes(stride);
+        let header = header_bytes(stride) + sketch;
+        assert!(header <= CHUNK_BYTES, "the header, sketch and all, is one chunk");
         // Without a journal most of the header is never touched; a memfd's pages come as they are.
-        let counted = if journaled { header } else { TOUCHED };
+        let counted = if journaled { header } else { TOUCHED + sketch };
         let extents = Arc::new(Extents::map(file, counted, medium, grower.budget.clone())?);
         Ok(Image {
             base: extents.base(),
@@ -67,6 +70,7 @@ impl Image {
             buckets: 0,
             overflow_buckets: 0,
             header,
+            sketch,
             growth: Growth::default(),
             grower: grower.clone(),
             extents,
@@ -77,6 +81,7 @@ impl Image {
     pub(crate) fn create(
         file: File,
         stride: usize,
+        sketch: usize,
         medium: Medium,
         journaled: bool,
         grower: &Arc<Grower>,
@@ -84,7 +89,10 @@ impl Image {
         ftruncate(&file, CHUNK_BYTES as u64)?;
         let bytes = if journaled { header_bytes(stride) } else { TOUCHED };
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
-        Image::map(file, stride, medium, journaled, grower)
+        if sketch > 0 {
+            fallocate(&file, FallocateFlags::empty(), sketch_at(stride) as u64, sketch as u64)?;
+        }
+        Image::map(file, stride, sketch, medium, journaled, grower)
     }
 
     /// Maps the extents that the directory names, once it has been checked against the file's length.
@@ -292,6 +300,23 @@ impl Image {
         assert!(at >= UNDO && at + 8 <= self.header && at.is_multiple_of(8));
         // SAFETY: inside the mapped header (checked) and aligned; single words here are only accessed as atomics or
         // through `copy`, which needs `&mut self`.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
+    /// A word of the admission sketch, at its offset from the base.
+    pub(crate) fn sketch_word(&self, at: usize) -> u64 {
+        self.sketch_atomic(at).load(Relaxed)
+    }
+
+    /// Writes a word of the admission sketch.
+    pub(crate) fn set_sketch_word(&mut self, at: usize, word: u64) {
+        self.sketch_atomic(at).store(word, Release);
+    }
+
+    fn sketch_atomic(&self, at: usize) -> &AtomicU64 {
+        assert!(at >= self.header - self.sketch && at + 8 <= self.header && at.is_multiple_of(8));
+        // SAFETY: inside the mapped header (checked) and aligned; words here are only accessed as atomics or through
+        // `copy`, which needs `&mut self`.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }
 

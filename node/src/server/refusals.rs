@@ -4,7 +4,7 @@ use super::{LocalServer, ServerConfig};
 use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, WelcomeV1};
 use crate::error::Refusal;
 use crate::message::{self, Pull, Push, acked, pair};
-use gannet_core::{Init, Read, Schema, Write};
+use gannet_core::{Admission, Init, Read, Schema, Write};
 use gannet_optim::{Adam, Add, Rule, Shaping};
 use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, Nothing};
@@ -60,6 +60,7 @@ fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
         init: Init::Zero,
         seed: 0,
         shards: 1,
+        admission: Admission::All,
     };
     let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
     let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);

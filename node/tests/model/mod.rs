@@ -3,7 +3,7 @@
 
 use gannet_node::optim::{Add, Rule, Shaping};
 use gannet_node::transport::sim::Prng;
-use gannet_node::{Init, Schema};
+use gannet_node::{Admission, Init, Schema};
 use std::collections::HashMap;
 
 /// The sums of one table.
@@ -21,6 +21,7 @@ pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
         init: Init::Zero,
         seed: 0,
         shards,
+        admission: Admission::All,
     }
 }
 

@@ -1,16 +1,18 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
+mod admission;
 mod io;
 mod log;
 mod memory;
 mod optimizer;
 
+pub use admission::AdmissionArgs;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.
@@ -106,6 +108,9 @@ pub struct TrainArgs {
     /// The update rule.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
+    /// Which keys get a row.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,

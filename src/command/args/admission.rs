@@ -1,0 +1,31 @@
+//! Which keys get a row: `--admit-count`, `--admit-probability`.
+
+use clap::Args;
+use gannet::{Admission, SKETCH_BYTES_DEFAULT};
+
+/// Which push of a key creates its row. The default is the first.
+#[derive(Args, Debug, Clone)]
+pub struct AdmissionArgs {
+    /// A key gets a row at its N-th push (a batch pushes each of its keys once); rare keys cost no memory.
+    #[arg(long, value_name = "N", conflicts_with = "admit_probability", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub admit_count: Option<u32>,
+    /// With --admit-count: KiB of memory in which each of the table's 64 shards counts (1 to 1024).
+    #[arg(long, value_name = "KIB", requires = "admit_count", default_value_t = SKETCH_BYTES_DEFAULT >> 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub admit_sketch: u32,
+    /// Each push of a key without a row creates it with probability P (above 0, at most 1).
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub admit_probability: Option<f32>,
+}
+
+impl AdmissionArgs {
+    /// The schema's admission. Its parameters are checked with the schema.
+    pub fn admission(&self) -> Admission {
+        match (self.admit_count, self.admit_probability) {
+            (Some(pushes), _) if pushes > 1 => {
+                Admission::Count { pushes, sketch_bytes: self.admit_sketch << 10 }
+            }
+            (None, Some(p)) if p != 1.0 => Admission::Probability(p),
+            _ => Admission::All,
+        }
+    }
+}
