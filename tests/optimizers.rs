@@ -121,6 +121,33 @@ fn a_job_learns_what_one_process_learns() {
     }
 }
 
+/// Two workers push gradients to one server; the rate falls by each worker's own clock.
+#[test]
+fn two_workers_learn_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
+    let test = clicks(&folder.path().join("test.svm"), 5_000, 4);
+    let way = "--optimizer amsgrad --alpha 0.05 --schedule inverse-sqrt --decay-steps 20 --batch 100";
+    let line = format!("train {} --test {} --json {way}", data.display(), test.display());
+    let alone = run(&line).json();
+    let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
+    let job = |index| {
+        format!(
+            "{line} --ps-hosts {} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} \
+             --peer-timeout 20",
+            server.addr
+        )
+    };
+    let second = Process::start(gannet(&job(1)));
+    let first = run(&job(0)).json();
+    let second = second.wait().json();
+    let examples = |done: &serde_json::Value| done["examples"].as_u64().unwrap();
+    assert_eq!(examples(&first) + examples(&second), 20_000);
+    assert_eq!((&first["rows"], &first["not_finite"]), (&alone["rows"], &0.into()));
+    let (got, want) = (number(&first, "test_logloss"), number(&alone, "test_logloss"));
+    assert!((got / want - 1.0).abs() < 0.03, "two workers {got}, one process {want}");
+}
+
 #[test]
 fn settings_that_do_not_belong_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
