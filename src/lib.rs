@@ -26,6 +26,7 @@ pub use gannet_node::{
     PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served, Server, ServerConfig, ServerError,
     ServerTally, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
 };
+pub use gannet_node::{Token, TokenError};
 pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
     Schedule, Sgd, Shaping,

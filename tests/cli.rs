@@ -62,7 +62,7 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} {job} --job-name chief"), "worker"),
         (format!("train {data} --ps-hosts here --worker-hosts there:1 --job-name ps"), "HOST:PORT"),
         (format!("predict --model {} {data}", folder.path().display()), "MANIFEST"),
-        ("server --listen 0.0.0.0:0".into(), "loopback"),
+        ("server --listen 0.0.0.0:0".into(), "--insecure"),
         ("server --threads 0".into(), "1..=256"),
         ("server --listen 127.0.0.1:99999".into(), "65535"),
         (format!("train {data} --issync 1"), "issync"),

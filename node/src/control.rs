@@ -10,6 +10,24 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 
+/// A worker with a token begins: what it has drawn.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct KnockV1 {
+    pub(crate) nonce: [u8; 32],
+}
+
+/// The server's answer: what it has drawn.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct ChallengeV1 {
+    pub(crate) nonce: [u8; 32],
+}
+
+/// A proof of having the token: the worker's, and in answer the server's.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct ProofV1 {
+    pub(crate) proof: [u8; 32],
+}
+
 /// A worker says who it is and which thread of the server it wants.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct HelloV1 {
@@ -130,6 +148,15 @@ mod tests {
         let mut want = vec![1, 0, 0, 0, 24, 0, 0, 0];
         want.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(hello, want);
+        for bytes in [
+            seal(&KnockV1 { nonce: [5; 32] }),
+            seal(&ChallengeV1 { nonce: [5; 32] }),
+            seal(&ProofV1 { proof: [5; 32] }),
+        ] {
+            let mut want = vec![1, 0, 0, 0, 32, 0, 0, 0];
+            want.extend([5; 32]);
+            assert_eq!(bytes, want);
+        }
         let open_table = seal(&OpenTableV1 { schema: vec![7; 12], server: 1, servers: 2 });
         let mut want = vec![1, 0, 0, 0, 28, 0, 0, 0];
         want.extend([7; 12]);

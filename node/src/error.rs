@@ -31,11 +31,13 @@ pub enum Refusal {
     Images = 10,
     /// The push does not follow from what the shard remembers of its pusher.
     Name = 11,
+    /// The connection did not prove that it has the server's token, or the server has none to prove.
+    Token = 12,
 }
 
 impl Refusal {
     /// All of them, with the names that metrics give them; the code on the wire is the place plus 1.
-    const NAMED: [(Refusal, &str); 11] = [
+    const NAMED: [(Refusal, &str); 12] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
         (Refusal::Mismatch, "mismatch"),
@@ -47,6 +49,7 @@ impl Refusal {
         (Refusal::Limit, "limit"),
         (Refusal::Images, "images"),
         (Refusal::Name, "name"),
+        (Refusal::Token, "token"),
     ];
     /// How many there are.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();
@@ -184,6 +187,14 @@ pub enum WorkerError {
         peer: Arc<str>,
         /// What was wrong.
         what: String,
+    },
+    /// Whoever answers there did not prove that it has the token.
+    #[error(
+        "{peer} did not prove that it has the token of --token-file: it is not the server that is meant, or was given another token"
+    )]
+    Impostor {
+        /// Its address and thread.
+        peer: Arc<str>,
     },
     /// A call that cannot be right.
     #[error("{0}")]

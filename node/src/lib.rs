@@ -15,6 +15,7 @@ mod message;
 mod partition;
 mod server;
 mod tally;
+mod token;
 mod worker;
 
 pub use cut::{Chunk, Cut};
@@ -28,4 +29,5 @@ pub use gannet_transport as transport;
 pub use partition::share;
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
+pub use token::{Token, TokenError};
 pub use worker::{Counters, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};

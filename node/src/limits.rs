@@ -36,6 +36,14 @@ pub const INBOX_MAX: usize = 64;
 pub const GREETING_MAX: usize = 256;
 /// How long a connection may take to say who it is.
 pub const GREETING_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a token: fewer could be guessed.
+pub const TOKEN_BYTES_MIN: usize = 16;
+/// The most bytes of a token.
+pub const TOKEN_BYTES_MAX: usize = 4096;
+/// Lines logged about refused connections in [`COMPLAINTS_TIME`]; further ones are counted, and the count is logged.
+pub const COMPLAINTS_MAX: u32 = 10;
+/// See [`COMPLAINTS_MAX`].
+pub const COMPLAINTS_TIME: Duration = Duration::from_secs(10);
 /// How long a peer may leave a frame half sent, or leave answers in our out queue.
 pub const STALL_TIME: Duration = Duration::from_secs(30);
 /// How long a frame may be on its way, and answers wait to be taken, however steadily bytes trickle.

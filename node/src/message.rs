@@ -18,6 +18,10 @@ pub(crate) const STATUS_IS: u16 = 12;
 pub(crate) const CLOSE_PUSHER: u16 = 13;
 pub(crate) const PUSHER_CLOSED: u16 = 14;
 pub(crate) const REFUSED: u16 = 15;
+pub(crate) const KNOCK: u16 = 17;
+pub(crate) const CHALLENGE: u16 = 18;
+pub(crate) const PROVE: u16 = 19;
+pub(crate) const PROVEN: u16 = 20;
 
 // 17 to 20 are the greeting's of a server with a token.
 pub(crate) const PING: u16 = 21;

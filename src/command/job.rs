@@ -1,7 +1,7 @@
 //! A worker of a job: trains its share of the batches over TCP; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, TrainArgs};
-use super::{Failure, signals, train};
+use super::{Failure, security, signals, train};
 use gannet::train::{Backend, Quality, Remote, Share, evaluate};
 use gannet::{PusherStatus, Tcp, Worker, WorkerConfig};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -63,6 +63,7 @@ fn pusher(index: u32) -> u64 {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
+    let token = security::of_worker(&job.ps_hosts, &job.security)?;
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
@@ -74,6 +75,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
+    config.token = token;
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let worker = Worker::connect(job.io.net(), config)?;
     let mut backend = Remote::open(worker, &schema, "tcp", DEPTH).map_err(train::backend_failure)?;

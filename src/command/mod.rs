@@ -10,6 +10,7 @@ mod model;
 mod optimizer;
 mod predict;
 mod report;
+mod security;
 mod server;
 mod signals;
 mod train;

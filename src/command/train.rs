@@ -4,6 +4,7 @@ use super::args::{JobName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
+use super::server::Serving;
 use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
@@ -21,8 +22,15 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
         None => embedded(&args),
         Some(JobName::Ps) => {
             job::check(&args.job)?;
-            let listen = &args.job.ps_hosts[args.job.task_index as usize];
-            server::serve(listen, args.threads, args.job.data_dir.as_deref(), &args.memory, args.job.io)
+            let serving = Serving {
+                listen: &args.job.ps_hosts[args.job.task_index as usize],
+                threads: args.threads,
+                data_dir: args.job.data_dir.as_deref(),
+                memory: &args.memory,
+                io: args.job.io,
+                security: &args.job.security,
+            };
+            server::serve(&serving)
         }
         Some(JobName::Worker) => job::worker(&args),
     }

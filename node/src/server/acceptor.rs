@@ -1,12 +1,11 @@
 //! Takes connections, hears who they are within a time limit, and hands each to the thread that it asks for.
 
-use super::session::{Greeted, send_refusal};
-use crate::control::{self, HelloV1};
+use super::greeting::{Greeter, Stage, Unfit};
+use super::session::Greeted;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{GREETING_MAX, GREETING_TIME, TICK};
-use crate::message;
 use crate::tally::ServerTally;
-use gannet_transport::{Event, Link, Listener, Net, Nothing, Poll, Waker};
+use gannet_transport::{Event, Link, Listener, Net, Poll, Waker};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
@@ -21,6 +20,7 @@ pub(super) struct Door<N: Net> {
 
 struct Guest<S> {
     link: Link<S>,
+    stage: Stage,
     deadline: Duration,
     token: u64,
 }
@@ -31,6 +31,7 @@ pub(super) struct Acceptor<N: Net> {
     events: Vec<Event>,
     listener: N::Listener,
     doors: Vec<Door<N>>,
+    greeter: Greeter,
     guests: Vec<Guest<N::Stream>>,
     /// Greeted, but the thread's inbox was full.
     waiting: Vec<Greeted<N::Stream>>,
@@ -43,12 +44,24 @@ impl<N: Net> Acceptor<N> {
         net: N,
         listener: N::Listener,
         doors: Vec<Door<N>>,
+        greeter: Greeter,
         tally: Arc<ServerTally>,
     ) -> Result<Self, ServerError> {
         let mut poll = net.poll()?;
         poll.add_listener(&listener, LISTENER)?;
         let (guests, waiting) = (Vec::new(), Vec::new());
-        Ok(Acceptor { net, poll, events: Vec::new(), listener, doors, guests, waiting, next_token: 0, tally })
+        Ok(Acceptor {
+            net,
+            poll,
+            events: Vec::new(),
+            listener,
+            doors,
+            greeter,
+            guests,
+            waiting,
+            next_token: 0,
+            tally,
+        })
     }
 
     pub(super) fn waker(&self) -> N::Waker {
@@ -95,7 +108,10 @@ impl<N: Net> Acceptor<N> {
             let (link, token) = (Link::new(stream), self.next_token);
             self.next_token += 1;
             match self.poll.add(link.stream(), token) {
-                Ok(()) => self.guests.push(Guest { link, deadline: self.net.now() + GREETING_TIME, token }),
+                Ok(()) => {
+                    let deadline = self.net.now() + GREETING_TIME;
+                    self.guests.push(Guest { link, stage: Stage::New, deadline, token });
+                }
                 Err(error) => tracing::warn!(peer = %link.peer(), %error, "a connection was not accepted"),
             }
         }
@@ -104,7 +120,7 @@ impl<N: Net> Acceptor<N> {
     fn greet(&mut self) {
         let now = self.net.now();
         for mut guest in std::mem::take(&mut self.guests) {
-            match hear(&mut guest.link) {
+            match self.greeter.hear(&mut guest.link, &mut guest.stage) {
                 Ok(Some((hello, hello_id))) => {
                     if let Err(error) = self.poll.remove(guest.link.stream()) {
                         tracing::warn!(peer = %guest.link.peer(), %error, "a connection was dropped");
@@ -117,25 +133,20 @@ impl<N: Net> Acceptor<N> {
                 Ok(None) => {
                     let peer = guest.link.peer();
                     self.tally.acceptor.dropped.add(1);
-                    tracing::warn!(%peer, "a connection said nothing for {} s and was dropped", GREETING_TIME.as_secs());
+                    self.greeter.complain(now, |others| tracing::warn!(%peer, others, "a connection did not greet within {} s and was dropped", GREETING_TIME.as_secs()));
                 }
-                Err(why) => {
-                    // A worker of another version learns from the head of the answer what is wrong.
-                    tracing::warn!(why, "a connection was dropped");
-                    self.refuse_guest(&mut guest.link, 0, Refusal::Malformed, why);
-                }
+                // A worker of another version learns from the head of the answer what is wrong.
+                Err(unfit) => self.greeter.refuse(&mut guest.link, unfit, now),
             }
         }
     }
 
     fn hand_over(&mut self, mut greeted: Greeted<N::Stream>) {
         let Some(door) = self.doors.get(greeted.hello.thread as usize) else {
-            let text = format!(
-                "this server has {} threads, {} was asked for",
-                self.doors.len(),
-                greeted.hello.thread
-            );
-            return self.refuse_guest(&mut greeted.link, greeted.hello_id, Refusal::Unknown, text);
+            let (threads, asked) = (self.doors.len(), greeted.hello.thread);
+            let why = format!("this server has {threads} threads, {asked} was asked for");
+            let unfit = Unfit { refusal: Refusal::Unknown, id: greeted.hello_id, why };
+            return self.greeter.refuse(&mut greeted.link, unfit, self.net.now());
         };
         match door.inbox.try_send(greeted) {
             Ok(()) => door.waker.wake(),
@@ -143,37 +154,4 @@ impl<N: Net> Acceptor<N> {
             Err(TrySendError::Disconnected(_)) => {}
         }
     }
-
-    /// Tells a connection why it ends. The link is new and this is small: it goes out in a few tries, or not at all.
-    fn refuse_guest(&self, link: &mut Link<N::Stream>, id: u64, refusal: Refusal, why: String) {
-        self.tally.acceptor.dropped.add(1);
-        self.tally.acceptor.refused[refusal.place()].add(1);
-        let head = gannet_transport::Head::new(message::HELLO, 0, id, [0; 4]);
-        let peer = link.peer().clone();
-        if send_refusal(&peer, &head, refusal, why, link.transmit()).is_ok() {
-            // Done, or gone already: both are the end of it.
-            let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
-        }
-    }
-}
-
-/// The hello, when it has come whole.
-fn hear<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<Option<(HelloV1, u64)>, String> {
-    while link.is_readable() {
-        link.fill(&mut Nothing).map_err(|error| error.to_string())?;
-        if link.receive().peek(&mut Nothing).map_err(|error| error.to_string())?.is_some() {
-            break;
-        }
-    }
-    let peer = link.peer().clone();
-    let Some(frame) = link.receive().peek(&mut Nothing).map_err(|error| error.to_string())? else {
-        return Ok(None);
-    };
-    if frame.head.kind != message::HELLO {
-        return Err(format!("{peer} began with frame kind {}, not with a hello", frame.head.kind));
-    }
-    let hello = control::open::<HelloV1>(frame.payload).map_err(|error| format!("{peer}: {error}"))?;
-    let id = frame.head.id;
-    link.receive().consume();
-    Ok(Some((hello, id)))
 }

@@ -4,6 +4,7 @@ mod acceptor;
 mod bulk;
 #[cfg(test)]
 mod floods;
+mod greeting;
 mod keysets;
 mod memory;
 #[cfg(test)]
@@ -12,12 +13,14 @@ mod session;
 mod tables;
 mod thread;
 
-use crate::error::ServerError;
+use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::tally::ServerTally;
+use crate::token::Token;
 use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
+use greeting::Greeter;
 use memory::Memory;
 pub use memory::SessionLimits;
 use session::Greeted;
@@ -45,6 +48,8 @@ pub struct ServerConfig {
     pub spin: Duration,
     /// What sessions may do and take.
     pub limits: SessionLimits,
+    /// What a worker must prove that it has before anything else of it is heard.
+    pub token: Option<Token>,
 }
 
 impl ServerConfig {
@@ -58,6 +63,7 @@ impl ServerConfig {
             keyset_bytes_max: KEYSET_BYTES_MAX,
             spin: SPIN,
             limits: SessionLimits::default(),
+            token: None,
         }
     }
 
@@ -79,14 +85,19 @@ pub struct Served {
     pub sessions_begun: u64,
     /// Sessions that ended.
     pub sessions_ended: u64,
+    /// Connections that did not prove that they have the token.
+    pub token_refusals: u64,
 }
 
 impl Served {
     fn read(tally: &ServerTally) -> Served {
-        tally.threads.iter().fold(Served::default(), |sum, thread| Served {
+        let token_refusals = tally.acceptor.refused[Refusal::Token.place()].get();
+        let none = Served { token_refusals, ..Served::default() };
+        tally.threads.iter().fold(none, |sum, thread| Served {
             frames: sum.frames + thread.requests(),
             sessions_begun: sum.sessions_begun + thread.sessions_begun.get(),
             sessions_ended: sum.sessions_ended + thread.sessions_ended.get(),
+            token_refusals,
         })
     }
 }
@@ -158,7 +169,8 @@ impl Server {
         }
         let (tell, told) = sync_channel(1);
         let (stopping, counts) = (stop.clone(), tally.clone());
-        let run = move || match Acceptor::new(net, listener, doors, counts) {
+        let greeter = Greeter::new(config.token.clone(), tally.clone());
+        let run = move || match Acceptor::new(net, listener, doors, greeter, counts) {
             Ok(mut acceptor) => {
                 let _ = tell.send(Ok(acceptor.waker()));
                 while !stopping.load(Relaxed) {
@@ -268,7 +280,8 @@ impl<N: Net> LocalServer<N> {
             doors.push(Door { inbox, waker: thread.waker() });
             threads.push(thread);
         }
-        let acceptor = Acceptor::new(net, listener, doors, tally.clone())?;
+        let greeter = Greeter::new(config.token, tally.clone());
+        let acceptor = Acceptor::new(net, listener, doors, greeter, tally.clone())?;
         Ok(LocalServer { addr, acceptor, threads, tally })
     }
 

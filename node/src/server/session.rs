@@ -344,10 +344,20 @@ pub(super) fn send_refusal(
     peer: &str,
     request: &Head,
     refusal: Refusal,
-    mut text: String,
+    text: String,
     transmit: &mut Transmit,
 ) -> Handled {
     tracing::warn!(peer, ?refusal, kind = request.kind, text, "a request was refused");
+    answer_refused(request, refusal, text, transmit)
+}
+
+/// The same without a line in the log.
+pub(super) fn answer_refused(
+    request: &Head,
+    refusal: Refusal,
+    mut text: String,
+    transmit: &mut Transmit,
+) -> Handled {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.truncate(end.unwrap_or(0));
     let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);

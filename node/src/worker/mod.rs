@@ -21,6 +21,7 @@ pub use tables::{TableId, TableStatus};
 use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::tally::WorkerTally;
+use crate::token::Token;
 use flights::Flights;
 use gannet_core::Schema;
 use gannet_transport::sim::Prng;
@@ -50,6 +51,8 @@ pub struct WorkerConfig {
     pub spin: Duration,
     /// What the chance in the pauses between attempts to connect is drawn from.
     pub seed: u64,
+    /// What the servers are proved to have, and to whom this worker proves the same.
+    pub token: Option<Token>,
 }
 
 impl WorkerConfig {
@@ -68,6 +71,7 @@ impl WorkerConfig {
             in_flight_bytes_max: 256 << 20,
             spin: crate::limits::SPIN,
             seed: pusher.rotate_left(32) ^ incarnation,
+            token: None,
         }
     }
 }

@@ -1,23 +1,39 @@
-//! A connection on its way to become a peer's link (the cold part): hello, then the tables opened again. Nothing here
+//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened again. Nothing here
 //! waits: each step is taken when its answer has come, while the other links go on.
 
 use super::Worker;
 use super::peer::{Credit, Peer};
 use super::reconnect::{open_request, refused};
-use crate::control::{self, HelloV1, TableOpenedV1, WelcomeV1};
+use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1, TableOpenedV1, WelcomeV1};
 use crate::error::WorkerError;
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
 use crate::message;
+use crate::token::{Nonce, Nonces, Side, draw};
 use gannet_transport::{Head, Link, LinkError, Net, NetError, Nothing, Poll, Stream};
 use std::time::Duration;
 
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
+    /// The challenge; this is the nonce that was sent.
+    Knock(Nonce),
+    /// The server's proof.
+    Prove(Nonces),
     /// The welcome.
     Hello,
     /// This table of the worker's, opened.
     Table(usize),
+}
+
+impl Step {
+    /// Nothing has been answered yet.
+    fn is_first(self, token: bool) -> bool {
+        match self {
+            Step::Knock(_) => true,
+            Step::Hello => !token,
+            _ => false,
+        }
+    }
 }
 
 /// A connection that is no link yet. One request at a time is under way on it.
@@ -39,6 +55,8 @@ impl<S: Stream> Opening<S> {
 
     fn kind(&self) -> u16 {
         match self.step {
+            Step::Knock(_) => message::KNOCK,
+            Step::Prove(_) => message::PROVE,
             Step::Hello => message::HELLO,
             Step::Table(_) => message::OPEN_TABLE,
         }
@@ -67,7 +85,14 @@ impl<N: Net> Worker<N> {
         let link = Link::new(self.net.begin_connect(&peer.addr, attempt)?);
         self.poll.add(link.stream(), number as u64)?;
         let mut opening = Opening { link, step: Step::Hello, deadline, welcome: None, tables: Vec::new() };
-        self.greet(number, &mut opening)?;
+        match self.config.token {
+            Some(_) => {
+                let nonce =
+                    draw().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
+                opening.ask(Step::Knock(nonce), message::KNOCK, &control::seal(&KnockV1 { nonce }))?;
+            }
+            None => self.greet(number, &mut opening)?,
+        }
         self.peers[number].opening = Some(opening);
         Ok(())
     }
@@ -92,7 +117,7 @@ impl<N: Net> Worker<N> {
         if self.net.now() >= opening.deadline {
             let (peer, limit) =
                 (&self.peers[number], ATTEMPT_TIME.min(self.config.peer_timeout).as_secs_f64());
-            if opening.step == Step::Hello && !opening.link.transmit().is_empty() {
+            if opening.step.is_first(self.config.token.is_some()) && !opening.link.transmit().is_empty() {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 return Err(NetError::Connect { addr: peer.addr.clone(), source }.into());
             }
@@ -106,7 +131,7 @@ impl<N: Net> Worker<N> {
     /// A connection that ends before its hello has gone was none.
     fn not_connected(&self, number: usize, (step, sent): (Step, bool), error: LinkError) -> WorkerError {
         match error {
-            LinkError::Io { source, .. } if step == Step::Hello && !sent => {
+            LinkError::Io { source, .. } if step.is_first(self.config.token.is_some()) && !sent => {
                 NetError::Connect { addr: self.peers[number].addr.clone(), source }.into()
             }
             error => error.into(),
@@ -131,6 +156,25 @@ impl<N: Net> Worker<N> {
             return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
         }
         let next = match opening.step {
+            Step::Knock(worker) => {
+                let ChallengeV1 { nonce: server } =
+                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+                let nonces = Nonces { worker, server };
+                let token =
+                    self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
+                let proof = control::seal(&ProofV1 { proof: token.prove(Side::Worker, &nonces) });
+                opening.ask(Step::Prove(nonces), message::PROVE, &proof)?;
+                return Ok(false);
+            }
+            Step::Prove(nonces) => {
+                let ProofV1 { proof } = control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+                if !self.config.token.as_ref().is_some_and(|token| token.check(Side::Server, &nonces, &proof))
+                {
+                    return Err(WorkerError::Impostor { peer: name.clone() });
+                }
+                self.greet(number, opening)?;
+                return Ok(false);
+            }
             Step::Hello => {
                 let welcome: WelcomeV1 =
                     control::open(answer).map_err(|error| nonsense(error.to_string()))?;

@@ -114,7 +114,7 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
     let text =
         control::open::<RefusedV1>(payload).map_or_else(|error| error.to_string(), |refused| refused.text);
     let what = match kind {
-        message::HELLO => "the connection",
+        message::HELLO | message::KNOCK | message::PROVE => "the connection",
         message::OPEN_TABLE => "to open the table",
         message::PULL => "a pull",
         message::PUSH => "a push",

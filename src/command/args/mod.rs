@@ -5,6 +5,7 @@ mod io;
 mod log;
 mod memory;
 mod optimizer;
+pub mod security;
 
 pub use admission::AdmissionArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -164,6 +165,9 @@ pub struct JobArgs {
     /// How bytes move.
     #[command(flatten)]
     pub io: IoArgs,
+    /// Who may talk to whom.
+    #[command(flatten)]
+    pub security: security::SecurityArgs,
 }
 
 /// `gannet server`.
@@ -184,6 +188,9 @@ pub struct ServerArgs {
     /// How bytes move.
     #[command(flatten)]
     pub io: IoArgs,
+    /// Who may talk to it.
+    #[command(flatten)]
+    pub security: security::SecurityArgs,
 }
 
 /// `gannet predict`.

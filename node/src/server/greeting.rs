@@ -1,0 +1,190 @@
+//! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
+
+use super::session::answer_refused;
+use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
+use crate::error::Refusal;
+use crate::limits::{COMPLAINTS_MAX, COMPLAINTS_TIME};
+use crate::message;
+use crate::tally::ServerTally;
+use crate::token::{Nonces, Side, Token, draw};
+use gannet_transport::{Frame, Head, Link, Nothing, Stream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stage {
+    /// It has said nothing.
+    New,
+    /// It has knocked, and was challenged.
+    Challenged(Nonces),
+    /// It has proved that it has the token.
+    Proven,
+}
+
+/// Why a connection is not let in.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) refusal: Refusal,
+    /// The frame that is refused, or 0.
+    pub(super) id: u64,
+    pub(super) why: String,
+}
+
+/// The hello, and the id of its frame.
+pub(super) type Hello = (HelloV1, u64);
+
+/// Hears connections out.
+pub(super) struct Greeter {
+    token: Option<Token>,
+    tally: Arc<ServerTally>,
+    complaints: Complaints,
+}
+
+impl Greeter {
+    pub(super) fn new(token: Option<Token>, tally: Arc<ServerTally>) -> Greeter {
+        Greeter { token, tally, complaints: Complaints::default() }
+    }
+
+    /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
+    pub(super) fn hear<S: Stream>(
+        &self,
+        link: &mut Link<S>,
+        stage: &mut Stage,
+    ) -> Result<Option<Hello>, Unfit> {
+        let broken = |error: gannet_transport::LinkError| malformed(0, error.to_string());
+        loop {
+            let (receive, transmit) = link.halves();
+            if let Some(frame) = receive.peek(&mut Nothing).map_err(broken)? {
+                let answer = match self.handle(&frame, stage)? {
+                    Said::Hello(hello) => {
+                        receive.consume();
+                        return Ok(Some(hello));
+                    }
+                    Said::Token(kind, payload) => (Head::new(kind, 0, frame.head.id, [0; 4]), payload),
+                };
+                receive.consume();
+                let sent = transmit.send_copy(answer.0, &answer.1);
+                sent.map_err(|full| malformed(answer.0.id, full.to_string()))?;
+            } else if link.is_readable() {
+                link.fill(&mut Nothing).map_err(broken)?;
+            } else {
+                if link.can_send() {
+                    link.flush(&mut Nothing).map_err(broken)?;
+                }
+                return Ok(None);
+            }
+        }
+    }
+
+    fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<Said, Unfit> {
+        let id = frame.head.id;
+        let invalid = |error: control::ControlError| malformed(id, error.to_string());
+        match (frame.head.kind, *stage, &self.token) {
+            (message::HELLO, Stage::Proven, _) | (message::HELLO, Stage::New, None) => {
+                Ok(Said::Hello((control::open(frame.payload).map_err(invalid)?, id)))
+            }
+            (message::HELLO, _, Some(_)) => {
+                Err(unproven(id, "this server asks for a token: give the worker the same --token-file"))
+            }
+            (message::KNOCK, _, None) => Err(unproven(
+                id,
+                "this server has no token: start it with --token-file, or the worker without",
+            )),
+            (message::KNOCK, Stage::New, Some(_)) => {
+                let KnockV1 { nonce: worker } = control::open(frame.payload).map_err(invalid)?;
+                let server = draw().ok_or_else(|| unproven(id, "the system gives no random bytes"))?;
+                *stage = Stage::Challenged(Nonces { worker, server });
+                Ok(Said::Token(message::CHALLENGE, control::seal(&ChallengeV1 { nonce: server })))
+            }
+            (message::PROVE, Stage::Challenged(nonces), Some(token)) => {
+                let ProofV1 { proof } = control::open(frame.payload).map_err(invalid)?;
+                if !token.check(Side::Worker, &nonces, &proof) {
+                    return Err(unproven(
+                        id,
+                        "the worker's token is not this server's: give both the same --token-file",
+                    ));
+                }
+                *stage = Stage::Proven;
+                let proof = token.prove(Side::Server, &nonces);
+                Ok(Said::Token(message::PROVEN, control::seal(&ProofV1 { proof })))
+            }
+            (kind, ..) => Err(malformed(id, format!("frame kind {kind} where a hello is due"))),
+        }
+    }
+
+    /// Tells a connection why it ends, counts it and logs it with its peer, not too often. The link is new and this
+    /// is small: it goes out in a few tries, or not at all.
+    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: Unfit, now: Duration) {
+        let Unfit { refusal, id, why } = unfit;
+        self.tally.acceptor.dropped.add(1);
+        self.tally.acceptor.refused[refusal.place()].add(1);
+        let peer = link.peer().clone();
+        self.complain(now, |others| tracing::warn!(%peer, ?refusal, why, others, "a connection was refused"));
+        let hello = Head::new(message::HELLO, 0, id, [0; 4]);
+        if answer_refused(&hello, refusal, why, link.transmit()).is_ok() {
+            // Done, or gone already: both are the end of it.
+            let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+        }
+    }
+
+    /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
+    pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(u64)) {
+        if let Some(others) = self.complaints.next(now) {
+            log(others);
+        }
+    }
+}
+
+enum Said {
+    /// The greeting is over.
+    Hello(Hello),
+    /// A step of the proof, and its answer: kind and payload.
+    Token(u16, Vec<u8>),
+}
+
+fn malformed(id: u64, why: String) -> Unfit {
+    Unfit { refusal: Refusal::Malformed, id, why }
+}
+
+fn unproven(id: u64, why: &str) -> Unfit {
+    Unfit { refusal: Refusal::Token, id, why: why.to_owned() }
+}
+
+/// Keeps strangers from filling the log.
+#[derive(Debug, Default)]
+struct Complaints {
+    until: Duration,
+    logged: u32,
+    hidden: u64,
+}
+
+impl Complaints {
+    /// `Some(hidden since the last)` when this one may be logged.
+    fn next(&mut self, now: Duration) -> Option<u64> {
+        if now >= self.until {
+            (self.until, self.logged) = (now + COMPLAINTS_TIME, 0);
+        }
+        if self.logged == COMPLAINTS_MAX {
+            self.hidden += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.hidden))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_logged_as_a_few_lines_and_a_count() {
+        let mut complaints = Complaints::default();
+        let start = Duration::from_secs(100);
+        let first = (0..1000).filter_map(|_| complaints.next(start)).collect::<Vec<_>>();
+        assert_eq!(first, vec![0; COMPLAINTS_MAX as usize]);
+        assert_eq!(complaints.next(start + COMPLAINTS_TIME), Some(1000 - u64::from(COMPLAINTS_MAX)));
+        assert_eq!(complaints.next(start + COMPLAINTS_TIME), Some(0));
+    }
+}
