@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Rounds of `gannet bench` in turn on memfd and in data folders; medians as shares of the limit of the same run, as a
+"""Rounds of `gannet bench` in turn on memfd and in data folders, or over each driver of tcp; medians as shares of the limit of the same run, as a
 markdown table (docs/benchmarks.md). Standard library only.
 
     cargo build --release
     python3 scripts/bench_tcp.py [--rounds 3] [--dims 1,16,64] [--seconds 3] [--data-dir /dev/shm/gannet-bench] [--keep DIR]
+    python3 scripts/bench_tcp.py --io epoll --io uring      # the drivers in turn
     python3 scripts/bench_tcp.py --read DIR        # the table again, from what --keep wrote there
 
 A share is the median of the runs' own shares, never a quotient of medians: other work on the machine slows both sides.
 The lowest and the highest share stand in brackets.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -21,9 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 600
 
 
-def run(o, folder):
+def run(o, folder, io):
     command = [o.gannet, "bench", "--json", "--dims", o.dims, "--seconds", o.seconds]
     command += ["--data-dir", folder] if folder else []
+    command += ["--io", io] if io else []
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode != 0:
         raise SystemExit(f"{command}: exit {done.returncode}: {done.stderr[-2000:]}")
@@ -62,6 +65,7 @@ def main():
     a.add_argument("--dims", default="1,16,64")
     a.add_argument("--seconds", type=float, default=3)
     a.add_argument("--data-dir", action="append", default=[], help="also measure in this folder; may be given twice")
+    a.add_argument("--io", action="append", default=[], help="over this driver of tcp; may be given twice")
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
     a.add_argument("--keep", type=pathlib.Path, help="write each run's JSON into this folder")
     a.add_argument("--read", type=pathlib.Path, help="measure nothing: read what --keep wrote")
@@ -77,14 +81,14 @@ def main():
     if not o.gannet.is_file():
         a.error(f"{o.gannet}: no such file; cargo build --release, or --gannet PATH")
     for n in range(o.rounds):
-        for folder in [None, *o.data_dir]:
-            where = folder or "memfd"
-            answer = {"where": where, **run(o, folder)}
+        for folder, io in itertools.product([None, *o.data_dir], o.io or [None]):
+            where = (folder or "memfd") + (f", {io}" if io else "")
+            answer = {"where": where, **run(o, folder, io)}
             answers.setdefault(where, []).append(answer)
             print(f"round {n + 1}, {where}: done, load {answer['load']:.1f}", file=sys.stderr)
             if o.keep:
                 o.keep.mkdir(parents=True, exist_ok=True)
-                name = where.strip("/").replace("/", "_")
+                name = where.strip("/").replace("/", "_").replace(", ", "-")
                 (o.keep / f"{name}-{n + 1}.json").write_text(json.dumps(answer))
     return table(answers)
 

@@ -427,3 +427,32 @@ fn what_came_before_the_end_is_read_before_the_end_is_told() {
         }
     }
 }
+
+/// A listener hears on whichever poll it was given to last, and closes with nothing left behind.
+#[test]
+fn a_listener_may_go_to_another_poll_and_frees_its_port() {
+    for tcp in drivers() {
+        let mut listener = tcp.listen("127.0.0.1:0").unwrap();
+        let addr = listener.addr().to_owned();
+        let (mut polls, mut events) = ([tcp.poll().unwrap(), tcp.poll().unwrap()], Vec::new());
+        for poll in &mut polls {
+            poll.add_listener(&listener, 5).unwrap();
+            for _ in 0..3 {
+                assert!(listener.accept().unwrap().is_none());
+                let far = std::net::TcpStream::connect(&addr).unwrap();
+                let started = Instant::now();
+                let near = loop {
+                    poll.wait(PATIENCE, &mut events).unwrap();
+                    assert!(events.iter().all(|event| event.token == 5) && started.elapsed() < PATIENCE);
+                    if let Some(stream) = listener.accept().unwrap() {
+                        break stream;
+                    }
+                };
+                assert_eq!(*near.peer(), *far.local_addr().unwrap().to_string());
+            }
+        }
+        drop(listener);
+        assert!(std::net::TcpStream::connect(&addr).is_err());
+        tcp.listen(&addr).unwrap();
+    }
+}

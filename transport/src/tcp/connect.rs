@@ -93,8 +93,12 @@ impl TcpListener {
         Ok(TcpListener { socket: Arc::new(socket), addr, checksums, seat: RefCell::default() })
     }
 
+    /// Goes to a ring, away from any other.
     pub(super) fn take_seat(&self, seat: Seat) {
-        self.seat.replace(Some(seat));
+        if let Some(before) = self.seat.replace(Some(seat)) {
+            // Nothing was received there; what goes wrong with a ring is its poll's to tell.
+            let _ = before.leave();
+        }
     }
 }
 

@@ -313,7 +313,10 @@ impl Driver {
         }
         self.go_home()?;
         self.settle();
-        self.ring.submit()
+        self.ring.submit()?;
+        // Most sends are over by now: their buffers serve the next.
+        self.reap();
+        Ok(())
     }
 
     /// As [`crate::Poll::wait`].

@@ -338,6 +338,13 @@ impl Ring {
         }
     }
 
+    /// Takes the memory back from the kernel, if nothing is under way: nothing can be received any more.
+    pub(super) fn retire(&mut self) {
+        if self.under_way == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
+            self.provided.retire();
+        }
+    }
+
     /// Waits, for a while, until nothing is under way; what comes is lost.
     fn drain(&mut self) -> io::Result<()> {
         self.cancel_all()?;
@@ -355,13 +362,9 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Of another thread's ring nothing can be heard any more: its memory is kept for good.
-        if self.is_at_home() && self.drain().is_ok() && self.under_way == 0 {
-            if self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
-                self.provided.retire();
-            }
-        } else {
-            tracing::debug!(operations = self.under_way, "a ring ends with operations under way");
+        if self.is_at_home() && self.drain().is_ok() {
+            self.retire();
         }
+        // Of another thread's ring nothing can be heard any more: what was not retired there is kept for good.
     }
 }

@@ -187,6 +187,9 @@ impl Driver {
             }
         }
         self.unseat_all();
+        if self.ring.is_at_home() {
+            self.ring.retire();
+        }
         self.closed = true;
     }
 }
