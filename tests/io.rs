@@ -44,7 +44,7 @@ fn job(folder: &Path, data: &Path, io: &str) -> (Done, String) {
 }
 
 fn refusals(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| line.contains("io_uring")).collect()
+    text.lines().filter(|line| line.contains("io_uring is refused")).collect()
 }
 
 #[test]
@@ -58,11 +58,19 @@ fn a_job_learns_the_same_over_either_driver_and_without_io_uring() {
         assert!(loss.abs() < 1e-5 && got["rows"] == alone["rows"], "{got} {alone}");
     };
     let refused_here = Tcp::new().with_io(Io::Uring).io() == "epoll";
-    for io in ["", "--io auto", "--io uring", "--io epoll"] {
-        let (done, log) = job(folder.path(), &data, io);
+    for (io, moves) in
+        [("", "epoll"), ("--io auto", "epoll"), ("--io uring", "io_uring"), ("--io epoll", "epoll")]
+    {
+        let (done, log) = job(folder.path(), &data, &format!("{io} --log info"));
         agrees(&done);
         if !refused_here {
             assert_eq!(refusals(&log), [""; 0], "{io}");
+            for text in [&done.err, &log] {
+                assert!(
+                    text.lines().any(|line| line.contains("moves bytes") && line.contains(moves)),
+                    "{io}: {text}"
+                );
+            }
         }
     }
     const EPERM: u32 = 1;

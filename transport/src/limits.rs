@@ -35,11 +35,11 @@ pub const URING_SEND_BYTES: usize = 8 << 10;
 /// Sends that wait for the next system call before they are reason enough for one.
 pub const URING_SENDS_HELD: usize = 64;
 /// This much unread of one stream ends its multishot receive: plain ones bring bulk to where it is wanted.
-pub const URING_HOARD_BYTES: usize = 32 << 10;
+pub const URING_HOARD_BYTES: usize = 8 << 10;
 /// After this many turns of fewer bytes than this, a stream's receives are multishot again.
 pub const URING_SMALL_TURNS: u32 = 8;
 /// See [`URING_SMALL_TURNS`].
-pub const URING_SMALL_BYTES: usize = 8 << 10;
+pub const URING_SMALL_BYTES: usize = 4 << 10;
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
 /// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so

@@ -17,10 +17,13 @@ use crate::net::Net;
 use crate::uring;
 use std::time::{Duration, Instant};
 
+/// What [`Io::Auto`] is: the faster where few links carry much, which is what training does (docs/benchmarks.md).
+const AUTO: Io = Io::Epoll;
+
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Io {
-    /// What was measured to be the faster, as far as the system offers it.
+    /// What was measured to be the faster for training: epoll.
     #[default]
     Auto,
     /// io_uring; where the system refuses it, epoll, and a line in the log that says why.
@@ -50,16 +53,13 @@ impl Tcp {
 
     /// Moves bytes in this way. Asks the system once whether it may; a refusal is one line in the log.
     pub fn with_io(self, io: Io) -> Tcp {
-        let uring = match io {
-            Io::Epoll | Io::Auto => false,
-            Io::Uring => match uring::probe() {
-                Ok(()) => true,
-                Err(refusal) => {
-                    tracing::warn!(%refusal, "io_uring is refused: plain sockets and epoll are used instead");
-                    false
-                }
-            },
-        };
+        let wants_uring = if io == Io::Auto { AUTO == Io::Uring } else { io == Io::Uring };
+        let refused = wants_uring.then(uring::probe).and_then(Result::err);
+        if let Some(refusal) = &refused {
+            tracing::warn!(%refusal, "io_uring is refused: plain sockets and epoll are used instead");
+        }
+        let uring = wants_uring && refused.is_none();
+        tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "what moves bytes over tcp");
         Tcp { uring, ..self }
     }
 
