@@ -9,11 +9,25 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Rows gathered from.
-pub const ROWS: u64 = 4_000_000;
-/// Keys of a batch.
-pub const BATCH: usize = 65_536;
-const BATCHES: usize = 16;
+/// How large the work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Rows of the table.
+    pub rows: u64,
+    /// Unique keys of a batch.
+    pub batch: usize,
+}
+
+impl Size {
+    /// The canonical work.
+    pub const CANONICAL: Size = Size { rows: 4_000_000, batch: 65_536 };
+
+    /// How many different batches go round: a million keys, so that small batches do not stay in the cache.
+    pub(super) fn batches(self) -> usize {
+        ((1 << 20) / self.batch).max(4)
+    }
+}
+
 const AHEAD: usize = 16;
 
 /// The limit at one dimension.
@@ -31,16 +45,16 @@ pub struct Limit {
     pub tcp_push_keys_per_s: f64,
 }
 
-/// Measures gather and scatter for rows of `dim` floats beside a loopback rate measured before.
+/// Measures gather and scatter for `size.rows` rows of `dim` floats beside a loopback rate measured before.
 ///
 /// # Errors
 /// No memory for the rows.
-pub fn limit(dim: usize, loopback_bytes_per_s: f64) -> io::Result<Limit> {
+pub fn limit(dim: usize, size: Size, loopback_bytes_per_s: f64) -> io::Result<Limit> {
     let (gather, scatter) = match dim {
-        1 => memory::<1>()?,
-        16 => memory::<16>()?,
-        64 => memory::<64>()?,
-        _ => memory_of(dim)?,
+        1 => memory::<1>(size)?,
+        16 => memory::<16>(size)?,
+        64 => memory::<64>(size)?,
+        _ => memory_of(dim, size)?,
     };
     let wire = (8 + 4 * dim) as f64 / loopback_bytes_per_s;
     Ok(Limit {
@@ -52,12 +66,12 @@ pub fn limit(dim: usize, loopback_bytes_per_s: f64) -> io::Result<Limit> {
     })
 }
 
-fn memory<const D: usize>() -> io::Result<(f64, f64)> {
-    rates(D, |out, row| out[..D].copy_from_slice(&row[..D]), |row, g| sgd(&mut row[..D], &g[..D]))
+fn memory<const D: usize>(size: Size) -> io::Result<(f64, f64)> {
+    rates(D, size, |out, row| out[..D].copy_from_slice(&row[..D]), |row, g| sgd(&mut row[..D], &g[..D]))
 }
 
-fn memory_of(dim: usize) -> io::Result<(f64, f64)> {
-    rates(dim, |out, row| out.copy_from_slice(&row[..out.len()]), |row, g| sgd(&mut row[..g.len()], g))
+fn memory_of(dim: usize, size: Size) -> io::Result<(f64, f64)> {
+    rates(dim, size, |out, row| out.copy_from_slice(&row[..out.len()]), |row, g| sgd(&mut row[..g.len()], g))
 }
 
 #[inline(always)]
@@ -67,30 +81,32 @@ fn sgd(row: &mut [f32], gradient: &[f32]) {
     }
 }
 
-/// Seconds a row of gathering and of scattering: medians of seven rounds over 16 batches.
+/// Seconds a row of gathering and of scattering: medians of seven rounds over all batches.
 #[inline(always)]
 fn rates(
     dim: usize,
+    size: Size,
     copy: impl Fn(&mut [f32], &[f32]),
     apply: impl Fn(&mut [f32], &[f32]),
 ) -> io::Result<(f64, f64)> {
     let stride = (16 + 4 * dim).next_multiple_of(8) / 4; // a row as core has it, in floats
-    let mut memory = MmapMut::map_anon(ROWS as usize * stride * 4 + (2 << 20))?;
+    let mut memory = MmapMut::map_anon(size.rows as usize * stride * 4 + (2 << 20))?;
     let _ = memory.advise(Advice::HugePage); // a kernel without huge pages gives a lower limit
     let start = memory.as_ptr().align_offset(2 << 20);
-    let rows: &mut [f32] = bytemuck::cast_slice_mut(&mut memory[start..start + ROWS as usize * stride * 4]);
+    let rows: &mut [f32] =
+        bytemuck::cast_slice_mut(&mut memory[start..start + size.rows as usize * stride * 4]);
     rows.fill(0.5);
     let mut random = 88_172_645_463_325_252u64;
-    let batches: Vec<Vec<usize>> = (0..BATCHES)
+    let batches: Vec<Vec<usize>> = (0..size.batches())
         .map(|_| {
             let mut next = || {
                 random = gannet_core::mix(random);
-                (random % ROWS) as usize * stride + 4
+                (random % size.rows) as usize * stride + 4
             };
-            (0..BATCH).map(|_| next()).collect()
+            (0..size.batch).map(|_| next()).collect()
         })
         .collect();
-    let mut out = vec![0f32; BATCH * dim];
+    let mut out = vec![0f32; size.batch * dim];
     let gather = median(7, || {
         for batch in &batches {
             for (i, answer) in out.chunks_exact_mut(dim).enumerate() {
@@ -107,7 +123,7 @@ fn rates(
             }
         }
     });
-    let n = (BATCHES * BATCH) as f64;
+    let n = (size.batches() * size.batch) as f64;
     Ok((gather / n, scatter / n))
 }
 

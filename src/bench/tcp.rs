@@ -1,6 +1,6 @@
 //! The worker's side of the canonical work, against a server in a process of its own.
 
-use super::limit::{BATCH, ROWS};
+use super::limit::Size;
 use crate::{
     Cut, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix,
 };
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const IN_FLIGHT: usize = 4;
-const BATCHES: usize = 16;
 const LATENCY_KEYS: usize = 64;
 const LATENCY_PULLS: usize = 20_000;
 
@@ -59,24 +58,35 @@ pub enum Work {
 }
 
 impl Bench {
-    /// Connects, makes the table and fills it with `rows` rows.
+    /// Connects as worker `number` (from 0); the first one makes the table and fills it with `size.rows` rows.
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn start(net: Tcp, addr: &str, dim: u32, rows: u64) -> Result<Bench, WorkerError> {
-        let mut worker = Worker::connect(net, WorkerConfig::new([addr], 1, u64::from(std::process::id())))?;
+    pub fn start(net: Tcp, addr: &str, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
+        let life = u64::from(std::process::id());
+        let mut worker = Worker::connect(net, WorkerConfig::new([addr], number + 1, life))?;
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let table = worker.open_table(&Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) })?;
-        let batches = batches(rows, BATCH.min(rows as usize));
+        let batches = batches(size, number);
         let (cuts, buffers, pushes) = (Vec::new(), Vec::new(), VecDeque::new());
         let mut bench = Bench { worker, table, dim: dim as usize, batches, cuts, buffers, pushes };
-        let all: Vec<u64> = (0..rows).map(key).collect();
-        for keys in all.chunks(BATCH) {
-            let cut = bench.cut(keys);
-            bench.push(cut, None)?;
+        if number == 0 {
+            bench.fill(size.rows)?;
         }
-        bench.worker.drain()?;
         Ok(bench)
+    }
+
+    /// Pushes every row once.
+    fn fill(&mut self, rows: u64) -> Result<(), WorkerError> {
+        let mut keys = Vec::new();
+        for from in (0..rows).step_by(Size::CANONICAL.batch) {
+            keys.clear();
+            keys.extend((from..rows.min(from + Size::CANONICAL.batch as u64)).map(key));
+            let cut = self.cut(&keys);
+            self.push(cut, None)?;
+        }
+        self.pushes.clear();
+        self.worker.drain()
     }
 
     fn cut(&mut self, keys: &[u64]) -> Arc<Cut> {
@@ -200,11 +210,13 @@ fn key(row: u64) -> u64 {
     mix(row ^ 0x1234_5678)
 }
 
-/// Batches of unique keys, uniform over the rows.
-fn batches(rows: u64, keys: usize) -> Vec<Vec<u64>> {
-    let mut seen = vec![usize::MAX; rows as usize];
-    let mut random = 1u64;
-    (0..BATCHES)
+/// Batches of unique keys, uniform over the rows; other ones for each worker.
+fn batches(size: Size, worker: u64) -> Vec<Vec<u64>> {
+    let Size { rows, batch } = size;
+    let keys = batch.min(rows as usize);
+    let mut seen = vec![u32::MAX; rows as usize];
+    let mut random = 1 + worker;
+    (0..size.batches() as u32)
         .map(|batch| {
             let mut all = Vec::with_capacity(keys);
             while all.len() < keys {
@@ -218,6 +230,3 @@ fn batches(rows: u64, keys: usize) -> Vec<Vec<u64>> {
         })
         .collect()
 }
-
-/// Rows of the canonical work.
-pub const CANONICAL_ROWS: u64 = ROWS;

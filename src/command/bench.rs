@@ -3,13 +3,12 @@
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
 use super::failure::SYSTEM;
-use gannet::bench::limit::{self, Limit};
-use gannet::bench::tcp::{Bench, CANONICAL_ROWS};
+use gannet::bench::limit::{self, Limit, Size};
+use gannet::bench::tcp::Bench;
 use serde_json::{Map, Value, json};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Runs the command, or the part of it that runs in a process of its own.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
@@ -35,14 +34,21 @@ fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(SYSTEM, format!("{what}: {error}"))
 }
 
-/// The worker's process: one dimension, one kind of measure, a JSON object on standard output.
+fn size(args: &BenchArgs) -> Size {
+    Size { rows: args.rows, batch: args.batch as usize }
+}
+
+/// A worker's process: one dimension, one kind of measure. Says on standard output that it is ready (the first worker has
+/// filled the table then), waits for a line, and answers with a JSON object.
 fn part(
     addr: &str,
     args: &BenchArgs,
     measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(args.io.net(), addr, dim, CANONICAL_ROWS)?;
+    let mut bench = Bench::start(args.io.net(), addr, dim, size(args), u64::from(args.worker))?;
+    say!("ready");
+    std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
     say!("{}", measure(&mut bench, args.seconds)?);
     Ok(())
 }
@@ -51,13 +57,23 @@ fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
     }
+    if u64::from(args.batch) * 2 > args.rows {
+        let text = format!("--batch {} of --rows {}: at most half of the rows", args.batch, args.rows);
+        return Err(Failure::input(text));
+    }
+    if !args.seconds.is_finite() || !(0.01..=600.0).contains(&args.seconds) {
+        return Err(Failure::input(format!("--seconds {}: 0.01 to 600 can be measured", args.seconds)));
+    }
     let (mut limits, mut rates) = (Map::new(), Map::new());
     for &dim in &args.dims {
         let loopback = loopback(log)?;
-        let limit = limit::limit(dim as usize, loopback).map_err(|e| system("measuring the limit", &e))?;
+        let limit = limit::limit(dim as usize, size(args), loopback)
+            .map_err(|e| system("measuring the limit", &e))?;
         let mut measured =
-            with_server(args, log, args.threads, false, |addr| child("throughput", addr, dim, args, log))?;
-        let latency = with_server(args, log, 1, true, |addr| child("latency", addr, dim, args, log))?;
+            with_server(args, log, args.threads, false, |addr| workers("throughput", addr, dim, args, log))?;
+        let latency = with_server(args, log, 1, true, |addr| {
+            Worker::start("latency", addr, dim, 0, args, log)?.measure()
+        })?;
         if let (Some(all), Some(latency)) = (measured.as_object_mut(), latency.as_object()) {
             all.extend(latency.clone());
         }
@@ -68,7 +84,9 @@ fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         rates.insert(format!("dim{dim}"), measured);
     }
     if args.json {
-        say!("{}", json!({"limit": limits, "tcp": rates}));
+        let work =
+            json!({"rows": args.rows, "batch": args.batch, "workers": args.workers, "threads": args.threads});
+        say!("{}", json!({"work": work, "limit": limits, "tcp": rates}));
     }
     Ok(())
 }
@@ -174,15 +192,70 @@ fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
     Some(before)
 }
 
-/// The worker's process: what it measured.
-fn child(what: &str, addr: &str, dim: u32, args: &BenchArgs, log: &LogArgs) -> Result<Value, Failure> {
-    let mut command = Command::new(this()?);
-    command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
-    command.args(["--seconds", &args.seconds.to_string()]).arg(args.io.flag()).args(log.flags());
-    let mut worker = Guard(spawn(&mut command)?);
-    let mut text = String::new();
-    let out = worker.0.stdout.take().ok_or_else(|| system("starting the worker", &"no output"))?;
-    BufReader::new(out).read_line(&mut text).map_err(|e| system("reading the worker", &e))?;
-    std::thread::sleep(Duration::from_millis(1));
-    serde_json::from_str(&text).map_err(|e| system(&format!("measuring {what} at dim {dim}"), &e))
+/// A worker's process that is ready.
+struct Worker {
+    child: Guard,
+    out: BufReader<std::process::ChildStdout>,
+    what: String,
+}
+
+impl Worker {
+    fn start(
+        what: &str,
+        addr: &str,
+        dim: u32,
+        number: u32,
+        args: &BenchArgs,
+        log: &LogArgs,
+    ) -> Result<Worker, Failure> {
+        let mut command = Command::new(this()?);
+        command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
+        command.args(["--rows", &args.rows.to_string(), "--batch", &args.batch.to_string()]);
+        command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
+        command.arg(args.io.flag()).args(log.flags()).stdin(Stdio::piped());
+        let mut child = Guard(spawn(&mut command)?);
+        let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;
+        let mut worker =
+            Worker { child, out: BufReader::new(out), what: format!("{what} at dim {dim}, worker {number}") };
+        match worker.line()?.trim() {
+            "ready" => Ok(worker),
+            _ => Err(system(&worker.what, &"the worker ended before it began")),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        self.out.read_line(&mut line).map_err(|e| system("reading a worker", &e))?;
+        Ok(line)
+    }
+
+    fn go(&mut self) -> Result<(), Failure> {
+        let stdin = self.child.0.stdin.as_mut().ok_or_else(|| system("starting a worker", &"no input"))?;
+        stdin.write_all(b"go\n").map_err(|e| system(&self.what, &e))
+    }
+
+    fn answer(&mut self) -> Result<Value, Failure> {
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|e| system(&format!("measuring {}", self.what), &e))
+    }
+
+    fn measure(mut self) -> Result<Value, Failure> {
+        self.go()?;
+        self.answer()
+    }
+}
+
+/// Every worker at once: rates are added, the rest is the first one's.
+fn workers(what: &str, addr: &str, dim: u32, args: &BenchArgs, log: &LogArgs) -> Result<Value, Failure> {
+    // The first one fills the table before the others come.
+    let mut all = (0..args.workers)
+        .map(|number| Worker::start(what, addr, dim, number, args, log))
+        .collect::<Result<Vec<_>, _>>()?;
+    all.iter_mut().try_for_each(Worker::go)?;
+    let answers = all.iter_mut().map(Worker::answer).collect::<Result<Vec<_>, _>>()?;
+    let mut sum = answers.first().cloned().unwrap_or_default();
+    for name in ["pull_keys_per_s", "push_keys_per_s", "cycle_keys_per_s"] {
+        sum[name] = answers.iter().filter_map(|answer| answer[name].as_f64()).sum::<f64>().into();
+    }
+    Ok(sum)
 }

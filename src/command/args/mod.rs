@@ -1,6 +1,7 @@
 //! The command line: what can be asked for. What it means stands beside each command.
 
 mod admission;
+mod bench;
 mod io;
 mod log;
 mod memory;
@@ -8,6 +9,7 @@ mod optimizer;
 pub mod security;
 
 pub use admission::AdmissionArgs;
+pub use bench::BenchArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use io::IoArgs;
 pub use log::LogArgs;
@@ -207,30 +209,4 @@ pub struct PredictArgs {
     /// Print one JSON object with the measures instead of a probability a line.
     #[arg(long)]
     pub json: bool,
-}
-
-/// `gannet bench`.
-#[derive(Args, Debug)]
-pub struct BenchArgs {
-    /// Dimensions to measure.
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,16,64")]
-    pub dims: Vec<u32>,
-    /// Server threads for the throughput rows (latency is always measured with one).
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: u32,
-    /// Keep the server's shards in this folder instead of memory.
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Seconds for each row.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
-    pub seconds: f64,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub json: bool,
-    /// A part of the work, in a process of its own (the command starts these itself).
-    #[arg(long, hide = true)]
-    pub part: Option<String>,
-    /// How bytes move.
-    #[command(flatten)]
-    pub io: IoArgs,
 }

@@ -1,0 +1,43 @@
+//! What `gannet bench` measures.
+
+use super::IoArgs;
+use clap::Args;
+use std::path::PathBuf;
+
+/// `gannet bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Dimensions to measure.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,16,64")]
+    pub dims: Vec<u32>,
+    /// Rows of the table, and of the gather beside it.
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub rows: u64,
+    /// Unique keys of a batch.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub batch: u32,
+    /// Worker processes, all at once; their rates are added. (Latency is always measured with one.)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub workers: u32,
+    /// Server threads for the throughput rows (latency is always measured with one).
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// Keep the server's shards in this folder instead of memory.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Seconds for each row.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// A part of the work, in a process of its own (the command starts these itself).
+    #[arg(long, hide = true)]
+    pub part: Option<String>,
+    /// Which of the workers the part is.
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub worker: u32,
+    /// How bytes move.
+    #[command(flatten)]
+    pub io: IoArgs,
+}
