@@ -67,11 +67,12 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
-    let options = train::options(args, share, false)?;
+    let mut options = train::options(args, share, false)?;
     if chief {
         train::preflight(args, &train::options(args, share, true)?, &schema)?;
     }
     let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);

@@ -1,17 +1,19 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
 use super::Failure;
-use gannet::train::{Backend, Columns, Weights};
+use gannet::train::{Backend, Columns, Counts, Format, Weights};
 use gannet::{Checkpoint, CheckpointWriter, Rule, hash, shard_of};
 use gannet_optim::{Update, Visitor};
 use std::path::Path;
 
 /// What is noted beside the rows.
 pub struct Notes<'a> {
-    /// "libsvm", "csv" or "tsv".
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'a str,
     /// The columns of a CSV file.
     pub columns: Option<&'a Columns>,
+    /// What the numbers of Criteo's logs became.
+    pub counts: Counts,
     /// Whether the model has an intercept.
     pub intercept: bool,
 }
@@ -23,6 +25,9 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
     writer.note("model", "lr");
     writer.note("format", notes.format);
     writer.note("intercept", if notes.intercept { "1" } else { "0" });
+    if notes.format == "criteo" {
+        writer.note("criteo-counts", if notes.counts == Counts::Log { "log" } else { "buckets" });
+    }
     if let Some(columns) = notes.columns {
         writer.note("label", columns.label.as_deref().unwrap_or_default());
         writer.note("categorical", &columns.categorical.join("\n"));
@@ -51,8 +56,10 @@ pub struct Model {
     pub weights: Weights,
     /// Whether it has an intercept.
     pub intercept: bool,
-    /// Whether it was trained on CSV (or TSV); else on libsvm.
-    pub csv: bool,
+    /// The format that it was trained on (CSV may have been TSV).
+    pub format: Format,
+    /// What the numbers of Criteo's logs became.
+    pub counts: Counts,
     /// The columns that it was trained on, if it was trained on CSV.
     pub columns: Option<Columns>,
 }
@@ -97,6 +104,19 @@ pub fn load(folder: &Path) -> Result<Model, Failure> {
         categorical: list("categorical"),
         numeric: list("numeric"),
     });
-    let csv = checkpoint.note("format").is_some_and(|format| format != "libsvm");
-    Ok(Model { weights, intercept: checkpoint.note("intercept") != Some("0"), csv, columns })
+    let format = match checkpoint.note("format") {
+        Some("libsvm") | None => Format::Libsvm,
+        Some("csv" | "tsv") => Format::Csv,
+        Some("criteo") => Format::Criteo,
+        Some("vw") => Format::Vw,
+        Some(other) => {
+            return Err(Failure::input(format!(
+                "{}: was trained on {other}, a format that this gannet does not know; use the one that wrote it",
+                folder.display()
+            )));
+        }
+    };
+    let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
+    let intercept = checkpoint.note("intercept") != Some("0");
+    Ok(Model { weights, intercept, format, counts, columns })
 }

@@ -28,14 +28,19 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     let mut data = input::data(&args.data, &args.input, model.intercept)?;
     data.unlabelled = true;
     // The keys of a model mean something in its own format only.
-    let (format, name) = if model.csv { (Format::Csv, "CSV") } else { (Format::Libsvm, "libsvm") };
-    if data.format != Format::Auto && data.format != format {
-        let folder = args.model.display();
-        return Err(Failure::input(format!(
-            "the model in {folder} was trained on {name}; leave --format out"
-        )));
+    let was = |what: &str| {
+        Err(Failure::input(format!(
+            "the model in {} was trained on {what}; leave the flag out",
+            args.model.display()
+        )))
+    };
+    if data.format != Format::Auto && data.format != model.format {
+        return was(&format!("{:?} and --format says {:?}", model.format, data.format));
     }
-    data.format = format;
+    if args.input.criteo_counts.is_some() && data.counts != model.counts {
+        return was(&format!("--criteo-counts {:?}", model.counts).to_lowercase());
+    }
+    (data.format, data.counts) = (model.format, model.counts);
     if let Some(columns) = &model.columns {
         if data.columns.label.is_none() {
             data.columns.label.clone_from(&columns.label);

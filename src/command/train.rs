@@ -7,7 +7,8 @@ use super::report::{self, Teller};
 use super::server::Serving;
 use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Quality, Reader, Report, Share, TrainError, train,
+    Backend, BackendError, Embedded, Flat, Options, Quality, ReadError, Reader, Report, Share, TrainError,
+    train,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
 use std::sync::atomic::AtomicBool;
@@ -47,12 +48,10 @@ pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
 /// What is trained on.
 pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Options, Failure> {
     let data = input::data(&args.data, &args.input, !args.no_intercept)?;
-    let test = match &args.test {
-        Some(path) => Some(input::data(path, &args.input, !args.no_intercept)?),
-        None => None,
-    };
     let mut options = Options::new(data);
-    options.test = test.filter(|_| with_test);
+    if with_test && !args.test.is_empty() {
+        options.test = Some(input::data(&args.test, &args.input, !args.no_intercept)?);
+    }
     options.batch = args.batch as usize;
     options.epochs = args.epochs;
     options.threads = match args.threads {
@@ -73,9 +72,10 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
 
 fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
-    let options = options(args, Share::ALL, true)?;
+    let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
     let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
         // Rows that are to outlive the process, or to be admitted, live in shards; otherwise in a table laid out for one
@@ -109,18 +109,22 @@ fn train_and_save<B: Backend>(
 /// What can be known before the training to fail after it: a test set that cannot be read, a folder that cannot be
 /// written, CSV flags for a file that is none.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
-    let open =
-        |data| Reader::open(data, options.batch, Share::ALL).map_err(|e| Failure::input(e.to_string()));
+    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
     let input = &args.input;
     let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
-    if options.data.path != "-" && open(&options.data)?.format() == "libsvm" && names_columns {
+    if options.epochs > 1 {
+        let once = options.data.must_be_files("a second epoch");
+        once.map_err(|e| Failure::input(e.to_string()))?;
+    }
+    let format = check(&options.data)?;
+    if let Some(format) = format.filter(|f| names_columns && !matches!(*f, "csv" | "tsv")) {
         return Err(Failure::input(format!(
-            "{}: --label, --categorical and --numeric name columns of a CSV file; this one is libsvm",
-            options.data.path
+            "{}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}",
+            options.data.files[0]
         )));
     }
     if let Some(test) = &options.test {
-        open(test)?;
+        check(test)?;
     }
     if let Some(folder) = &args.out {
         CheckpointWriter::create(folder, schema)?;
@@ -153,8 +157,9 @@ pub fn finish<B: Backend>(
     let saved = match &args.out {
         Some(folder) => {
             let (format, columns) = (trained.format, trained.columns.as_ref());
-            let rows =
-                model::save(folder, backend, &Notes { format, columns, intercept: !args.no_intercept })?;
+            let counts = input::counts(&args.input);
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept };
+            let rows = model::save(folder, backend, &notes)?;
             Some((folder, rows))
         }
         None => None,
@@ -188,6 +193,7 @@ pub fn ended(trained: &Report) -> Result<(), Failure> {
 /// A failed training, with its exit code.
 pub fn train_failure(error: TrainError) -> Failure {
     match error {
+        TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),
         other => Failure::new(SYSTEM, other.to_string()),

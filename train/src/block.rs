@@ -17,6 +17,8 @@ pub struct Block {
     pub keys: Vec<u64>,
     /// Feature values, finite, beside `keys`.
     pub values: Vec<f32>,
+    /// How much each example counts, finite and not negative; empty when each counts 1.
+    pub importances: Vec<f32>,
     /// Whether some example is not known to have each key once.
     pub(crate) may_repeat: bool,
 }
@@ -29,6 +31,7 @@ impl Block {
         self.offsets.push(0);
         self.keys.clear();
         self.values.clear();
+        self.importances.clear();
         self.may_repeat = false;
     }
 
@@ -56,6 +59,22 @@ impl Block {
     pub(crate) fn end(&mut self, label: f32) {
         self.labels.push(label);
         self.offsets.push(self.keys.len() as u32);
+    }
+
+    /// Ends an example that counts `importance` times, in a block whose examples all end so.
+    #[inline(always)]
+    pub(crate) fn end_with(&mut self, label: f32, importance: f32) {
+        if importance != 1.0 || !self.importances.is_empty() {
+            self.importances.resize(self.labels.len(), 1.0);
+            self.importances.push(importance);
+        }
+        self.end(label);
+    }
+
+    /// How much example `i` counts.
+    #[inline(always)]
+    pub fn importance(&self, i: usize) -> f32 {
+        self.importances.get(i).copied().unwrap_or(1.0)
     }
 
     /// Takes back the features appended since the last whole example.

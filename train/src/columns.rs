@@ -3,6 +3,7 @@
 use crate::error::ReadError;
 use crate::limits::COLUMNS_MAX;
 use crate::text_key::ColumnKeys;
+use std::fmt;
 
 /// The choice of columns, as flags say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,35 @@ pub struct Columns {
     pub categorical: Vec<String>,
     /// Columns whose values are numbers.
     pub numeric: Vec<String>,
+}
+
+impl Columns {
+    /// Whether these are the same names in the same roles, in whatever order.
+    pub(crate) fn alike(&self, other: &Columns) -> bool {
+        let same = |a: &[String], b: &[String]| {
+            let sorted = |names: &[String]| {
+                let mut names = names.to_vec();
+                names.sort_unstable();
+                names
+            };
+            a == b || sorted(a) == sorted(b)
+        };
+        self.label == other.label
+            && same(&self.categorical, &other.categorical)
+            && same(&self.numeric, &other.numeric)
+    }
+}
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "label {:?}", self.label.as_deref().unwrap_or("(none)"))?;
+        for (what, names) in [("categorical", &self.categorical), ("numeric", &self.numeric)] {
+            if !names.is_empty() {
+                write!(f, ", {what} {}", names.join(","))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a column is.

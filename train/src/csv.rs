@@ -7,6 +7,7 @@
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::columns::Role;
 use crate::number::{NotANumber, parse_float};
+use crate::repeats::Repeats;
 
 /// Where a record goes wrong, and what should stand there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,7 @@ pub(crate) struct Records {
     pub roles: Vec<Role>,
     /// A quoted field without its quotes.
     pub scratch: Vec<u8>,
+    pub repeats: Repeats,
 }
 
 /// The end of an unquoted field: the first delimiter or newline at or after `p`.
@@ -103,14 +105,14 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
 /// # Errors
 /// The block may then hold features of the record: [`Block::undo`] takes them back.
 pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Block) -> Result<usize, Fault> {
-    let Records { delimiter, intercept, header, roles, scratch } = records;
+    let Records { delimiter, intercept, header, roles, scratch, repeats } = records;
     let delimiter = *delimiter;
     let mut label = f32::NAN;
     if *intercept {
         block.keys.push(INTERCEPT_KEY);
         block.values.push(1.0);
     }
-    let mut p = p;
+    let (mut p, first) = (p, block.keys.len());
     for (at, role) in roles.iter().enumerate() {
         let start = p;
         let (field, end) = if buf.get(p) == Some(&b'"') {
@@ -150,7 +152,7 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
         }
         p = end + 1;
     }
-    block.may_repeat = true; // two keys of a record could be the same hash
+    block.may_repeat |= repeats.any(&block.keys[first..]);
     block.end(label);
     Ok(p)
 }

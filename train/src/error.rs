@@ -35,45 +35,101 @@ pub enum ReadError {
         /// What the system said.
         source: io::Error,
     },
-    /// The name ends in .gz and the bytes are not gzip.
-    #[error("{file}: the name says gzip, the first bytes do not; rename it without .gz if it is plain text")]
-    NotGzip {
+    /// The name ends in .gz or .zst and the bytes are not packed so.
+    #[error("{file}: the name says {packing}, the first bytes do not; if it is plain text, rename it")]
+    NotPacked {
         /// The file.
         file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
     },
-    /// The gzip stream ends too early.
+    /// It is packed in another way, or no text in UTF-8.
+    #[error("{file}: is {what}; {remedy}")]
+    NotText {
+        /// The file.
+        file: String,
+        /// What its first bytes say it is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The packed stream ends too early.
     #[error(
-        "{file}: the gzip stream is truncated after {bytes} unpacked bytes; fetch or pack the file again"
+        "{file}: the {packing} stream is truncated at its byte {at}, after {bytes} unpacked bytes; fetch or pack the file again"
     )]
     Truncated {
         /// The file.
         file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
+        /// Bytes of the file that had been consumed.
+        at: u64,
         /// How far it went.
         bytes: u64,
     },
-    /// The gzip stream is damaged.
+    /// The packed stream is damaged.
     #[error(
-        "{file}: the gzip stream is damaged after {bytes} unpacked bytes ({why}); fetch or pack the file again"
+        "{file}: the {packing} stream is damaged at or before its byte {at}, after {bytes} unpacked bytes ({why}); fetch or pack the file again"
     )]
     Damaged {
         /// The file.
         file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
+        /// Bytes of the file that had been consumed.
+        at: u64,
         /// How far it went.
         bytes: u64,
         /// What the unpacker said.
         why: String,
+    },
+    /// The stop flag was set while the bytes of a pipe were waited for.
+    #[error("{file}: stopped while waiting for more of it")]
+    Stopped {
+        /// The file.
+        file: String,
+    },
+    /// What names files names none.
+    #[error("{named}: {what}; check the path, and quote a pattern so that the shell leaves it alone")]
+    NoFiles {
+        /// The pattern or the folder.
+        named: String,
+        /// What there is instead.
+        what: String,
+    },
+    /// One file would be read twice.
+    #[error(
+        "{file}: named twice (also as {before}), and its examples would count twice; name it once, or say --epochs for several passes"
+    )]
+    Twice {
+        /// The file.
+        file: String,
+        /// How it was named before.
+        before: String,
+    },
+    /// The files have not one format.
+    #[error("{file}: {what}, but {first} {first_what}; files that are read together are alike")]
+    Differs {
+        /// The file.
+        file: String,
+        /// What is in it.
+        what: String,
+        /// The first file.
+        first: String,
+        /// What is in that.
+        first_what: String,
     },
     /// There is not one example in it.
     #[error(
         "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
     )]
     Empty {
-        /// The file.
+        /// The file, or what they all are.
         file: String,
     },
-    /// Neither libsvm nor CSV.
+    /// The first line is of no format.
     #[error(
-        "{file}: unknown format: the first line is {text:?}, neither `label id:value ...` (libsvm) nor a CSV header; say --format libsvm or --format csv"
+        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; say --format if it is one of them"
     )]
     UnknownFormat {
         /// The file.
@@ -127,9 +183,11 @@ pub enum ReadError {
         /// What is wrong with it and what to do.
         what: String,
     },
-    /// Standard input cannot be read twice.
-    #[error("standard input can be read only once: {what} needs a file; save it to one and name that")]
-    StdinOnce {
+    /// Standard input and pipes cannot be read twice.
+    #[error("{file} can be read only once: {what} needs a file; save it to one and name that")]
+    ReadOnce {
+        /// Which.
+        file: String,
         /// Who wants to read it again.
         what: &'static str,
     },

@@ -4,10 +4,11 @@ use crate::backend::Backend;
 use crate::batch::{Batch, Batcher};
 use crate::block::Block;
 use crate::columns::Columns;
+use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::limits::SCORE_BATCH;
 use crate::metrics::{Metrics, Quality, sigmoid};
-use crate::reader::{Data, Reader, Share};
+use crate::reader::Reader;
 use crate::train::TrainError;
 use crate::weights::Weights;
 
@@ -28,7 +29,8 @@ pub fn evaluate<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quali
         for (i, &label) in batch.block.labels.iter().enumerate() {
             let range = batch.block.range(i);
             let features = batch.local[range.clone()].iter().zip(&batch.block.values[range]);
-            metrics.add(features.map(|(&at, value)| weights[at as usize] * value).sum(), label);
+            let margin = features.map(|(&at, value)| weights[at as usize] * value).sum();
+            metrics.add(margin, label, batch.block.importance(i));
         }
     }
     Ok(metrics.quality())
@@ -66,7 +68,7 @@ pub fn predict<E: From<ReadError>>(
             let range = block.range(i);
             let features = block.keys[range.clone()].iter().zip(&block.values[range]);
             let margin = features.map(|(&key, value)| weights.get(key) * value).sum();
-            metrics.add(margin, label);
+            metrics.add(margin, label, block.importance(i));
             scores.push(sigmoid(margin));
         }
         examples += scores.len() as u64;

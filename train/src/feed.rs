@@ -3,9 +3,10 @@
 
 use crate::batch::{Batch, Batcher};
 use crate::columns::Columns;
+use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
-use crate::reader::{Data, Reader, Share};
+use crate::reader::Reader;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
@@ -50,7 +51,11 @@ impl Maker {
     /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         loop {
-            let more = self.reader.next(&mut batch.block)?;
+            let more = match self.reader.next(&mut batch.block) {
+                Ok(more) => more,
+                Err(ReadError::Stopped { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            };
             if self.epoch == 0 && self.bad_lines.count != self.reader.bad_lines().count {
                 self.bad_lines.clone_from(self.reader.bad_lines());
             }

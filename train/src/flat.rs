@@ -139,7 +139,8 @@ impl Work for InPlace<'_> {
             cells.make_room(range.len())?;
             places.clear();
             places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
-            margins.push(scratch.example(rule, label, places, &block.values[range], cells));
+            let target = (label, block.importance(i));
+            margins.push(scratch.example(rule, target, places, &block.values[range], cells));
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ impl Gradients {
             let (local, features) = (&batch.local[range.clone()], &block.values[range]);
             let margin = margin(local, features, values);
             margins.push(margin);
-            let error = sigmoid(margin) - label;
+            let error = (sigmoid(margin) - label) * block.importance(i);
             if !error.is_finite() {
                 *not_finite += local.len() as u64;
                 continue;

@@ -16,6 +16,14 @@ pub(crate) struct Fault {
     pub expected: &'static str,
 }
 
+impl Fault {
+    /// In words, for a line that begins at `p`.
+    #[cold]
+    pub fn from(self, p: usize) -> String {
+        format!("{}, at character {}", self.expected, self.at.saturating_sub(p) + 1)
+    }
+}
+
 const LABEL: &str = "expected a label 0, 1, +1 or -1";
 const ID: &str = "expected id:value (id a whole number from 0)";
 const ID_RANGE: &str = "expected an id of at most 18446744073709551614 (one more is the intercept's)";
@@ -131,7 +139,7 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
 /// A feature as most files write them, if one begins at `p`: an id of at most 7 digits, a colon, a value that
 /// [`short_float`] knows, one space. The feature, and what is past the space.
 #[inline(always)]
-fn short(buf: &[u8], p: usize) -> Option<(u64, f32, usize)> {
+pub(crate) fn short(buf: &[u8], p: usize) -> Option<(u64, f32, usize)> {
     const ONE: u64 = u64::from_le_bytes(*b":1 \0\0\0\0\0");
     let window = buf.get(p..)?.first_chunk::<16>()?;
     let id = u64::from_le_bytes(*window.first_chunk()?);

@@ -1,9 +1,15 @@
 //! Every limit of this room, and how the limits relate.
 
+use std::time::Duration;
+
 /// Bytes asked of a file at a time. 256 KiB to 1 MiB measured alike; a chunk should stay in the L2 cache.
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes of zeros after the data of a buffer, so that eight-byte loads never run off its end.
 pub const PAD_BYTES: usize = 32;
+/// Time after which a wait for a pipe's bytes looks at the stop flag.
+pub const STOP_LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most files of one reading.
+pub const FILES_MAX: usize = 1 << 20;
 /// Longest line, bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// Most features of one example, the intercept among them.
@@ -29,6 +35,7 @@ pub const FLAT_CELLS_MAX: usize = 3 << 30;
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;
 
+const _: () = assert!(STOP_LOOK_EVERY.as_secs() == 0);
 const _: () = assert!(PAD_BYTES >= 16);
 const _: () = assert!(CHUNK_BYTES <= LINE_BYTES_MAX);
 const _: () = assert!(OCCURRENCES_PER_BLOCK_MAX + FEATURES_PER_EXAMPLE_MAX < u32::MAX as usize);

@@ -103,18 +103,18 @@ impl<const P: usize> Scratch<P> {
     }
 
     /// Predicts and learns one example; returns its margin before. `places` and `values` are the example's features, no
-    /// place twice.
+    /// place twice. The gradient counts `importance` times, as in `vw --ftrl`.
     #[inline(always)]
     pub(crate) fn example<L: Learner<P>, R: Places<P> + ?Sized>(
         &mut self,
         rule: L,
-        label: f32,
+        (label, importance): (f32, f32),
         places: &[u32],
         values: &[f32],
         rows: &mut R,
     ) -> f32 {
         let margin = self.predict(rule, places, values, rows);
-        self.step(rule, sigmoid(margin) - label, places, rows);
+        self.step(rule, (sigmoid(margin) - label) * importance, places, rows);
         margin
     }
 
@@ -156,7 +156,7 @@ impl<const P: usize> Scratch<P> {
         total(sums)
     }
 
-    /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label.
+    /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label, times the importance.
     #[inline(always)]
     fn step<L: Learner<P>, R: Places<P> + ?Sized>(
         &mut self,
@@ -233,13 +233,13 @@ mod tests {
     fn rows_that_would_not_be_finite_stay_as_they_were() {
         let mut rows = [[0.5f32], [0.25], [0.125]];
         let mut scratch = Scratch::<1>::new();
-        let margin = scratch.example(Sgd { lr: 1e30 }, 0.0, &[2, 0], &[1e20, 1.0], &mut rows[..]);
+        let margin = scratch.example(Sgd { lr: 1e30 }, (0.0, 1.0), &[2, 0], &[1e20, 1.0], &mut rows[..]);
         assert!(margin > 1e18 && scratch.not_finite == 1);
         assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
         assert!(rows[0][0] < -1e29);
         let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
         let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], Scratch::<2>::new());
-        scratch.example(rule, 1.0, &[0, 1], &[1.0, 0.0], &mut rows[..]);
+        scratch.example(rule, (1.0, 1.0), &[0, 1], &[1.0, 0.0], &mut rows[..]);
         assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
         assert!(rows[0][0] > 0.0);
     }

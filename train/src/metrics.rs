@@ -1,4 +1,5 @@
-//! How good predictions are: log loss, accuracy, calibration and AUC of a stream of (margin, label).
+//! How good predictions are: log loss, accuracy, calibration and AUC of a stream of (margin, label). Means weigh an
+//! example by its importance; the AUC and the table of tenths count examples.
 
 use crate::auc::Auc;
 
@@ -37,7 +38,7 @@ pub struct Bin {
 pub struct Quality {
     /// Examples with a label.
     pub examples: u64,
-    /// Mean log loss, nats.
+    /// Mean log loss, nats. This and the other means weigh examples by their importance.
     pub log_loss: f64,
     /// AUC; `None` while a class is missing.
     pub auc: Option<f64>,
@@ -63,8 +64,12 @@ impl Quality {
 /// Sums over a stream of predictions.
 pub struct Metrics {
     examples: u64,
+    /// The sums from here to `positive` weigh examples by their importance, `mass` is the sum of those.
+    mass: f64,
     loss: f64,
-    right: u64,
+    right: f64,
+    predicted: f64,
+    positive: f64,
     bins: [Bin; BINS],
     auc: Auc,
 }
@@ -72,7 +77,9 @@ pub struct Metrics {
 impl Metrics {
     /// With an exact AUC: for test sets.
     pub fn exact() -> Metrics {
-        Metrics { examples: 0, loss: 0.0, right: 0, bins: [Bin::default(); BINS], auc: Auc::exact() }
+        let (mass, loss, right, predicted, positive) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let bins = [Bin::default(); BINS];
+        Metrics { examples: 0, mass, loss, right, predicted, positive, bins, auc: Auc::exact() }
     }
 
     /// In constant memory: for training.
@@ -80,16 +87,20 @@ impl Metrics {
         Metrics { auc: Auc::histogram(), ..Metrics::exact() }
     }
 
-    /// Counts one example; one without a label (NaN) is not counted.
+    /// Counts one example of this importance; one without a label (NaN) is not counted.
     #[inline(always)]
-    pub fn add(&mut self, margin: f32, label: f32) {
+    pub fn add(&mut self, margin: f32, label: f32, importance: f32) {
         if label.is_nan() {
             return;
         }
         let (positive, predicted) = (label > 0.5, sigmoid(margin));
+        let mass = f64::from(importance);
         self.examples += 1;
-        self.loss += log_loss(margin, label);
-        self.right += u64::from((margin > 0.0) == positive);
+        self.mass += mass;
+        self.loss += mass * log_loss(margin, label);
+        self.right += if (margin > 0.0) == positive { mass } else { 0.0 };
+        self.predicted += mass * f64::from(predicted);
+        self.positive += if positive { mass } else { 0.0 };
         let bin = &mut self.bins[((predicted * BINS as f32) as usize).min(BINS - 1)];
         bin.examples += 1;
         bin.predicted += f64::from(predicted);
@@ -104,7 +115,7 @@ impl Metrics {
 
     /// Mean log loss so far, NaN without examples. Cheap.
     pub fn log_loss(&self) -> f64 {
-        self.loss / self.examples as f64
+        self.loss / self.mass
     }
 
     /// AUC so far (a tenth of a millisecond when streaming, a sort when exact).
@@ -112,19 +123,17 @@ impl Metrics {
         self.auc.value().map(|auc| auc.0)
     }
 
-    /// All of it; `None` without examples.
+    /// All of it; `None` without examples that count.
     pub fn quality(&mut self) -> Option<Quality> {
-        let n = self.examples as f64;
         let auc = self.auc.value();
-        let sum = |f: fn(&Bin) -> f64| self.bins.iter().map(f).sum::<f64>();
-        (self.examples > 0).then(|| Quality {
+        (self.mass > 0.0).then(|| Quality {
             examples: self.examples,
-            log_loss: self.loss / n,
+            log_loss: self.loss / self.mass,
             auc: auc.map(|a| a.0),
             auc_error: auc.map_or(0.0, |a| a.1),
-            accuracy: self.right as f64 / n,
-            mean_predicted: sum(|b| b.predicted) / n,
-            mean_label: sum(|b| b.positive as f64) / n,
+            accuracy: self.right / self.mass,
+            mean_predicted: self.predicted / self.mass,
+            mean_label: self.positive / self.mass,
             reliability: self.bins,
         })
     }
@@ -137,12 +146,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn like_the_definitions(examples in prop::collection::vec((-8.0f32..8.0, any::<bool>()), 1..200)) {
+        fn like_the_definitions(examples in prop::collection::vec((-8.0f32..8.0, any::<bool>(), 1u8..5), 1..200), weigh: bool) {
             let mut metrics = Metrics::exact();
-            for &(margin, positive) in &examples {
-                metrics.add(margin, f32::from(u8::from(positive)));
+            let importance = |i: u8| if weigh { f32::from(i) / 2.0 } else { 1.0 };
+            for &(margin, positive, i) in &examples {
+                metrics.add(margin, f32::from(u8::from(positive)), importance(i));
             }
-            metrics.add(3.0, f32::NAN);
+            metrics.add(3.0, f32::NAN, 1.0);
+            // An importance of k/2 is k examples of 1/2 each.
+            let examples: Vec<(f32, bool)> = examples.iter()
+                .flat_map(|&(m, y, i)| std::iter::repeat_n((m, y), if weigh { i.into() } else { 1 })).collect();
             let n = examples.len() as f64;
             let p = |m: f32| 1.0 / (1.0 + f64::from(-m).exp());
             let loss: f64 = examples.iter().map(|&(m, y)| -(if y { p(m) } else { 1.0 - p(m) }).ln()).sum();
@@ -155,7 +168,7 @@ mod tests {
             let right = examples.iter().filter(|&&(m, y)| (m > 0.0) == y).count() as f64;
             prop_assert!((q.accuracy - right / n).abs() < 1e-12);
             prop_assert_eq!(q.reliability.iter().map(|b| b.examples).sum::<u64>(), q.examples);
-            prop_assert_eq!(q.examples, examples.len() as u64);
+            prop_assert!(weigh || q.examples == examples.len() as u64);
         }
     }
 

@@ -1,96 +1,81 @@
-//! Examples in batches. A batch is `batch` consecutive data lines of the file (empty lines and comments are none), so
-//! that batch i is the same for every worker whatever its share; a bad line that is skipped leaves its batch shorter.
-//! Worker i of n takes batches i mod n and scans past the others without parsing them.
+//! Examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were one (empty
+//! lines and comments are none), so that batch i is the same for every worker whatever its share; a bad line that is
+//! skipped leaves its batch shorter. Worker i of n takes batches i mod n and scans past the others without parsing them.
 
 use crate::block::Block;
-use crate::columns::{ColumnChoice, Columns};
-use crate::csv::{self, Records};
+use crate::columns::Columns;
+use crate::data::{Data, Share, shown_name};
 use crate::error::{BadLine, BadLines, ReadError, shown};
-use crate::libsvm::{self, Lines};
+use crate::format::Kind;
+use crate::libsvm;
 use crate::limits::BATCH_MAX;
-use crate::source::{Position, Source};
+use crate::source::Source;
+use crate::stream::{Position, Stream};
+use std::io::{self, Read};
 
-/// The format of a data file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// By the extension (.csv, .tsv, each also with .gz), else by the first line.
-    #[default]
-    Auto,
-    /// `label id:value ...`
-    Libsvm,
-    /// A header and rows, by commas, or by tabs when the name says .tsv or the header has tabs and no comma.
-    Csv,
-}
-
-/// A share of the batches: worker `worker` of `workers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Which, from 0.
-    pub worker: u32,
-    /// Of how many.
-    pub workers: u32,
-}
-
-impl Share {
-    /// All of it.
-    pub const ALL: Share = Share { worker: 0, workers: 1 };
-}
-
-/// A data file and how it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Data {
-    /// The path; `-` is standard input.
-    pub path: String,
-    /// Its format.
-    pub format: Format,
-    /// Which columns of a CSV file.
-    pub columns: ColumnChoice,
-    /// Whether each example gets an intercept.
-    pub intercept: bool,
-    /// How many bad lines are skipped before one is an error.
-    pub skip_bad_lines: u64,
-    /// Whether examples may lack labels (to score them): a CSV file its label column, a libsvm line its label.
-    pub unlabelled: bool,
-}
-
-impl Data {
-    /// The file `path`: format by its name and first line, an intercept, labels needed, no bad lines skipped.
-    pub fn new(path: &str) -> Data {
-        Data {
-            path: path.to_owned(),
-            format: Format::Auto,
-            columns: ColumnChoice::default(),
-            intercept: true,
-            skip_bad_lines: 0,
-            unlabelled: false,
-        }
-    }
-}
-
-enum Kind {
-    Libsvm(Lines),
-    Csv(Records, Columns),
-}
-
-/// One pass over a data file.
+/// One pass over data files.
 pub struct Reader {
+    data: Data,
+    position: Position,
+    /// The first of the files that have not been opened.
+    next_file: usize,
     source: Source,
     kind: Kind,
     batch: usize,
     share: Share,
     next_batch: u64,
-    skip_bad_lines: u64,
     bad: BadLines,
     data_lines: u64,
 }
 
 impl Reader {
-    /// Opens the file, finds its format and, in CSV, its columns.
+    /// Opens the files, finds their format and, in CSV, their columns.
     ///
     /// # Errors
-    /// The file cannot be read or is empty, its format is unknown, columns are not there, or `batch` or `share` is out
-    /// of range.
+    /// A file cannot be read, all of them are empty, the first one's format is unknown, columns are not there, or `batch`
+    /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, share)?;
+        let position = Position { total: bytes_of(data)?, ..Position::default() };
+        let mut next_file = 0;
+        let opened = open_next(data, &mut next_file, &position, None, |_| {})?;
+        let Some((source, kind)) = opened else { return Err(ReadError::Empty { file: data.name() }) };
+        Ok(Reader::new(data, batch, share, position, next_file, source, kind))
+    }
+
+    /// Reads examples from any bytes, plain or packed; `data.files` has their name for messages.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn over(
+        data: &Data,
+        bytes: Box<dyn Read + Send>,
+        batch: usize,
+        share: Share,
+    ) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, share)?;
+        let position = Position::default();
+        let stream = Stream::over(bytes, position.read.clone());
+        let mut source = Source::new(data.name(), stream, &data.stop)?;
+        let empty = || ReadError::Empty { file: data.name() };
+        let kind = Kind::of(&mut source, data)?.ok_or_else(empty)?;
+        Ok(Reader::new(data, batch, share, position, data.files.len(), source, kind))
+    }
+
+    fn new(
+        data: &Data,
+        batch: usize,
+        share: Share,
+        position: Position,
+        next_file: usize,
+        source: Source,
+        kind: Kind,
+    ) -> Reader {
+        let (data, next_batch, bad, data_lines) = (data.clone(), 0, BadLines::default(), 0);
+        Reader { data, position, next_file, source, kind, batch, share, next_batch, bad, data_lines }
+    }
+
+    fn check_limits(batch: usize, share: Share) -> Result<(), ReadError> {
         if batch == 0 || batch > BATCH_MAX {
             return Err(ReadError::Limit { what: "the batch", value: batch as u64, max: BATCH_MAX as u64 });
         }
@@ -98,21 +83,35 @@ impl Reader {
             let (value, max) = (u64::from(share.worker) + 1, u64::from(share.workers));
             return Err(ReadError::Limit { what: "the worker's number, from 1,", value, max });
         }
-        let mut source = Source::open(&data.path)?;
-        let kind = open_kind(&mut source, data)?;
-        Ok(Reader {
-            source,
-            kind,
-            batch,
-            share,
-            next_batch: 0,
-            skip_bad_lines: data.skip_bad_lines,
-            bad: BadLines::default(),
-            data_lines: 0,
-        })
+        Ok(())
     }
 
-    /// Fills `block` with the next batch of this share; false, and an empty block, at the end of the file.
+    /// Looks at the beginning of every file that can be read again: what can be known before a long reading to fail in
+    /// it. The format, when there is such a file that is not empty.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and files that are not alike.
+    pub fn check(data: &Data) -> Result<Option<&'static str>, ReadError> {
+        bytes_of(data)?;
+        let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
+        let files = data.files.iter().filter(again).cloned().collect();
+        let data = Data { files, ..data.clone() };
+        let (mut next_file, mut first) = (0, None);
+        let warn = |file: &str| {
+            if data.files.len() > 1 {
+                tracing::warn!(file, "there is no line in this file");
+            }
+        };
+        let position = Position::default();
+        loop {
+            let first_one = first.as_ref().map(|(source, kind)| (source, kind));
+            let Some(opened) = open_next(&data, &mut next_file, &position, first_one, warn)? else { break };
+            first.get_or_insert(opened);
+        }
+        Ok(first.map(|(_, kind)| kind.name()))
+    }
+
+    /// Fills `block` with the next batch of this share; false, and an empty block, at the end of the files.
     ///
     /// # Errors
     /// A bad line beyond those that may be skipped, or a file that fails; the reader is then at its end.
@@ -130,7 +129,7 @@ impl Reader {
             self.next_batch += 1;
             if lines == 0 {
                 if self.data_lines == 0 {
-                    return Err(ReadError::Empty { file: self.source.file().to_owned() });
+                    return Err(ReadError::Empty { file: self.data.name() });
                 }
                 return Ok(false);
             }
@@ -146,9 +145,9 @@ impl Reader {
         self.next_batch.saturating_sub(1)
     }
 
-    /// Where it stands in the file.
+    /// Where it stands in the files.
     pub fn position(&self) -> &Position {
-        self.source.position()
+        &self.position
     }
 
     /// The bad lines so far.
@@ -156,53 +155,51 @@ impl Reader {
         &self.bad
     }
 
-    /// The columns, when the file is CSV.
+    /// The columns, when the files are CSV.
     pub fn columns(&self) -> Option<&Columns> {
-        match &self.kind {
-            Kind::Libsvm(_) => None,
-            Kind::Csv(_, columns) => Some(columns),
-        }
+        self.kind.columns()
     }
 
-    /// "libsvm", "csv" or "tsv".
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub fn format(&self) -> &'static str {
-        match &self.kind {
-            Kind::Libsvm(_) => "libsvm",
-            Kind::Csv(records, _) if records.delimiter == b'\t' => "tsv",
-            Kind::Csv(..) => "csv",
+        self.kind.name()
+    }
+
+    /// Whether there are lines to take, of this file or the next ones.
+    #[inline(always)]
+    fn more(&mut self) -> Result<bool, ReadError> {
+        if self.source.fill()? { Ok(true) } else { self.open_more() }
+    }
+
+    #[cold]
+    fn open_more(&mut self) -> Result<bool, ReadError> {
+        loop {
+            let Reader { data, next_file, position, source, kind, .. } = self;
+            let Some(opened) = open_next(data, next_file, position, Some((source, kind)), |_| {})? else {
+                return Ok(false);
+            };
+            (self.source, self.kind) = opened;
+            if self.source.fill()? {
+                return Ok(true);
+            }
         }
     }
 
     fn read_batch(&mut self, block: &mut Block) -> Result<(), ReadError> {
         let mut left = self.batch;
-        while left > 0 && !block.full() && self.source.fill()? {
+        while left > 0 && !block.full() && self.more()? {
             let (buf, mut p, end) = self.source.lines();
             let mut lines = 0;
             let mut fault = None;
             while p < end && left > 0 && !block.full() {
                 lines += 1;
-                let parsed = match &mut self.kind {
-                    Kind::Libsvm(options) => {
-                        let text = libsvm::text_at(buf, p);
-                        if libsvm::nothing(buf, text) {
-                            p = libsvm::next_line(buf, text);
-                            continue;
-                        }
-                        libsvm::example(buf, text, *options, block).map_err(|f| {
-                            format!("{}, at character {}", f.expected, f.at.saturating_sub(p) + 1)
-                        })
-                    }
-                    Kind::Csv(records, _) => {
-                        if csv::nothing(buf, p) {
-                            p = libsvm::next_line(buf, p);
-                            continue;
-                        }
-                        csv::record(buf, p, records, block).map_err(|f| f.expected)
-                    }
-                };
+                if self.kind.nothing(buf, p) {
+                    p = libsvm::next_line(buf, p);
+                    continue;
+                }
                 self.data_lines += 1;
                 left -= 1;
-                match parsed {
+                match self.kind.example(buf, p, block) {
                     Ok(next) => p = next,
                     Err(expected) => {
                         let next = libsvm::next_line(buf, p);
@@ -216,7 +213,7 @@ impl Reader {
             if let Some((text, expected)) = fault {
                 block.undo();
                 let (file, line) = (self.source.file().to_owned(), self.source.line);
-                self.bad.add(BadLine { file, line, text, expected }, self.skip_bad_lines)?;
+                self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
             }
         }
         Ok(())
@@ -225,14 +222,11 @@ impl Reader {
     /// Goes past another worker's batch: lines are counted, not parsed.
     fn pass_batch(&mut self) -> Result<(), ReadError> {
         let mut left = self.batch;
-        while left > 0 && self.source.fill()? {
+        while left > 0 && self.more()? {
             let (buf, mut p, end) = self.source.lines();
             let mut lines = 0;
             while p < end && left > 0 {
-                let empty = match &self.kind {
-                    Kind::Libsvm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
-                    Kind::Csv(..) => csv::nothing(buf, p),
-                };
+                let empty = self.kind.nothing(buf, p);
                 p = libsvm::next_line(buf, p);
                 lines += 1;
                 if !empty {
@@ -246,54 +240,48 @@ impl Reader {
     }
 }
 
-/// Takes the header, in CSV; looks at the first line without taking it, in libsvm.
-fn open_kind(source: &mut Source, data: &Data) -> Result<Kind, ReadError> {
-    let empty = |source: &Source| ReadError::Empty { file: source.file().to_owned() };
-    let lines = Lines { intercept: data.intercept, unlabelled: data.unlabelled };
-    // Empty lines before the first are gone past.
-    loop {
-        if !source.fill()? {
-            return Err(empty(source));
+/// Bytes of all the files, when all are files; a name that is none is found here, before anything is read.
+fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
+    let mut total = Some(0);
+    for file in &data.files {
+        if file == "-" {
+            total = None;
+            continue;
         }
-        let (buf, p, _) = source.lines();
-        if !csv::nothing(buf, p) {
-            break;
+        let io = |source| ReadError::Io { file: file.clone(), source };
+        let meta = std::fs::metadata(file).map_err(io)?;
+        if meta.is_dir() {
+            return Err(io(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
         }
-        let next = libsvm::next_line(buf, p);
-        source.take(next, 1);
+        total = total.filter(|_| meta.is_file()).map(|total| total + meta.len());
     }
-    let (buf, p, _) = source.lines();
-    let next = libsvm::next_line(buf, p);
-    let first = &buf[p..next];
-    let name = data.path.strip_suffix(".gz").unwrap_or(&data.path);
-    let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
-    let count = |b: u8| first.iter().filter(|&&x| x == b).count();
-    let (tabs, commas) = (count(b'\t'), count(b','));
-    let delimiter =
-        if extension == "tsv" || (extension != "csv" && tabs > 0 && commas == 0) { b'\t' } else { b',' };
-    let text = libsvm::text_at(buf, p);
-    let like_libsvm = first[text - p..].starts_with(b"#")
-        || libsvm::example(buf, text, lines, &mut Block::default()).is_ok();
-    let csv = match data.format {
-        Format::Csv => true,
-        Format::Libsvm => false,
-        Format::Auto if matches!(extension.as_str(), "csv" | "tsv") => true,
-        Format::Auto if matches!(extension.as_str(), "libsvm" | "svm" | "svmlight") || like_libsvm => false,
-        // A line that begins like an example is one that went wrong: its own message is better.
-        Format::Auto if first[0].is_ascii_digit() && count(b':') > commas + tabs => false,
-        Format::Auto if commas + tabs > 0 => true,
-        Format::Auto => {
-            return Err(ReadError::UnknownFormat { file: source.file().to_owned(), text: shown(first) });
+    Ok(total)
+}
+
+/// Opens the next file that is not empty; it is like the `first`, when there was one.
+fn open_next(
+    data: &Data,
+    next_file: &mut usize,
+    position: &Position,
+    first: Option<(&Source, &Kind)>,
+    empty: impl Fn(&str),
+) -> Result<Option<(Source, Kind)>, ReadError> {
+    while let Some(path) = data.files.get(*next_file) {
+        *next_file += 1;
+        let name = shown_name(path).to_owned();
+        let opened = Stream::open(path, position.read.clone(), &data.stop);
+        let stream = opened.map_err(|source| ReadError::Io { file: name.clone(), source })?;
+        let mut source = Source::new(name.clone(), stream, &data.stop)?;
+        match Kind::of(&mut source, data)? {
+            Some(kind) => {
+                if let Some((source, first)) = first {
+                    first.alike(source.file(), &kind, &name)?;
+                }
+                return Ok(Some((source, kind)));
+            }
+            // Parts that nothing fell into are common; all of them empty is an error.
+            None => empty(&name),
         }
-    };
-    if !csv {
-        return Ok(Kind::Libsvm(lines));
     }
-    let file = source.file().to_owned();
-    let header = csv::header(buf, p, delimiter)
-        .map_err(|f| ReadError::Columns { file: file.clone(), what: f.expected })?;
-    source.take(next, 1);
-    let (columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
-    let records = Records { delimiter, intercept: data.intercept, header, roles, scratch: Vec::new() };
-    Ok(Kind::Csv(records, columns))
+    Ok(None)
 }

@@ -64,7 +64,8 @@ impl Work for OnCopy<'_> {
         for (i, &label) in block.labels.iter().enumerate() {
             let range = block.range(i);
             let (local, values) = (&batch.local[range.clone()], &block.values[range]);
-            margins.push(scratch.example(rule, label, local, values, &mut *rows));
+            let target = (label, block.importance(i));
+            margins.push(scratch.example(rule, target, local, values, &mut *rows));
         }
     }
 }

@@ -1,52 +1,18 @@
-//! Bytes of a data file, handed out as whole lines: a plain file, gzip (known by its first bytes, also of several
-//! members), or `-` for standard input.
+//! The text of one data file, handed out as whole lines.
 
 use crate::error::ReadError;
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
-use flate2::bufread::MultiGzDecoder;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bytes read of a file so far, of how many; shared with whoever shows progress.
-#[derive(Clone, Debug, Default)]
-pub struct Position {
-    read: Arc<AtomicU64>,
-    total: Option<u64>,
-}
-
-impl Position {
-    /// Bytes of the file (packed ones, for gzip) read so far in this pass.
-    pub fn bytes_read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the file; `None` for standard input and pipes.
-    pub fn bytes_total(&self) -> Option<u64> {
-        self.total
-    }
-}
-
-struct Counted<R> {
-    inner: R,
-    read: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(out)?;
-        self.read.fetch_add(n as u64, Ordering::Relaxed);
-        Ok(n)
-    }
-}
+use crate::stop::Stop;
+use crate::stream::Stream;
+use crate::unpack::Unpacked;
+use std::io::{self, Read};
 
 /// The lines of one file. `buffer[at..end]` are whole lines not yet taken, each ended by a newline (one is added to a
 /// last line without), and at least [`PAD_BYTES`] readable bytes follow `end`.
-pub struct Source {
+pub(crate) struct Source {
     file: String,
-    reader: Box<dyn Read + Send>,
-    gzip: bool,
+    bytes: Unpacked,
+    stop: Stop,
     buffer: Vec<u8>,
     at: usize,
     end: usize,
@@ -54,61 +20,39 @@ pub struct Source {
     unpacked: u64,
     /// Lines taken so far.
     pub(crate) line: u64,
+    /// Whether the first bytes have been looked at.
+    begun: bool,
     done: bool,
-    position: Position,
 }
 
+/// The byte order mark of UTF-8, which some programs write before a text.
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
 impl Source {
-    /// Opens `path`, `-` being standard input.
+    /// The lines of a stream; `file` names it in messages.
     ///
     /// # Errors
-    /// The file cannot be opened or read, or is named .gz and is not gzip.
-    pub fn open(path: &str) -> Result<Source, ReadError> {
-        let file = if path == "-" { "(standard input)".to_owned() } else { path.to_owned() };
-        let io = |source| ReadError::Io { file: file.clone(), source };
-        let read = Arc::new(AtomicU64::new(0));
-        let (inner, total): (Box<dyn Read + Send>, _) = if path == "-" {
-            (Box::new(io::stdin()), None)
-        } else {
-            let opened = File::open(path).map_err(io)?;
-            let meta = opened.metadata().map_err(io)?;
-            if meta.is_dir() {
-                return Err(io(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
-            }
-            (Box::new(opened), meta.is_file().then_some(meta.len()))
-        };
-        let counted = Counted { inner, read: read.clone() };
-        let mut packed = BufReader::with_capacity(CHUNK_BYTES, counted);
-        let head = packed.fill_buf().map_err(io)?;
-        let gzip = head.starts_with(&[0x1f, 0x8b]);
-        if !gzip && !head.is_empty() && path.ends_with(".gz") {
-            return Err(ReadError::NotGzip { file });
-        }
-        let reader: Box<dyn Read + Send> =
-            if gzip { Box::new(MultiGzDecoder::new(packed)) } else { Box::new(packed) };
+    /// The first bytes cannot be read or are no text, or the name says that they are packed and they are not.
+    pub fn new(file: String, stream: Stream, stop: &Stop) -> Result<Source, ReadError> {
+        let bytes = Unpacked::new(&file, stream, stop)?;
         Ok(Source {
             file,
-            reader,
-            gzip,
+            bytes,
+            stop: stop.clone(),
             buffer: vec![0; 2 * CHUNK_BYTES + PAD_BYTES],
             at: 0,
             end: 0,
             filled: 0,
             unpacked: 0,
             line: 0,
+            begun: false,
             done: false,
-            position: Position { read, total },
         })
     }
 
     /// The file's name for messages.
     pub fn file(&self) -> &str {
         &self.file
-    }
-
-    /// Where it stands.
-    pub fn position(&self) -> &Position {
-        &self.position
     }
 
     /// The whole buffer, and the range in it of the lines not yet taken. Empty at the end of the file only after
@@ -129,7 +73,7 @@ impl Source {
     /// Reads more when every line has been taken; false at the end of the file.
     ///
     /// # Errors
-    /// The file fails, its gzip stream is damaged or truncated, or a line is too long.
+    /// The file fails, what it is packed in is damaged or truncated, or a line is too long.
     pub(crate) fn fill(&mut self) -> Result<bool, ReadError> {
         if self.at < self.end {
             return Ok(true);
@@ -140,9 +84,6 @@ impl Source {
         let mut searched = 0;
         while !self.done {
             if self.filled + CHUNK_BYTES + PAD_BYTES > self.buffer.len() {
-                if self.filled > LINE_BYTES_MAX {
-                    return Err(ReadError::LineTooLong { file: self.file.clone(), line: self.line + 1 });
-                }
                 let more = (self.buffer.len() - PAD_BYTES) * 2 + PAD_BYTES;
                 self.buffer.resize(more, 0);
             }
@@ -159,37 +100,34 @@ impl Source {
             }
             self.filled += n;
             let fresh = &self.buffer[searched..self.filled];
+            if self.filled > LINE_BYTES_MAX {
+                let first = fresh.iter().position(|&b| b == b'\n').unwrap_or(fresh.len());
+                if searched + first > LINE_BYTES_MAX {
+                    return Err(ReadError::LineTooLong { file: self.file.clone(), line: self.line + 1 });
+                }
+            }
             if let Some(newline) = fresh.iter().rposition(|&b| b == b'\n') {
                 self.end = searched + newline + 1;
                 break;
             }
             searched = self.filled;
         }
+        if !std::mem::replace(&mut self.begun, true) && self.buffer[..self.end].starts_with(MARK) {
+            self.at = MARK.len();
+        }
         Ok(self.end > 0)
     }
 
     fn read_some(&mut self, to: usize) -> Result<usize, ReadError> {
         loop {
-            match self.reader.read(&mut self.buffer[self.filled..to]) {
+            match self.bytes.read(&mut self.buffer[self.filled..to]) {
                 Ok(n) => {
                     self.unpacked += n as u64;
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(self.failed(source)),
+                Err(e) => return Err(self.bytes.failed(&self.file, self.unpacked, e, &self.stop)),
             }
-        }
-    }
-
-    #[cold]
-    fn failed(&self, source: io::Error) -> ReadError {
-        let (file, bytes) = (self.file.clone(), self.unpacked);
-        match source.kind() {
-            io::ErrorKind::UnexpectedEof if self.gzip => ReadError::Truncated { file, bytes },
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
-                ReadError::Damaged { file, bytes, why: source.to_string() }
-            }
-            _ => ReadError::Io { file, source },
         }
     }
 }

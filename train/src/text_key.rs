@@ -2,6 +2,7 @@
 //! depend on it (docs/checkpoint.md).
 
 use crate::block::INTERCEPT_KEY;
+use crate::number::load;
 
 const A: u64 = 0x9E37_79B9_7F4A_7C15;
 const B: u64 = 0xD6E8_FEB8_6659_FD93;
@@ -27,6 +28,20 @@ pub fn text_key(seed: u64, text: &[u8]) -> u64 {
     if h == INTERCEPT_KEY { h - 1 } else { h }
 }
 
+/// [`text_key`] of the `length` bytes at `p`, in a buffer with 8 readable bytes after them.
+#[inline(always)]
+pub(crate) fn text_key_at(seed: u64, buf: &[u8], mut p: usize, length: usize) -> u64 {
+    let mut h = seed ^ (length as u64 + 1).wrapping_mul(B);
+    let end = p + (length & !7);
+    while p < end {
+        h = fold(h ^ load(buf, p), A);
+        p += 8;
+    }
+    let last = load(buf, p) & ((1u64 << (8 * (length & 7))) - 1);
+    h = fold(fold(h ^ last, A) ^ B, A);
+    if h == INTERCEPT_KEY { h - 1 } else { h }
+}
+
 /// The keys of one CSV column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnKeys {
@@ -43,6 +58,12 @@ impl ColumnKeys {
     #[inline(always)]
     pub fn categorical(&self, value: &[u8]) -> u64 {
         text_key(self.seed, value)
+    }
+
+    /// The [categorical](Self::categorical) key of the `length` bytes at `p`, in a buffer with 8 readable bytes after them.
+    #[inline(always)]
+    pub(crate) fn at(&self, buf: &[u8], p: usize, length: usize) -> u64 {
+        text_key_at(self.seed, buf, p, length)
     }
 
     /// The key of a numeric column, whose feature's value is the number.
@@ -83,6 +104,15 @@ mod tests {
         2555736424503905479,
         3127313014034788281,
     ];
+
+    #[test]
+    fn in_a_buffer_as_alone() {
+        let buf: Vec<u8> = (0..200u8).map(|b| b.wrapping_mul(151)).collect();
+        for (start, length) in (0..20).flat_map(|start| (0..100).map(move |length| (start, length))) {
+            let text = &buf[start..start + length];
+            assert_eq!(text_key_at(length as u64, &buf, start, length), text_key(length as u64, text));
+        }
+    }
 
     #[test]
     fn no_collisions_among_short_texts() {

@@ -3,6 +3,7 @@
 use crate::backend::{Backend, BackendError};
 use crate::batch::Batch;
 use crate::columns::Columns;
+use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::evaluate::evaluate;
 use crate::feed::{Feed, Plan};
@@ -10,9 +11,11 @@ use crate::gradient::{Gradients, Reduce};
 use crate::limits::DEPTH_MAX;
 use crate::metrics::{Metrics, Quality};
 use crate::push::Push;
-use crate::reader::{Data, Reader, Share};
+use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
+use crate::stop::Stop;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,6 +57,13 @@ impl Options {
             reduce: None,
             threads: 2,
             progress_every,
+        }
+    }
+
+    /// Lets this flag end waits for standard input or a FIFO; [`train`] looks at its own between batches.
+    pub fn stop_on(&mut self, flag: &Arc<AtomicBool>) {
+        for data in std::iter::once(&mut self.data).chain(&mut self.test) {
+            data.stop = Stop::from(flag.clone());
         }
     }
 }
@@ -101,7 +111,7 @@ pub struct Report {
     pub transport: &'static str,
     /// What pushes carried.
     pub push: Push,
-    /// "libsvm", "csv" or "tsv".
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
@@ -130,7 +140,8 @@ pub enum TrainError {
 }
 
 /// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
-/// between batches: what has been learned is then pushed, and the report says so.
+/// between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a pipe are
+/// ended by [`Data::stop`].)
 ///
 /// # Errors
 /// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.
@@ -142,8 +153,8 @@ pub fn train<B: Backend>(
 ) -> Result<Report, TrainError> {
     let schema = backend.schema().clone();
     let push = Push::choose(options.push, &schema)?;
-    if options.data.path == "-" && options.epochs > 1 {
-        return Err(ReadError::StdinOnce { what: "a second epoch" }.into());
+    if options.epochs > 1 {
+        options.data.must_be_files("a second epoch")?;
     }
     if options.threads == 0 {
         return Err(ReadError::Limit { what: "the number of threads", value: 0, max: u64::MAX }.into());
@@ -248,8 +259,8 @@ struct Loop<'a, B> {
     flying: VecDeque<Batch>,
     margins: Vec<f32>,
     first_pass: Metrics,
-    /// Log loss of a later pass: examples and sum.
-    later: (u32, u64, f64),
+    /// Log loss of a later pass: its number, the examples' importance and the sum.
+    later: (u32, f64, f64),
     examples: u64,
     merged: u64,
 }
@@ -264,7 +275,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             flying: VecDeque::new(),
             margins: Vec::new(),
             first_pass: Metrics::streaming(),
-            later: (0, 0, 0.0),
+            later: (0, 0.0, 0.0),
             examples: 0,
             merged: 0,
         }
@@ -335,21 +346,23 @@ impl<'a, B: Backend> Loop<'a, B> {
     fn count(&mut self, batch: &Batch) {
         self.examples += batch.block.len() as u64;
         self.merged += batch.merged as u64;
-        let scored = self.margins.iter().zip(&batch.block.labels);
-        if batch.epoch == 0 {
-            scored.for_each(|(&margin, &label)| self.first_pass.add(margin, label));
-            return;
+        if batch.epoch > 0 && self.later.0 != batch.epoch {
+            self.later = (batch.epoch, 0.0, 0.0);
         }
-        if self.later.0 != batch.epoch {
-            self.later = (batch.epoch, 0, 0.0);
+        for (i, (&margin, &label)) in self.margins.iter().zip(&batch.block.labels).enumerate() {
+            let importance = batch.block.importance(i);
+            if batch.epoch == 0 {
+                self.first_pass.add(margin, label, importance);
+            } else {
+                self.later.1 += f64::from(importance);
+                self.later.2 += f64::from(importance) * crate::metrics::log_loss(margin, label);
+            }
         }
-        self.later.1 += batch.block.len() as u64;
-        self.later.2 += scored.map(|(&m, &y)| crate::metrics::log_loss(m, y)).sum::<f64>();
     }
 
     fn progress(&mut self, batch: &Batch) -> Progress {
         let log_loss =
-            if batch.epoch == 0 { self.first_pass.log_loss() } else { self.later.2 / self.later.1 as f64 };
+            if batch.epoch == 0 { self.first_pass.log_loss() } else { self.later.2 / self.later.1 };
         Progress {
             epoch: batch.epoch,
             examples: self.examples,

@@ -5,24 +5,8 @@ mod model;
 use gannet_train::{
     Block, ColumnChoice, ColumnKeys, Columns, Data, Format, INTERCEPT_KEY, ReadError, Reader, Share,
 };
-use model::{examples, file, gzip, libsvm};
+use model::{Row, examples, file, gzip, libsvm, read, rows_of};
 use proptest::prelude::*;
-
-type Row = (f32, Vec<(u64, f32)>);
-
-fn read(data: &Data, batch: usize) -> Result<Vec<Row>, ReadError> {
-    let mut reader = Reader::open(data, batch, Share::ALL)?;
-    let (mut block, mut rows) = (Block::default(), Vec::new());
-    while reader.next(&mut block)? {
-        rows.extend(rows_of(&block));
-    }
-    Ok(rows)
-}
-
-fn rows_of(block: &Block) -> Vec<Row> {
-    let features = |i| block.range(i).map(|j| (block.keys[j], block.values[j])).collect();
-    (0..block.len()).map(|i| (block.labels[i], features(i))).collect()
-}
 
 fn plain(text: &str) -> Vec<Row> {
     text.lines()
@@ -204,7 +188,7 @@ fn files_that_cannot_be_read() {
     assert!(matches!(error("header.csv", b"label,a\n"), ReadError::Empty { .. }));
     assert!(matches!(error("comments.svm", b"# nothing\n\n"), ReadError::Empty { .. }));
     assert!(matches!(error("empty.gz", b""), ReadError::Empty { .. }));
-    assert!(matches!(error("a.svm.gz", text.as_bytes()), ReadError::NotGzip { .. }));
+    assert!(matches!(error("a.svm.gz", text.as_bytes()), ReadError::NotPacked { .. }));
     let mut packed = gzip(text.as_bytes());
     let middle = packed.len() / 2;
     let truncated = error("t.svm.gz", &packed[..middle]);

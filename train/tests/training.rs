@@ -282,7 +282,7 @@ fn errors_come_through() {
     let error = attempt(&Options::new(Data::new(&path)), Rule::Add(Add)).to_string();
     assert!(error.contains("add") && error.contains("ftrl"), "{error}");
     let options = Options { epochs: 2, ..Options::new(Data::new("-")) };
-    assert!(matches!(attempt(&options, FTRL), TrainError::Read(ReadError::StdinOnce { .. })));
+    assert!(matches!(attempt(&options, FTRL), TrainError::Read(ReadError::ReadOnce { .. })));
     let skipping = Data { skip_bad_lines: 3, ..Data::new(&path) };
     let report =
         train(&Options::new(skipping), &mut MapRows::new(FTRL, 1, false), &never, &mut |_| {}).unwrap();

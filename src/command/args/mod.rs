@@ -2,6 +2,7 @@
 
 mod admission;
 mod bench;
+mod input;
 mod io;
 mod log;
 mod memory;
@@ -11,6 +12,7 @@ pub mod security;
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use input::{CountsName, FormatName, InputArgs};
 pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
@@ -54,17 +56,6 @@ pub enum ModelName {
     Lr,
 }
 
-/// Text formats.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FormatName {
-    /// By the file's name and first line.
-    Auto,
-    /// `label id:value ...`
-    Libsvm,
-    /// Comma-separated (or .tsv) with a header line.
-    Csv,
-}
-
 /// What a process of a job is.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobName {
@@ -74,37 +65,19 @@ pub enum JobName {
     Worker,
 }
 
-/// How DATA is read.
-#[derive(Args, Debug, Clone)]
-pub struct InputArgs {
-    /// Format of the data.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub format: FormatName,
-    /// CSV: the column that holds the label (0/1/-1). Default: one called `label`, else the first.
-    #[arg(long, value_name = "COLUMN")]
-    pub label: Option<String>,
-    /// CSV: columns whose values are categories. Default: all that are neither label nor --numeric.
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
-    pub categorical: Vec<String>,
-    /// CSV: columns whose values are numbers.
-    #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
-    pub numeric: Vec<String>,
-    /// Skip up to N bad lines (they are counted and reported) instead of stopping at the first.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub skip_bad_lines: u64,
-}
-
 /// `gannet train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// The training data: a file (.gz is understood) or - for standard input.
-    pub data: PathBuf,
+    /// The training data: files (.gz and .zst are understood), folders of them, quoted patterns such as 'part-*.gz', or - for
+    /// standard input. Read in this order, as if they were one.
+    #[arg(required = true)]
+    pub data: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Data to test the model on when it is trained.
+    /// Data to test the model on when it is trained, named as DATA is; may be given several times.
     #[arg(long, value_name = "FILE")]
-    pub test: Option<PathBuf>,
+    pub test: Vec<PathBuf>,
     /// The model.
     #[arg(long, value_enum, default_value = "lr")]
     pub model: ModelName,
@@ -201,8 +174,9 @@ pub struct PredictArgs {
     /// The folder that `train --out` wrote.
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// The examples: a file (.gz is understood) or - for standard input.
-    pub data: PathBuf,
+    /// The examples: files, folders, patterns or -, as `train` has them.
+    #[arg(required = true)]
+    pub data: Vec<PathBuf>,
     /// How DATA is read; columns default to those that the model was trained with.
     #[command(flatten)]
     pub input: InputArgs,

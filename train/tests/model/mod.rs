@@ -3,7 +3,7 @@
 
 use gannet_node::optim::{Rule, Update, Visitor, add_change};
 use gannet_node::{Read, Schema, Stats, Write};
-use gannet_train::{Backend, BackendError, INTERCEPT_KEY, Rows};
+use gannet_train::{Backend, BackendError, Block, Data, INTERCEPT_KEY, ReadError, Reader, Rows, Share};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -74,6 +74,32 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(bytes).unwrap();
     packer.finish().unwrap()
+}
+
+pub fn zst(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    packer.include_checksum(true).unwrap();
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+/// A label and its features.
+pub type Row = (f32, Vec<(u64, f32)>);
+
+/// Every row of the data, in batches.
+pub fn read(data: &Data, batch: usize) -> Result<Vec<Row>, ReadError> {
+    let mut reader = Reader::open(data, batch, Share::ALL)?;
+    let (mut block, mut rows) = (Block::default(), Vec::new());
+    while reader.next(&mut block)? {
+        rows.extend(rows_of(&block));
+    }
+    Ok(rows)
+}
+
+/// The rows of a block.
+pub fn rows_of(block: &Block) -> Vec<Row> {
+    let features = |i| block.range(i).map(|j| (block.keys[j], block.values[j])).collect();
+    (0..block.len()).map(|i| (block.labels[i], features(i))).collect()
 }
 
 /// The online learner as the papers write it, in f64: each example predicted, then learned.

@@ -1,0 +1,210 @@
+//! The formats of data files: how each is known, and the one door to their lines.
+
+use crate::block::Block;
+use crate::columns::Columns;
+use crate::criteo::{self, Criteo};
+use crate::csv::{self, Records};
+use crate::data::{Data, Format};
+use crate::error::{ReadError, shown};
+use crate::libsvm::{self, Lines};
+use crate::repeats::Repeats;
+use crate::source::Source;
+use crate::vw::{self, Vw};
+
+/// How the lines of an open file are read.
+pub(crate) enum Kind {
+    Libsvm(Lines),
+    Csv(Records, Columns),
+    Criteo(Criteo),
+    Vw(Vw),
+}
+
+impl Kind {
+    /// Knows the format by what was asked for, the name and the first line; takes the header, in CSV. `None`: there is
+    /// not one line.
+    ///
+    /// # Errors
+    /// The file fails, its format is unknown, or the columns are not there.
+    pub fn of(source: &mut Source, data: &Data) -> Result<Option<Kind>, ReadError> {
+        // Empty lines before the first are gone past.
+        loop {
+            if !source.fill()? {
+                return Ok(None);
+            }
+            let (buf, p, _) = source.lines();
+            if !csv::nothing(buf, p) {
+                break;
+            }
+            let next = libsvm::next_line(buf, p);
+            source.take(next, 1);
+        }
+        let lines = Lines { intercept: data.intercept, unlabelled: data.unlabelled };
+        let first = First::of(source);
+        let format = match data.format {
+            Format::Auto => first.format(source, lines)?,
+            said => said,
+        };
+        match format {
+            Format::Libsvm | Format::Auto => Ok(Some(Kind::Libsvm(lines))),
+            Format::Criteo => {
+                Ok(Some(Kind::Criteo(Criteo::new(data.intercept, data.unlabelled, data.counts))))
+            }
+            Format::Vw => Ok(Some(Kind::Vw(Vw::new(data.intercept, data.unlabelled)))),
+            Format::Csv => csv_kind(source, data, first.delimiter()).map(Some),
+        }
+    }
+
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Libsvm(_) => "libsvm",
+            Kind::Csv(records, _) if records.delimiter == b'\t' => "tsv",
+            Kind::Csv(..) => "csv",
+            Kind::Criteo(_) => "criteo",
+            Kind::Vw(_) => "vw",
+        }
+    }
+
+    /// The columns, in CSV.
+    pub fn columns(&self) -> Option<&Columns> {
+        match self {
+            Kind::Csv(_, columns) => Some(columns),
+            _ => None,
+        }
+    }
+
+    /// Holds that `other`, which is read after this, is alike.
+    ///
+    /// # Errors
+    /// It has another format or other columns.
+    pub fn alike(&self, file: &str, other: &Kind, other_file: &str) -> Result<(), ReadError> {
+        let differs = |what: String, first_what: String| {
+            let (file, first) = (other_file.to_owned(), file.to_owned());
+            Err(ReadError::Differs { file, what, first, first_what })
+        };
+        if self.name() != other.name() {
+            return differs(format!("is {}", other.name()), format!("is {}", self.name()));
+        }
+        match (self.columns(), other.columns()) {
+            (Some(ours), Some(theirs)) if !ours.alike(theirs) => {
+                differs(format!("has {theirs}"), format!("has {ours}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the line at `p` is no example: empty, or a comment.
+    #[inline(always)]
+    pub fn nothing(&self, buf: &[u8], p: usize) -> bool {
+        match self {
+            Kind::Libsvm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
+            Kind::Csv(..) | Kind::Criteo(_) => csv::nothing(buf, p),
+            Kind::Vw(_) => buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n'),
+        }
+    }
+
+    /// Appends the example of the line at `p`, which is [something](Self::nothing); the start of the next line.
+    ///
+    /// # Errors
+    /// What was expected. The block may then hold features of the line: [`Block::undo`] takes them back.
+    #[inline(always)]
+    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, String> {
+        match self {
+            Kind::Libsvm(lines) => {
+                libsvm::example(buf, libsvm::text_at(buf, p), *lines, block).map_err(|f| f.from(p))
+            }
+            Kind::Csv(records, _) => csv::record(buf, p, records, block).map_err(|f| f.expected),
+            Kind::Criteo(criteo) => criteo.example(buf, p, block),
+            Kind::Vw(vw) => vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(p)),
+        }
+    }
+}
+
+/// What the name and the first line of a file say.
+struct First {
+    extension: String,
+    /// Where the line is in the buffer.
+    at: usize,
+    next: usize,
+    tabs: usize,
+    commas: usize,
+    colons: usize,
+}
+
+impl First {
+    fn of(source: &Source) -> First {
+        let (buf, at, _) = source.lines();
+        let next = libsvm::next_line(buf, at);
+        let name = source.file();
+        let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(name);
+        let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
+        let count = |b: u8| buf[at..next].iter().filter(|&&x| x == b).count();
+        First { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
+    }
+
+    fn delimiter(&self) -> u8 {
+        let tsv = self.extension == "tsv" || (self.extension != "csv" && self.tabs > 0 && self.commas == 0);
+        if tsv { b'\t' } else { b',' }
+    }
+
+    fn format(&self, source: &Source, lines: Lines) -> Result<Format, ReadError> {
+        let (buf, ..) = source.lines();
+        let first = &buf[self.at..self.next];
+        if criteo::like(first) {
+            return Ok(Format::Criteo);
+        }
+        match self.extension.as_str() {
+            "csv" | "tsv" => return Ok(Format::Csv),
+            "libsvm" | "svm" | "svmlight" => return Ok(Format::Libsvm),
+            "vw" => return Ok(Format::Vw),
+            _ => {}
+        }
+        let text = libsvm::text_at(buf, self.at);
+        let libsvm =
+            buf.get(text) == Some(&b'#') || libsvm::example(buf, text, lines, &mut Block::default()).is_ok();
+        if libsvm {
+            return Ok(Format::Libsvm);
+        }
+        // A line with its bar in the right place is one that went wrong, if it is not an example.
+        let barred = first.windows(2).any(|w| w == b" |") && self.commas + self.tabs == 0;
+        if vw::like(buf, text) || barred {
+            return Ok(Format::Vw);
+        }
+        let columns = self.commas + self.tabs;
+        // A line that begins like an example is one that went wrong: its own message is better.
+        if first[0].is_ascii_digit() && self.colons > columns {
+            return Ok(Format::Libsvm);
+        }
+        if columns > 0 {
+            return Ok(Format::Csv);
+        }
+        Err(ReadError::UnknownFormat { file: source.file().to_owned(), text: shown(first) })
+    }
+}
+
+/// Takes the header.
+fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, ReadError> {
+    let (buf, p, _) = source.lines();
+    let file = source.file().to_owned();
+    let wrong = |what| ReadError::Columns { file: file.clone(), what };
+    let header = csv::header(buf, p, delimiter).map_err(|f| wrong(f.expected))?;
+    let next = libsvm::next_line(buf, p);
+    let (columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
+    // A label where its column's name should be: the first example would be lost.
+    let label = columns.label.as_deref().filter(|_| data.columns.label.is_none());
+    if let Some(label) = label.filter(|name| matches!(*name, "0" | "1" | "-1" | "+1")) {
+        return Err(wrong(format!(
+            "the first line has a label, {label:?}, where a column's name should be: a CSV file begins with a header; add one (if it is one, say --label {label})"
+        )));
+    }
+    source.take(next, 1);
+    let records = Records {
+        delimiter,
+        intercept: data.intercept,
+        header,
+        roles,
+        scratch: Vec::new(),
+        repeats: Repeats::default(),
+    };
+    Ok(Kind::Csv(records, columns))
+}

@@ -1,0 +1,254 @@
+//! The formats read the plain way, by std's split and parse, a line at a time: what the readers are held to.
+#![allow(dead_code)] // each test file uses its part
+
+use gannet_train::{ColumnKeys, Counts, INTERCEPT_KEY, limits::FEATURES_PER_EXAMPLE_MAX, text_key};
+
+/// An example: label, importance, features.
+pub type Plain = (f32, f32, Vec<(u64, f32)>);
+/// What a line is: nothing, an example, or wrong.
+pub type Line = Option<Result<Plain, ()>>;
+
+/// The lines of a text, without their newlines and without a byte order mark before them.
+pub fn lines(text: &[u8]) -> Vec<&[u8]> {
+    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    text.split(|&b| b == b'\n').collect()
+}
+
+/// The good examples of a text, and how many lines are wrong.
+pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
+    let (mut good, mut wrong) = (Vec::new(), 0);
+    for line in lines(text).into_iter().filter_map(read) {
+        match line {
+            Ok(example) => good.push(example),
+            Err(()) => wrong += 1,
+        }
+    }
+    (good, wrong)
+}
+
+fn blank(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\r')
+}
+
+fn tokens(text: &[u8]) -> Vec<&[u8]> {
+    text.split(|&b| blank(b)).filter(|t| !t.is_empty()).collect()
+}
+
+fn number(text: &[u8]) -> Result<f32, ()> {
+    let value: f32 = std::str::from_utf8(text).map_err(|_| ())?.parse().map_err(|_| ())?;
+    if value.is_finite() { Ok(value) } else { Err(()) }
+}
+
+/// Digits only.
+fn whole(text: &[u8]) -> Result<u64, ()> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| digits).and_then(|t| t.parse().ok()).ok_or(())
+}
+
+fn split_once(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&b| b == at) {
+        Some(n) => (&text[..n], Some(&text[n + 1..])),
+        None => (text, None),
+    }
+}
+
+fn example(label: f32, importance: f32, features: Vec<(u64, f32)>) -> Result<Plain, ()> {
+    if features.len() >= FEATURES_PER_EXAMPLE_MAX {
+        return Err(());
+    }
+    Ok((label, importance, std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect()))
+}
+
+pub fn libsvm(line: &[u8], unlabelled: bool) -> Line {
+    let mut tokens = tokens(line);
+    if let Some(comment) = tokens.iter().position(|t| t.starts_with(b"#")) {
+        tokens.truncate(comment);
+        if comment == 0 {
+            return None;
+        }
+    }
+    let first = *tokens.first()?;
+    let mut features = &tokens[1..];
+    let label = match first {
+        b"1" | b"+1" => 1.0,
+        b"0" | b"-1" => 0.0,
+        _ if unlabelled && matches!(split_once(first, b':'), (id, Some(_)) if whole(id).is_ok()) => {
+            features = &tokens;
+            f32::NAN
+        }
+        _ => return Some(Err(())),
+    };
+    let feature = |token: &&[u8]| {
+        let (id, value) = split_once(token, b':');
+        let id = whole(id).and_then(|id| if id == INTERCEPT_KEY { Err(()) } else { Ok(id) })?;
+        Ok((id, value.map_or(Ok(1.0), number)?))
+    };
+    let features: Result<Vec<_>, ()> = features.iter().map(feature).collect();
+    Some(features.and_then(|f| example(label, 1.0, f)))
+}
+
+/// A CSV record: its fields, quotes taken away.
+pub fn fields(line: &[u8], delimiter: u8) -> Result<Vec<Vec<u8>>, ()> {
+    let mut fields = Vec::new();
+    let mut rest = Some(line);
+    while let Some(text) = rest {
+        if text.first() != Some(&b'"') {
+            let (field, after) = split_once(text, delimiter);
+            let last = if after.is_none() { field.strip_suffix(b"\r").unwrap_or(field) } else { field };
+            fields.push(last.to_vec());
+            rest = after;
+            continue;
+        }
+        let (mut field, mut at) = (Vec::new(), 1);
+        loop {
+            match (text.get(at), text.get(at + 1)) {
+                (None, _) => return Err(()),
+                (Some(b'"'), Some(b'"')) => (field.push(b'"'), at += 2).0,
+                (Some(b'"'), _) => break,
+                (Some(&b), _) => (field.push(b), at += 1).0,
+            }
+        }
+        fields.push(field);
+        rest = match &text[at + 1..] {
+            b"" | b"\r" => None,
+            [d, after @ ..] if *d == delimiter => Some(after),
+            _ => return Err(()),
+        };
+    }
+    Ok(fields)
+}
+
+/// What a CSV column is.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    Skipped,
+    Label,
+    Categorical,
+    Numeric,
+}
+
+pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
+    if matches!(line, b"" | b"\r") {
+        return None;
+    }
+    let record = || {
+        let fields = fields(line, delimiter)?;
+        if fields.len() != columns.len() {
+            return Err(());
+        }
+        let (mut label, mut features) = (f32::NAN, Vec::new());
+        for (field, (name, role)) in fields.iter().zip(columns) {
+            let (keys, trimmed) = (ColumnKeys::new(name), field.trim_ascii());
+            match role {
+                Role::Skipped => {}
+                Role::Label => {
+                    label = match trimmed {
+                        b"1" | b"+1" => 1.0,
+                        b"0" | b"-1" => 0.0,
+                        _ => return Err(()),
+                    }
+                }
+                Role::Categorical => features.push((keys.categorical(field), 1.0)),
+                Role::Numeric if matches!(trimmed, b"" | b"NA") => features.push((keys.missing(), 1.0)),
+                Role::Numeric => features.push((keys.numeric(), number(trimmed)?)),
+            }
+        }
+        example(label, 1.0, features)
+    };
+    Some(record())
+}
+
+pub fn criteo(line: &[u8], unlabelled: bool, counts: Counts) -> Line {
+    if matches!(line, b"" | b"\r") {
+        return None;
+    }
+    let record = || {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let fields: Vec<&[u8]> = line.split(|&b| b == b'\t').collect();
+        let (label, fields) = match (fields.len(), fields[0]) {
+            (39, _) if unlabelled => (f32::NAN, &fields[..]),
+            (40, b"1" | b"+1") => (1.0, &fields[1..]),
+            (40, b"0" | b"-1") => (0.0, &fields[1..]),
+            (40, b"") if unlabelled => (f32::NAN, &fields[1..]),
+            _ => return Err(()),
+        };
+        let mut features = Vec::new();
+        for (i, field) in fields[..13].iter().enumerate() {
+            let keys = ColumnKeys::new(&format!("I{}", i + 1));
+            if field.is_empty() {
+                features.push((keys.missing(), 1.0));
+                continue;
+            }
+            let (sign, digits) = field.strip_prefix(b"-").map_or((1, *field), |digits| (-1, digits));
+            let x = sign * i64::try_from(whole(digits)?).map_err(|_| ())?;
+            features.push(match counts {
+                Counts::Log => (keys.numeric(), (x.max(0) as f64).ln_1p() as f32),
+                Counts::Buckets if x > 2 => {
+                    (keys.categorical(((x as f64).ln().powi(2).floor()).to_string().as_bytes()), 1.0)
+                }
+                Counts::Buckets => (keys.categorical(format!("SP{x}").as_bytes()), 1.0),
+            });
+        }
+        for (i, field) in fields[13..].iter().enumerate() {
+            features.push((ColumnKeys::new(&format!("C{}", i + 1)).categorical(field), 1.0));
+        }
+        example(label, 1.0, features)
+    };
+    Some(record())
+}
+
+/// `name[:number]`, the name without control characters.
+fn named(token: &[u8]) -> Result<(&[u8], f32), ()> {
+    let (name, value) = split_once(token, b':');
+    if name.is_empty() || name.iter().any(|&b| b < b' ') {
+        return Err(());
+    }
+    Ok((name, value.map_or(Ok(1.0), number)?))
+}
+
+pub fn vw(line: &[u8], unlabelled: bool) -> Line {
+    if line.iter().all(|&b| blank(b)) {
+        return None;
+    }
+    let record = || {
+        let (head, Some(rest)) = split_once(line, b'|') else { return Err(()) };
+        let mut before = tokens(head);
+        let touches = head.last().is_some_and(|&b| !blank(b));
+        if touches || before.last().is_some_and(|t| t.starts_with(b"'")) {
+            before.pop();
+        }
+        let label = match before.first().map(|t| number(t)) {
+            None if unlabelled => f32::NAN,
+            Some(Ok(1.0)) => 1.0,
+            Some(Ok(0.0 | -1.0)) => 0.0,
+            _ => return Err(()),
+        };
+        let importance = before.get(1).map_or(Ok(1.0), |t| number(t))?;
+        let base = before.get(2).map_or(Ok(0.0), |t| number(t))?;
+        if importance < 0.0 || base != 0.0 || before.len() > 3 {
+            return Err(());
+        }
+        let mut features = Vec::new();
+        for part in rest.split(|&b| b == b'|') {
+            let mut words = tokens(part);
+            let mut namespace = None;
+            if part.first().is_some_and(|&b| !blank(b)) {
+                namespace = Some(named(words.remove(0))?);
+            }
+            for word in words {
+                let (name, value) = named(word)?;
+                features.push(match (namespace, whole(name)) {
+                    (None, Ok(number)) if number != INTERCEPT_KEY => (number, value),
+                    (None, _) => (text_key(text_key(0, b""), name), value),
+                    (Some((space, scale)), _) => (text_key(text_key(0, space), name), value * scale),
+                });
+            }
+        }
+        if features.iter().any(|f| !f.1.is_finite()) {
+            return Err(());
+        }
+        example(label, importance, features)
+    };
+    Some(record())
+}
