@@ -25,6 +25,7 @@ pub use gannet_node::{
     Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page,
     PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Served, Server, ServerConfig, ServerError,
     ServerTally, Stats, Store, TableId, TableStatus, Worker, WorkerConfig, WorkerError, WorkerTally, Write,
+    bucket,
 };
 pub use gannet_node::{Token, TokenError};
 pub use gannet_optim::{

@@ -70,6 +70,24 @@ fn rooms_keep_to_their_edges() {
     }
 }
 
+/// The asynchronous crates serve metrics, in the command's own folder: no room knows them.
+#[test]
+fn async_stays_at_the_door() {
+    let names = ["axum", "hyper", "tokio"];
+    for (room, _) in EDGES.iter().filter(|(room, _)| *room != ".") {
+        let text = std::fs::read_to_string(root().join(room).join("Cargo.toml")).unwrap();
+        let named = |line: &str| names.iter().any(|name| line.starts_with(name));
+        assert!(!text.lines().any(named), "{room} may not use asynchronous crates");
+    }
+    for path in files("rs").iter().filter(|path| !short(path).starts_with("src/command/metrics/")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let used =
+            |name: &&str| text.contains(&format!("use {name}::")) || text.contains(&format!(" {name}::"));
+        let tests = short(path).starts_with("tests/");
+        assert!(tests || !names.iter().any(|name| used(&name)), "{} uses one of {names:?}", short(path));
+    }
+}
+
 #[test]
 fn every_room_is_listed() {
     let with_manifest: BTreeSet<String> = files("toml")

@@ -70,6 +70,9 @@ pub const SPIN: Duration = Duration::from_micros(50);
 pub const SPIN_FRAME_BYTES: usize = 32 << 10;
 /// The longest sleep, and the time between looks at time limits.
 pub const TICK: Duration = Duration::from_secs(1);
+/// A server thread that has not looked at its time limits for so long is stuck: growing an image takes milliseconds,
+/// opening a table's images may take seconds.
+pub const STUCK_TIME: Duration = Duration::from_secs(20);
 /// How long a stopping server lets its peers take their answers.
 pub const STOP_TIME: Duration = Duration::from_secs(2);
 /// A wait for a peer that lasts longer is logged.
@@ -90,6 +93,7 @@ const _: () = {
     // One row of the widest table (four planes and two scalars), with its key, is a part.
     assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 8 <= PART_BYTES_MAX);
     assert!(FLUSH_BYTES < TRANSMIT_BYTES);
+    assert!(STUCK_TIME.as_secs() > 2 * TICK.as_secs());
     assert!(KEYSETS_MAX < u32::MAX as usize);
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);

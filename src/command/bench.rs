@@ -158,7 +158,8 @@ fn with_server(
     command
         .args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
         .arg(args.io.flag())
-        .args(log.flags());
+        .args(log.flags())
+        .args(args.metrics.flags());
     if let Some(folder) = &folder {
         command.arg("--data-dir").arg(folder);
     }

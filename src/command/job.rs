@@ -1,9 +1,11 @@
 //! A worker of a job: trains its share of the batches over TCP; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, TrainArgs};
+use super::metrics::Metrics;
 use super::{Failure, security, signals, train};
 use gannet::train::{Backend, Quality, Remote, Share, evaluate};
-use gannet::{PusherStatus, Tcp, Worker, WorkerConfig};
+use gannet::{PusherStatus, Tcp, Worker, WorkerConfig, WorkerTally};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -78,10 +80,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
     config.token = token;
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let worker = Worker::connect(job.io.net(), config)?;
+    let metrics = Metrics::start(&args.metrics, "worker")?;
+    let tally = Arc::<WorkerTally>::default();
+    let told = tally.clone();
+    metrics.add(move |page| told.tell(page));
+    let worker = Worker::connect_told(job.io.net(), config, tally)?;
     let mut backend = Remote::open(worker, &schema, "tcp", DEPTH).map_err(train::backend_failure)?;
 
-    let mut trained = train::learn(&options, &mut backend, &stop, args)?;
+    let mut trained = train::learn(&options, &mut backend, &stop, args, &metrics)?;
     let table = backend.table();
     backend.worker().close_pusher(table)?;
     let mut test: Option<Quality> = None;

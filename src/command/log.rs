@@ -71,6 +71,15 @@ pub fn complain(line: fmt::Arguments<'_>) {
     }
 }
 
+/// Says on standard error where something is to be found.
+pub fn announce(what: &str, place: &str) {
+    if is_json() {
+        tracing::info!(target: "gannet::notice", place, "{what}");
+    } else {
+        let _ = writeln!(std::io::stderr(), "gannet: {what} on {place}");
+    }
+}
+
 /// Says why the command failed.
 pub fn fail(failure: &Failure) {
     if is_json() {

@@ -6,6 +6,7 @@ mod failure;
 mod input;
 mod job;
 pub mod log;
+mod metrics;
 mod model;
 mod optimizer;
 mod predict;

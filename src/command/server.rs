@@ -1,7 +1,8 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
 use super::args::security::SecurityArgs;
-use super::args::{IoArgs, MemoryArgs, ServerArgs};
+use super::args::{IoArgs, MemoryArgs, MetricsArgs, ServerArgs};
+use super::metrics::Metrics;
 use super::{Failure, security, signals};
 use gannet::{Growing, Server, ServerConfig, Store};
 use std::path::Path;
@@ -18,6 +19,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         memory: &args.memory,
         io: args.io,
         security: &args.security,
+        metrics: &args.metrics,
     })
 }
 
@@ -45,13 +47,15 @@ pub struct Serving<'a> {
     pub memory: &'a MemoryArgs,
     pub io: IoArgs,
     pub security: &'a SecurityArgs,
+    pub metrics: &'a MetricsArgs,
 }
 
 /// Serves until a signal.
 pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, io, security } = asked;
+    let &Serving { listen, threads, data_dir, memory, io, security, metrics } = asked;
     check_port(listen)?;
     let token = security::of_server(listen, security)?;
+    let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);
     config.token = token;
@@ -59,8 +63,10 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         config.threads = threads as usize;
     }
     config.store = store(data_dir, memory)?;
+    metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(io.net(), config)?;
+    metrics.add_server(server.tally());
     say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(50));

@@ -2,6 +2,7 @@
 
 use super::args::{JobName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
+use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
@@ -11,6 +12,7 @@ use gannet::train::{
     train,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
@@ -30,6 +32,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
                 memory: &args.memory,
                 io: args.job.io,
                 security: &args.job.security,
+                metrics: &args.metrics,
             };
             server::serve(&serving)
         }
@@ -74,7 +77,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
-    let stop = signals::stop_flag()?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
@@ -82,15 +85,16 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         // process.
         true => {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+            metrics.add_store(&store);
             let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
-            let trained = train_and_save(args, &options, &mut backend, &stop)?;
+            let trained = train_and_save(args, &options, &mut backend, &stop, &metrics)?;
             backend.close().map_err(backend_failure)?;
             ended(&trained)
         }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = Flat::within(&schema, limit).map_err(backend_failure)?;
-            ended(&train_and_save(args, &options, &mut backend, &stop)?)
+            ended(&train_and_save(args, &options, &mut backend, &stop, &metrics)?)
         }
     }
 }
@@ -100,8 +104,9 @@ fn train_and_save<B: Backend>(
     options: &Options,
     backend: &mut B,
     stop: &AtomicBool,
+    metrics: &Metrics,
 ) -> Result<Report, Failure> {
-    let trained = learn(options, backend, stop, args)?;
+    let trained = learn(options, backend, stop, args, metrics)?;
     finish(args, backend, &trained, trained.test.as_ref())?;
     Ok(trained)
 }
@@ -138,11 +143,19 @@ pub fn learn<B: Backend>(
     backend: &mut B,
     stop: &AtomicBool,
     args: &TrainArgs,
+    metrics: &Metrics,
 ) -> Result<Report, Failure> {
     let mut teller = Teller::new(args.json);
-    let trained = train(options, backend, stop, &mut |p| teller.tell(p, args.epochs));
+    let training = Arc::<Training>::default();
+    let told = training.clone();
+    metrics.add(move |page| told.tell(page));
+    let trained = train(options, backend, stop, &mut |p| {
+        training.progress(p);
+        teller.tell(p, args.epochs);
+    });
     teller.finish();
     let trained = trained.map_err(train_failure)?;
+    training.finish(&trained, args.epochs);
     report::warn_of_bad_lines(&trained.bad_lines);
     Ok(trained)
 }

@@ -125,6 +125,11 @@ pub trait Backend {
     /// The servers are lost.
     fn stats(&mut self) -> Result<Stats, BackendError>;
 
+    /// Rows and bytes, when the rows are in this process and it costs nothing to know.
+    fn local_stats(&self) -> Option<Stats> {
+        None
+    }
+
     /// Rows of pushes that were dropped because a value was NaN or infinite.
     fn not_finite(&self) -> u64;
 

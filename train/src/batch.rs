@@ -24,6 +24,8 @@ pub struct Batch {
     pub bytes_read: u64,
     /// Bytes of the file, when known.
     pub bytes_total: Option<u64>,
+    /// Bad lines skipped in the first pass when this batch was read.
+    pub bad_lines: u64,
 }
 
 /// Makes batches of blocks: de-duplicates, cuts, links.

@@ -140,6 +140,10 @@ impl Backend for Embedded {
         Ok(self.shards.stats())
     }
 
+    fn local_stats(&self) -> Option<Stats> {
+        Some(self.shards.stats())
+    }
+
     fn not_finite(&self) -> u64 {
         self.not_finite
     }

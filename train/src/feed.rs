@@ -7,6 +7,8 @@ use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
 use crate::reader::Reader;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
@@ -76,6 +78,7 @@ impl Maker {
         batch.epoch = self.epoch;
         batch.bytes_read = self.reader.position().bytes_read();
         batch.bytes_total = self.reader.position().bytes_total();
+        batch.bad_lines = self.bad_lines.count;
         Ok(true)
     }
 
@@ -90,6 +93,8 @@ pub(crate) enum Feed<'scope> {
     /// Batches are made ahead, on a thread.
     Ahead {
         ready: Receiver<Batch>,
+        /// Batches in `ready`.
+        queued: Arc<AtomicUsize>,
         back: SyncSender<Batch>,
         thread: ScopedJoinHandle<'scope, Result<Found, ReadError>>,
     },
@@ -120,15 +125,21 @@ impl<'scope> Feed<'scope> {
         for _ in 0..BUFFERS {
             let _ = back.try_send(Batch::default());
         }
-        let parse = move || run(maker, &to_learner, &returned);
+        let queued = Arc::<AtomicUsize>::default();
+        let counted = queued.clone();
+        let parse = move || run(maker, &to_learner, &counted, &returned);
         let thread = Builder::new().name("gannet-parse".into()).spawn_scoped(scope, parse);
-        Ok(Feed::Ahead { ready, back, thread: thread.map_err(ReadError::Thread)? })
+        Ok(Feed::Ahead { ready, queued, back, thread: thread.map_err(ReadError::Thread)? })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
     pub fn next(&mut self) -> Option<Batch> {
         match self {
-            Feed::Ahead { ready, .. } => ready.recv().ok(),
+            Feed::Ahead { ready, queued, .. } => {
+                let batch = ready.recv().ok()?;
+                queued.fetch_sub(1, Relaxed);
+                Some(batch)
+            }
             Feed::InTurn { maker, spare, failed } => {
                 let mut batch = spare.pop().unwrap_or_default();
                 match maker.next(&mut batch) {
@@ -139,6 +150,14 @@ impl<'scope> Feed<'scope> {
                     }
                 }
             }
+        }
+    }
+
+    /// Batches that are made and wait.
+    pub fn queued(&self) -> usize {
+        match self {
+            Feed::Ahead { queued, .. } => queued.load(Relaxed),
+            Feed::InTurn { .. } => 0,
         }
     }
 
@@ -157,7 +176,7 @@ impl<'scope> Feed<'scope> {
     /// The reading had failed.
     pub fn finish(self) -> Result<Found, ReadError> {
         match self {
-            Feed::Ahead { ready, back, thread } => {
+            Feed::Ahead { ready, back, thread, .. } => {
                 drop((ready, back));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
@@ -166,9 +185,19 @@ impl<'scope> Feed<'scope> {
     }
 }
 
-fn run(mut maker: Maker, ready: &SyncSender<Batch>, returned: &Receiver<Batch>) -> Result<Found, ReadError> {
+fn run(
+    mut maker: Maker,
+    ready: &SyncSender<Batch>,
+    queued: &AtomicUsize,
+    returned: &Receiver<Batch>,
+) -> Result<Found, ReadError> {
     while let Ok(mut batch) = returned.recv() {
-        if !maker.next(&mut batch)? || ready.send(batch).is_err() {
+        if !maker.next(&mut batch)? {
+            break;
+        }
+        // Before it can be taken: the count never falls below none.
+        queued.fetch_add(1, Relaxed);
+        if ready.send(batch).is_err() {
             break;
         }
     }

@@ -68,6 +68,11 @@ fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
 }
 
 impl Flat {
+    fn sizes(&self) -> Stats {
+        let (rows, bytes) = on!(&self.table, cells => (cells.len(), cells.bytes()));
+        Stats { rows, bytes, shards: self.schema.shards }
+    }
+
     /// An empty table of this schema; its initial weights are zero.
     ///
     /// # Errors
@@ -304,8 +309,11 @@ impl Backend for Flat {
     }
 
     fn stats(&mut self) -> Result<Stats, BackendError> {
-        let (rows, bytes) = on!(&self.table, cells => (cells.len(), cells.bytes()));
-        Ok(Stats { rows, bytes, shards: self.schema.shards })
+        Ok(self.sizes())
+    }
+
+    fn local_stats(&self) -> Option<Stats> {
+        Some(self.sizes())
     }
 
     fn not_finite(&self) -> u64 {

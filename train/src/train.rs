@@ -14,6 +14,7 @@ use crate::push::Push;
 use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
 use crate::stop::Stop;
+use gannet_node::Stats;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +70,7 @@ impl Options {
 }
 
 /// How far a training is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// The pass, from 0.
     pub epoch: u32,
@@ -85,6 +86,14 @@ pub struct Progress {
     pub auc: Option<f64>,
     /// Seconds since the start.
     pub seconds: f64,
+    /// Bad lines skipped in the first pass so far.
+    pub bad_lines: u64,
+    /// Batches that are read and wait to be learned.
+    pub queued: usize,
+    /// Batches whose rows are being pulled.
+    pub in_flight: usize,
+    /// Sizes of the table, when it is in this process.
+    pub local: Option<Stats>,
 }
 
 /// What a training did.
@@ -308,7 +317,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             self.learn(&batch)?;
             if told.elapsed() >= every {
                 told = Instant::now();
-                progress(&self.progress(&batch));
+                progress(&self.progress(&batch, feed.queued()));
             }
             feed.recycle(batch);
         }
@@ -360,7 +369,7 @@ impl<'a, B: Backend> Loop<'a, B> {
         }
     }
 
-    fn progress(&mut self, batch: &Batch) -> Progress {
+    fn progress(&mut self, batch: &Batch, queued: usize) -> Progress {
         let log_loss =
             if batch.epoch == 0 { self.first_pass.log_loss() } else { self.later.2 / self.later.1 };
         Progress {
@@ -371,6 +380,10 @@ impl<'a, B: Backend> Loop<'a, B> {
             log_loss,
             auc: self.first_pass.auc(),
             seconds: self.start.elapsed().as_secs_f64(),
+            bad_lines: batch.bad_lines,
+            queued,
+            in_flight: if self.depth > 0 { self.flying.len() } else { 0 },
+            local: self.backend.local_stats(),
         }
     }
 }

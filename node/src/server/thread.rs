@@ -235,6 +235,7 @@ impl<N: Net> ShardThread<N> {
     /// Ends sessions that are overdue, lets others rest, and counts what is held.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
+        self.tally.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.hungry.is_empty());
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };

@@ -2,10 +2,11 @@
 
 use super::{Buckets, Count, Histogram, Page};
 use crate::error::Refusal;
+use crate::limits::STUCK_TIME;
 use crate::message;
 use gannet_core::{Applied, Shards};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Kinds of requests, as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,7 @@ impl Kind {
 /// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
 #[derive(Debug)]
 pub struct ServerTally {
+    since: Instant,
     pub(crate) acceptor: AcceptorTally,
     pub(crate) threads: Vec<ThreadTally>,
 }
@@ -98,6 +100,8 @@ pub(crate) struct ThreadTally {
     pub(crate) full_sessions: Count,
     pub(crate) keyset_bytes: Count,
     pub(crate) tables: Mutex<Vec<Arc<TableTally>>>,
+    /// Nanoseconds after the server began at which it last looked at its time limits.
+    ticked_nanos: Count,
 }
 
 /// One table's counts on one thread.
@@ -120,6 +124,7 @@ pub(crate) struct TableTally {
     pub(crate) bytes: Count,
     /// What growth has cost the thread, up to the last tick, and who made its steps ready.
     pub(crate) growth: Histogram,
+    pub(crate) growth_longest_nanos: Count,
     pub(crate) grown_by_owner: Count,
     pub(crate) grown_by_grower: Count,
 }
@@ -131,6 +136,7 @@ impl TableTally {
         self.rows.set(stats.rows);
         self.bytes.set(stats.bytes);
         self.growth.replace(&Buckets { counts: growth.stalls, sum_nanos: growth.total.as_nanos() as u64 });
+        self.growth_longest_nanos.set(growth.longest.as_nanos() as u64);
         self.grown_by_owner.set(growth.by_owner);
         self.grown_by_grower.set(growth.by_grower);
     }
@@ -145,7 +151,7 @@ impl TableTally {
         self.not_admitted.add(u64::from(applied.not_admitted));
     }
 
-    fn tell(&self, page: &mut dyn Page) {
+    fn tell(&self, thread: &str, page: &mut dyn Page) {
         let labels = [("table", self.name.as_str())];
         let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
         counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
@@ -181,6 +187,12 @@ impl TableTally {
             "Time that serving threads spent at a stretch on making the table larger.",
             &labels,
             &self.growth.read(),
+        );
+        page.gauge(
+            "gannet_table_growth_longest_seconds",
+            "The longest of these times.",
+            &[labels[0], ("thread", thread)],
+            Duration::from_nanos(self.growth_longest_nanos.get()).as_secs_f64(),
         );
         for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
             page.counter(
@@ -241,7 +253,7 @@ impl ThreadTally {
         table
     }
 
-    fn tell(&self, thread: usize, page: &mut dyn Page) {
+    fn tell(&self, thread: &str, page: &mut dyn Page) {
         for (kind, took) in Kind::NAMES.iter().zip(&self.took) {
             let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());
             let requests = took.count() as f64;
@@ -319,12 +331,12 @@ impl ThreadTally {
         page.counter(
             "gannet_server_idle_seconds_total",
             "Time that a thread had nothing to do.",
-            &[("thread", &thread.to_string())],
+            &[("thread", thread)],
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
         tell_refused(&self.refused, page);
         for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            table.tell(page);
+            table.tell(thread, page);
         }
     }
 }
@@ -332,13 +344,54 @@ impl ThreadTally {
 impl ServerTally {
     pub(crate) fn new(threads: usize) -> Arc<ServerTally> {
         let threads = (0..threads).map(|_| ThreadTally::default()).collect();
-        Arc::new(ServerTally { acceptor: AcceptorTally::default(), threads })
+        Arc::new(ServerTally { since: Instant::now(), acceptor: AcceptorTally::default(), threads })
+    }
+
+    /// The thread looks at its time limits.
+    pub(crate) fn tick(&self, thread: u32) {
+        self.threads[thread as usize].ticked_nanos.set(self.since.elapsed().as_nanos() as u64);
+    }
+
+    /// How long ago a thread last looked at its time limits, which it does each second.
+    fn silent(&self, thread: &ThreadTally) -> Duration {
+        self.since.elapsed().saturating_sub(Duration::from_nanos(thread.ticked_nanos.get()))
+    }
+
+    /// A thread that is stuck or dead, and for how long.
+    pub fn stuck(&self) -> Option<(usize, Duration)> {
+        let silent = self.threads.iter().map(|thread| self.silent(thread)).enumerate();
+        silent.max_by_key(|(_, silent)| *silent).filter(|(_, silent)| *silent > STUCK_TIME)
     }
 
     /// Tells all of it, all threads' together.
     pub fn tell(&self, page: &mut dyn Page) {
         self.acceptor.tell(page);
-        self.threads.iter().enumerate().for_each(|(number, thread)| thread.tell(number, page));
+        for (number, thread) in self.threads.iter().enumerate() {
+            let name = number.to_string();
+            thread.tell(&name, page);
+            page.gauge(
+                "gannet_server_silent_seconds",
+                "Since a thread last looked at its time limits; over 2 it is stuck in something long.",
+                &[("thread", &name)],
+                self.silent(thread).as_secs_f64(),
+            );
+        }
         page.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_tick_is_stuck() {
+        let threads = vec![ThreadTally::default(), ThreadTally::default()];
+        let since = Instant::now().checked_sub(2 * STUCK_TIME).unwrap();
+        let tally = ServerTally { since, acceptor: AcceptorTally::default(), threads };
+        tally.tick(0);
+        assert!(tally.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
+        tally.tick(1);
+        assert_eq!(tally.stuck(), None);
     }
 }

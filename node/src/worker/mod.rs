@@ -140,10 +140,22 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A server could not be reached for `peer_timeout`, or it refused.
     pub fn connect(net: N, config: WorkerConfig) -> Result<Worker<N>, WorkerError> {
+        Worker::connect_told(net, config, Arc::default())
+    }
+
+    /// [`Worker::connect`] with its counts in `tally`, which can be told of while it connects. One worker's only.
+    ///
+    /// # Errors
+    /// As [`Worker::connect`].
+    pub fn connect_told(
+        net: N,
+        config: WorkerConfig,
+        tally: Arc<WorkerTally>,
+    ) -> Result<Worker<N>, WorkerError> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
-        let (poll, tally) = (net.poll()?, Arc::<WorkerTally>::default());
+        let poll = net.poll()?;
         let prng = Prng::new(config.seed);
         let mut worker = Worker {
             prng,

@@ -1,6 +1,6 @@
 //! What `gannet bench` measures.
 
-use super::IoArgs;
+use super::{IoArgs, MetricsArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -31,6 +31,9 @@ pub struct BenchArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Numbers of the server process while it is measured.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// A part of the work, in a process of its own (the command starts these itself).
     #[arg(long, hide = true)]
     pub part: Option<String>,

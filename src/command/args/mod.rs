@@ -6,6 +6,7 @@ mod input;
 mod io;
 mod log;
 mod memory;
+mod metrics;
 mod optimizer;
 pub mod security;
 
@@ -16,6 +17,7 @@ pub use input::{CountsName, FormatName, InputArgs};
 pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
+pub use metrics::MetricsArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 
 use std::path::PathBuf;
@@ -108,6 +110,9 @@ pub struct TrainArgs {
     /// What the tables of this process (not a worker's) may take.
     #[command(flatten)]
     pub memory: MemoryArgs,
+    /// Numbers while it runs.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// The job this process belongs to.
     #[command(flatten)]
     pub job: JobArgs,
@@ -166,6 +171,9 @@ pub struct ServerArgs {
     /// Who may talk to it.
     #[command(flatten)]
     pub security: security::SecurityArgs,
+    /// Numbers while it runs.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 /// `gannet predict`.

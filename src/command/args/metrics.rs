@@ -1,0 +1,24 @@
+//! Flags about metrics.
+
+use clap::Args;
+
+/// Where numbers about the process can be fetched while it runs.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Metrics")]
+pub struct MetricsArgs {
+    /// Answer http://HOST:PORT/metrics (Prometheus text) and /healthz; port 0 chooses a port, which is said on standard
+    /// error.
+    #[arg(id = "metrics", long = "metrics", value_name = "HOST:PORT")]
+    pub addr: Option<String>,
+    /// Let --metrics be an address that other machines reach: whoever does reads table names and counts.
+    #[arg(id = "metrics-public", long = "metrics-public", requires = "metrics")]
+    pub public: bool,
+}
+
+impl MetricsArgs {
+    /// The same flags for a process that this one starts.
+    pub fn flags(&self) -> Vec<String> {
+        let addr = self.addr.iter().map(|addr| format!("--metrics={addr}"));
+        addr.chain(self.public.then(|| "--metrics-public".to_owned())).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! The endpoint: axum on a thread of its own with a current-thread runtime, so that no thread of a role ever waits for a
+//! scraper. A connection carries one request and has little time; there are few at once.
+
+use super::Answers;
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Connections at once; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a request's head may take to come.
+const HEAD_TIME: Duration = Duration::from_secs(3);
+/// How long a connection may last, its answer taken or not.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// A running endpoint; dropping it ends it.
+pub struct Endpoint {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Answers on a listener that is bound.
+    pub fn start(listener: std::net::TcpListener, answers: Arc<Answers>) -> io::Result<Endpoint> {
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let run = move || {
+            runtime.block_on(async move {
+                match TcpListener::from_std(listener) {
+                    // Whatever is under way ends with the runtime, and that when nobody can say stop any more.
+                    Ok(listener) => {
+                        tokio::spawn(serve(listener, router(answers)));
+                        let _ = stopped.await;
+                    }
+                    Err(error) => tracing::error!(%error, "metrics cannot be served"),
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("gannet-metrics".into()).spawn(run)?;
+        Ok(Endpoint { addr, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the metrics died of a bug");
+        }
+    }
+}
+
+fn router(answers: Arc<Answers>) -> Router {
+    let health = answers.clone();
+    let metrics = move || async move {
+        ([(header::CONTENT_TYPE, super::text::CONTENT_TYPE)], answers.metrics()).into_response()
+    };
+    let healthz = move || async move {
+        match health.trouble() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
+        }
+    };
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "/metrics and /healthz are here\n") })
+}
+
+async fn serve(listener: TcpListener, router: Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the metrics was not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME)
+            .keep_alive(false)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        tokio::spawn(async move {
+            match tokio::time::timeout(CONNECTION_TIME, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics ended early"),
+                Err(_) => tracing::debug!("a connection to the metrics took too long"),
+            }
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! `--metrics`: the numbers of a process while it runs, for Prometheus. Each part of the process tells its own; this puts
+//! them on one page. docs/operations.md has the table of all of them.
+
+mod http;
+mod process;
+mod text;
+mod training;
+
+pub use training::Training;
+
+use super::Failure;
+use super::args::MetricsArgs;
+use super::failure::SYSTEM;
+use gannet::{Page, ServerTally, Store};
+use http::Endpoint;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Tell = Box<dyn Fn(&mut dyn Page) + Send + Sync>;
+
+/// What the endpoint answers with.
+pub struct Answers {
+    role: &'static str,
+    started: f64,
+    parts: Mutex<Vec<Tell>>,
+    server: Mutex<Option<Arc<ServerTally>>>,
+}
+
+impl Answers {
+    fn metrics(&self) -> String {
+        let mut page = text::TextPage::default();
+        process::tell(self.role, self.started, &mut page);
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|tell| tell(&mut page));
+        page.text()
+    }
+
+    /// What is wrong, if anything.
+    fn trouble(&self) -> Option<String> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let (thread, silent) = server.as_ref()?.stuck()?;
+        Some(format!("server thread {thread} has not looked at its links for {:.0} s", silent.as_secs_f64()))
+    }
+}
+
+/// The metrics of this process: an endpoint if one was asked for.
+pub struct Metrics {
+    answers: Arc<Answers>,
+    /// Ends with this.
+    endpoint: Option<Endpoint>,
+}
+
+impl Metrics {
+    /// Listens where the flags say, before anything else is started.
+    ///
+    /// # Errors
+    /// The address is none, is reached by others without `--metrics-public`, or cannot be had.
+    pub fn start(args: &MetricsArgs, role: &'static str) -> Result<Metrics, Failure> {
+        let (started, parts, server) = (process::now(), Mutex::default(), Mutex::default());
+        let answers = Arc::new(Answers { role, started, parts, server });
+        let endpoint = match &args.addr {
+            Some(addr) => Some(listen(addr, args.public, answers.clone())?),
+            None => None,
+        };
+        Ok(Metrics { answers, endpoint })
+    }
+
+    /// Adds a part's numbers to the page.
+    pub fn add(&self, tell: impl Fn(&mut dyn Page) + Send + Sync + 'static) {
+        if self.endpoint.is_some() {
+            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tell));
+        }
+    }
+
+    /// Adds what the images of a store take.
+    pub fn add_store(&self, store: &Store) {
+        let store = store.clone();
+        self.add(move |page| {
+            let limit = Some(store.memory_limit()).filter(|&limit| limit < u64::MAX);
+            page.gauge(
+                "gannet_store_used_bytes",
+                "Bytes that the images of all tables take.",
+                &[],
+                store.memory_used() as f64,
+            );
+            page.gauge(
+                "gannet_store_limit_bytes",
+                "The most that they may take (--memory-limit); +Inf: no limit.",
+                &[],
+                limit.map_or(f64::INFINITY, |limit| limit as f64),
+            );
+        });
+    }
+
+    /// Adds a server's numbers, and lets its threads decide on `/healthz`.
+    pub fn add_server(&self, tally: Arc<ServerTally>) {
+        *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally.clone());
+        self.add(move |page| tally.tell(page));
+    }
+}
+
+fn listen(text: &str, public: bool, answers: Arc<Answers>) -> Result<Endpoint, Failure> {
+    let addrs = addresses(text)?;
+    if let Some(open) = addrs.iter().find(|addr| !addr.ip().is_loopback() && !public) {
+        return Err(Failure::input(format!(
+            "--metrics {text}: {} is reached by other machines, and whoever asks is answered; 127.0.0.1 and [::1] are \
+             this machine's own; --metrics-public allows others",
+            open.ip()
+        )));
+    }
+    let system = |error| Failure::new(SYSTEM, format!("--metrics {text}: cannot listen: {error}"));
+    let listener = TcpListener::bind(&addrs[..]).map_err(system)?;
+    let endpoint = Endpoint::start(listener, answers).map_err(system)?;
+    super::log::announce("metrics", &format!("http://{}/metrics", endpoint.addr()));
+    Ok(endpoint)
+}
+
+fn addresses(text: &str) -> Result<Vec<SocketAddr>, Failure> {
+    let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        let text = format!("--metrics {text}: HOST:PORT is needed, with a port up to 65535");
+        return Err(Failure::input(text));
+    }
+    match text.to_socket_addrs() {
+        Ok(addrs) => Ok(addrs.collect()),
+        Err(error) => Err(Failure::input(format!("--metrics {text}: no such address: {error}"))),
+    }
+}

@@ -1,0 +1,66 @@
+//! What the system says of this process, under the names that Prometheus clients use, and what program it is.
+
+use gannet::Page;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// When the process began, as seconds since 1970.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Tells what can be had; a number that cannot is left out.
+pub fn tell(role: &str, started: f64, page: &mut dyn Page) {
+    page.gauge(
+        "gannet_build_info",
+        "1; the version of the program and the role of the process are labels.",
+        &[("version", env!("CARGO_PKG_VERSION")), ("role", role)],
+        1.0,
+    );
+    page.gauge("gannet_uptime_seconds", "Time since the command began.", &[], (now() - started).max(0.0));
+    page.gauge("process_start_time_seconds", "When the command began, in seconds since 1970.", &[], started);
+    if let Some(stat) = Stat::read() {
+        page.counter("process_cpu_seconds_total", "CPU time, user and system.", &[], stat.cpu_seconds);
+        page.gauge("process_threads", "Threads.", &[], stat.threads);
+        page.gauge("process_virtual_memory_bytes", "Address space.", &[], stat.virtual_bytes);
+        page.gauge(
+            "process_resident_memory_bytes",
+            "Memory that is resident, shards on memfd and tmpfs included.",
+            &[],
+            stat.resident_bytes,
+        );
+    }
+    if let Ok(files) = fs::read_dir("/proc/self/fd") {
+        // One of them is the folder itself.
+        let open = files.count().saturating_sub(1);
+        page.gauge("process_open_fds", "Open file descriptors.", &[], open as f64);
+    }
+    if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        page.gauge("process_max_fds", "File descriptors that may be open.", &[], limit as f64);
+    }
+}
+
+struct Stat {
+    cpu_seconds: f64,
+    threads: f64,
+    virtual_bytes: f64,
+    resident_bytes: f64,
+}
+
+impl Stat {
+    /// Of proc(5): the fields of /proc/self/stat after the name, which may hold blanks and brackets.
+    fn read() -> Option<Stat> {
+        let text = fs::read_to_string("/proc/self/stat").ok()?;
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        // The first of them is the third of the page.
+        let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let page = rustix::param::page_size() as f64;
+        Some(Stat {
+            cpu_seconds: (field(14)? + field(15)?) / ticks,
+            threads: field(20)?,
+            virtual_bytes: field(23)?,
+            resident_bytes: field(24)? * page,
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! A training's numbers: as its loop told them last.
+
+use gannet::Page;
+use gannet::train::{Progress, Report};
+use std::sync::{Mutex, PoisonError};
+
+/// What is known of the training of this process.
+#[derive(Default)]
+pub struct Training(Mutex<Option<Progress>>);
+
+impl Training {
+    /// The loop's progress.
+    pub fn progress(&self, progress: &Progress) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*progress);
+    }
+
+    /// The training is over.
+    pub fn finish(&self, report: &Report, epochs: u32) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.unwrap_or(Progress {
+            epoch: epochs - 1,
+            log_loss: report.progressive.as_ref().map_or(f64::NAN, |quality| quality.log_loss),
+            auc: report.progressive.as_ref().and_then(|quality| quality.auc),
+            ..Progress::default()
+        });
+        let (examples, seconds, bad_lines) = (report.examples, report.seconds, report.bad_lines.count);
+        *last = Some(Progress { examples, seconds, bad_lines, queued: 0, in_flight: 0, ..before });
+    }
+
+    /// Tells all of it; nothing before the first batches have been learned.
+    pub fn tell(&self, page: &mut dyn Page) {
+        let Some(p) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+        let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
+        counter("gannet_train_examples_total", "Examples learned, all passes.", p.examples as f64);
+        counter("gannet_train_seconds_total", "Time of the training so far.", p.seconds);
+        counter("gannet_train_bad_lines_total", "Bad lines skipped in the first pass.", p.bad_lines as f64);
+        let mut gauge = |name, help, value: f64| page.gauge(name, help, &[], value);
+        gauge("gannet_train_epoch", "The pass that runs, from 1.", f64::from(p.epoch) + 1.0);
+        gauge("gannet_train_read_bytes", "Bytes of the input read in this pass.", p.bytes_read as f64);
+        if let Some(total) = p.bytes_total {
+            gauge("gannet_train_input_bytes", "Bytes of the input, when known.", total as f64);
+        }
+        gauge(
+            "gannet_train_log_loss",
+            "Progressive log loss: of the first pass until it ends, then of the pass that runs.",
+            p.log_loss,
+        );
+        if let Some(auc) = p.auc {
+            gauge("gannet_train_auc", "Progressive AUC of the first pass.", auc);
+        }
+        gauge(
+            "gannet_train_queued_batches",
+            "Batches read and waiting to be learned: 0 when reading is what limits.",
+            p.queued as f64,
+        );
+        gauge("gannet_train_batches_in_flight", "Batches whose rows are being pulled.", p.in_flight as f64);
+        if let Some(stats) = p.local {
+            gauge("gannet_train_rows", "Rows of the table in this process.", stats.rows as f64);
+            gauge("gannet_train_bytes", "Bytes of the table in this process.", stats.bytes as f64);
+        }
+    }
+}
