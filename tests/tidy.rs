@@ -21,6 +21,8 @@ const UNSAFE: &[&str] = &[
     "core/src/image/mod.rs",
     "core/src/row.rs",
     "core/src/slot.rs",
+    "optim/src/arch/avx2.rs",
+    "optim/src/arch/avx512.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
 ];

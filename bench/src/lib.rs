@@ -5,7 +5,7 @@
 
 use criterion::Criterion;
 use gannet_core::{hash, mix, shard_of};
-use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
+use gannet_optim::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Sgd};
 use std::time::Duration;
 
 /// Dimensions that are measured.
@@ -26,12 +26,21 @@ pub fn sized(full: usize, small: usize) -> usize {
 }
 
 /// Each update rule, with usual hyper-parameters.
-pub fn rules() -> [Rule; 4] {
+pub fn rules() -> [Rule; 10] {
+    let (lr, eps, initial_accumulator) = (0.01, 1e-8, 0.1);
+    let (beta1, beta2, decay) = (0.9, 0.999, 0.0);
+    let (alpha, beta, l1, l2) = (0.1, 1.0, 0.5, 0.5);
     [
         Rule::Add(Add),
-        Rule::Sgd(Sgd { lr: 0.01 }),
-        Rule::AdaGrad(AdaGrad { lr: 0.01, eps: 1e-10, initial_accumulator: 0.1 }),
-        Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 }),
+        Rule::Sgd(Sgd { lr }),
+        Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }),
+        Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
+        Rule::Momentum(Momentum { lr, momentum: 0.9, nesterov: false }),
+        Rule::RmsProp(RmsProp { lr, rho: 0.9, eps }),
+        Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
+        Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
+        Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
+        Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.01 }),
     ]
 }
 

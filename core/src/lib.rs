@@ -8,6 +8,7 @@
 mod admission;
 mod budget;
 mod checkpoint;
+mod effect;
 mod error;
 mod grower;
 mod hash;

@@ -9,7 +9,7 @@ use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::table::{Read, Shards};
 use crate::width::{Width, by_width};
-use gannet_optim::{Update, Visitor};
+use gannet_optim::{Isa, Rule, Scalar, Update, Visitor, Work};
 
 /// Blocks between a key's index line being asked for and its row being read.
 const STAGES: usize = 3;
@@ -43,8 +43,15 @@ impl Shards {
         let mut own = std::mem::take(&mut self.scratch.slots);
         own.clear();
         let slots = slots.unwrap_or(&mut own);
+        let cpu = self.cpu.fit(self.schema.dim as usize);
         let rule = self.schema.rule;
-        let result = rule.visit(Pull { shards: self, keys, read, out, slots });
+        let call = Pull { shards: self, keys, read, out, slots };
+        let result = match rule {
+            // Weights that are derived are worth wide registers; the others are copied.
+            Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
+            Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
+            rule => rule.visit(call),
+        };
         self.scratch.slots = own;
         result
     }
@@ -56,20 +63,29 @@ impl Visitor for Pull<'_> {
     fn run<U: Update>(self, rule: U) -> Self::Out {
         let read = self.read;
         by_width!(self.shards.schema.dim as usize, width => match read {
-            Read::Weights => pull(self, width, width.dim(), rule, |rule, row, out| rule.weights(row, out)),
-            Read::State => pull(self, width, width.floats::<U>(), rule, |_, row, out| out.copy_from_slice(row)),
+            Read::Weights => pull::<_, U, _, false>(self, width, width.dim(), Scalar, rule),
+            Read::State => pull::<_, U, _, true>(self, width, width.floats::<U>(), Scalar, rule),
         })
     }
 }
 
-/// The pipeline. `read` turns the stored floats of a row into `floats` floats of the answer.
+impl Work for Pull<'_> {
+    type Out = Result<(), PullError>;
+
+    #[inline(always)]
+    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
+        by_width!(self.shards.schema.dim as usize, width => pull::<_, _, _, false>(self, width, width.dim(), isa, rule))
+    }
+}
+
+/// The pipeline. The stored floats of a row, or with `STATE` false its weights, are the `floats` floats of its answer.
 #[inline(always)]
-fn pull<U: Update, W: Width>(
+fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: Pull<'_>,
     width: W,
     floats: usize,
+    isa: I,
     rule: U,
-    read: impl Fn(U, &[f32], &mut [f32]),
 ) -> Result<(), PullError> {
     let Pull { shards, keys, out, slots, .. } = call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
@@ -104,13 +120,22 @@ fn pull<U: Update, W: Width>(
             *place = slot;
             if slot == NONE {
                 missing(schema, rule, key, &mut scratch.init, &mut scratch.row);
-                read(rule, &scratch.row, answer);
+                answer_with::<I, U, STATE>(isa, rule, &scratch.row, answer);
             } else {
-                read(rule, shard.image.row(slot).floats(stored), answer);
+                answer_with::<I, U, STATE>(isa, rule, shard.image.row(slot).floats(stored), answer);
             }
         }
     }
     Ok(())
+}
+
+#[inline(always)]
+fn answer_with<I: Isa, U: Update, const STATE: bool>(isa: I, rule: U, row: &[f32], answer: &mut [f32]) {
+    if STATE {
+        answer.copy_from_slice(row);
+    } else {
+        rule.weights_on(isa, row, answer);
+    }
 }
 
 /// The stored floats of a row that is not there, into `row`.

@@ -1,6 +1,7 @@
 //! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
+use crate::effect::{Changes, Effect, Gradients, Shaped, sound};
 use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
@@ -11,8 +12,8 @@ use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::table::{Scratch, Shards, Write};
-use crate::width::{Width, by_width};
-use gannet_optim::{Update, Visitor, add_change, all_finite};
+use crate::width::{Any, Fixed, Width};
+use gannet_optim::{Cpu, Isa, Update, Work, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Rows asked for ahead of the one that is applied.
@@ -71,8 +72,12 @@ impl Shards {
             let mut applied = Applied::default();
             // The rate belongs to the push's name: the same push, sent again, has the same.
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(name.seq));
+            let cpu = match write {
+                Write::Gradient => self.cpu.fit(self.schema.dim as usize),
+                Write::Change => Cpu::Scalar,
+            };
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
-            rule.visit(call).map(|()| applied)
+            rule.work(cpu, call).map(|()| applied)
         });
         self.scratch.slots = own;
         result
@@ -193,37 +198,42 @@ fn cut_only(
     Ok(())
 }
 
-impl Visitor for Push<'_> {
+impl Work for Push<'_> {
     type Out = Result<(), PushError>;
 
-    fn run<U: Update>(self, rule: U) -> Self::Out {
-        let write = self.write;
-        by_width!(self.shards.schema.dim as usize, width => match write {
-            Write::Gradient => {
-                let shaping = self.shards.schema.shaping;
-                let mut shaped = vec![0.0; if shaping.changes_gradients() { width.dim() } else { 0 }];
-                push(self, width, width.dim(), rule, |rule, row, gradient| {
-                    if shaped.is_empty() {
-                        return rule.update(row, gradient);
-                    }
-                    // Schema::check leaves no rule here whose weights are not its first plane.
-                    shaping.gradient(&row[..gradient.len()], gradient, &mut shaped);
-                    rule.update(row, &shaped);
-                })
+    #[inline(always)]
+    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
+        let Schema { dim, shaping, .. } = self.shards.schema;
+        let (dim, write) = (dim as usize, self.write);
+        if I::LANES > 1 {
+            // Wide registers are for gradients of long rows: Shards::push asks for no others.
+            return match dim {
+                16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
+                _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
+                _ => push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim)),
+            };
+        }
+        match (write, dim) {
+            (Write::Gradient, _) if shaping.changes_gradients() => {
+                push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim))
             }
-            Write::Change => push(self, width, width.floats::<U>(), rule, |_, row, c| add_change(row, c)),
-        })
+            (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
+            (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
+            (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
+            (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
+        }
     }
 }
 
 /// Applies every run.
 #[inline(always)]
-fn push<U: Update, W: Width>(
+fn push<I: Isa, U: Update, W: Width>(
     call: Push<'_>,
     width: W,
     floats: usize,
+    isa: I,
     rule: U,
-    mut update: impl FnMut(U, &mut [f32], &[f32]),
+    mut effect: impl Effect,
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, .. } = call.shards;
     for r in 0..scratch.runs.len() {
@@ -249,9 +259,9 @@ fn push<U: Update, W: Width>(
             start,
         };
         let result = if shard.journal.on {
-            apply::<U, W, true>(shard, run, scratch, width, floats, rule, &mut update, call.applied)
+            apply::<I, U, W, true>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
         } else {
-            apply::<U, W, false>(shard, run, scratch, width, floats, rule, &mut update, call.applied)
+            apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
         };
         shard.end_part(call.name, (to - from) as u32, &result);
         result.map_err(|(_, e)| e)?;
@@ -273,14 +283,15 @@ struct Run<'a> {
 /// Applies rows `start..` of a run. On an error: how many rows are done.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
-fn apply<U: Update, W: Width, const JOURNAL: bool>(
+fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
     shard: &mut Shard,
     run: Run<'_>,
     scratch: &mut Scratch,
     width: W,
     floats: usize,
+    isa: I,
     rule: U,
-    update: &mut impl FnMut(U, &mut [f32], &[f32]),
+    effect: &mut impl Effect,
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
@@ -309,7 +320,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
                     continue;
                 }
                 missing(schema, rule, key, init, next);
-                update(rule, next, value);
+                effect.apply(isa, rule, next, value);
                 if sound(rule, value, next) {
                     slots[j] = shard.insert(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
@@ -323,7 +334,7 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
         }
         let mut row = shard.image.row(slot);
         next.copy_from_slice(row.floats(stored));
-        update(rule, next, value);
+        effect.apply(isa, rule, next, value);
         if !sound(rule, value, next) {
             applied.not_finite += 1;
             shard.skip_step();
@@ -343,12 +354,6 @@ fn apply<U: Update, W: Width, const JOURNAL: bool>(
         applied.applied += 1;
     }
     Ok(())
-}
-
-/// Whether a row may become `next`: nothing in it or in the push is NaN or infinite, and the rule can have made it.
-#[inline(always)]
-fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
-    all_finite(value) && all_finite(next) && rule.is_sound(next)
 }
 
 /// Where a part starts.

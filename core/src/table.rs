@@ -7,6 +7,7 @@ use crate::pushers::{CLOSED, Entry};
 use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::store::Store;
+use gannet_optim::Cpu;
 use std::ops::Range;
 
 /// What a pull answers for a row.
@@ -54,6 +55,7 @@ pub struct Shards {
     pub(crate) first: u32,
     pub(crate) shards: Vec<Shard>,
     pub(crate) scratch: Scratch,
+    pub(crate) cpu: Cpu,
     durable: bool,
 }
 
@@ -109,7 +111,14 @@ impl Shards {
         let shards = range.map(|n| store.shard(schema, n)).collect::<Result<Vec<_>, _>>()?;
         let floats = schema.floats();
         let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };
-        Ok(Shards { schema: schema.clone(), first, shards, scratch, durable: store.durable() })
+        let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
+        Ok(Shards { schema, first, shards, scratch, cpu, durable })
+    }
+
+    /// Runs rules on this instruction set, or on a narrower one where it does not pay; the widest that the CPU has
+    /// otherwise. The rows have the same bits on all of them: this is for tests and benchmarks.
+    pub fn set_cpu(&mut self, cpu: Cpu) {
+        self.cpu = cpu;
     }
 
     /// The table's schema.

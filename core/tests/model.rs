@@ -2,8 +2,8 @@
 
 use gannet_core::*;
 use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule, Sgd,
-    Shaping, Update, Visitor, add_change,
+    AdaGrad, Adam, Add, AmsGrad, Cpu, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule,
+    Sgd, Shaping, Update, Visitor, add_change,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -49,6 +49,16 @@ impl Visitor for ModelPush<'_> {
     }
 }
 
+struct ModelWeights<'a>(&'a [f32], &'a [f32]);
+impl Visitor for ModelWeights<'_> {
+    type Out = ();
+    fn run<U: Update>(self, rule: U) {
+        let mut weights = vec![0.0; self.1.len()];
+        rule.weights(self.0, &mut weights);
+        assert_eq!(self.1, weights);
+    }
+}
+
 struct ModelInit<'a>(&'a Schema, u64);
 impl Visitor for ModelInit<'_> {
     type Out = Vec<f32>;
@@ -75,6 +85,12 @@ impl Model {
         shards.pull(keys, Read::State, &mut out, None).unwrap();
         for (key, row) in keys.iter().zip(out.chunks(floats)) {
             assert_eq!(row, self.row(*key), "key {key}");
+        }
+        let dim = self.schema.dim as usize;
+        let mut weights = vec![0.0; keys.len() * dim];
+        shards.pull(keys, Read::Weights, &mut weights, None).unwrap();
+        for (row, weights) in out.chunks(floats).zip(weights.chunks(dim)) {
+            self.schema.rule.visit(ModelWeights(row, weights));
         }
         assert_eq!(shards.stats().rows as usize, self.rows.len());
     }
@@ -148,10 +164,14 @@ fn cases(usual: u32) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
     #[test]
-    fn agrees_with_a_map(actions in actions(), rule in rules(), shaping in shapings(), dim in prop_oneof![Just(1u32), Just(3), Just(16), Just(40), Just(64)],
+    fn agrees_with_a_map(actions in actions(), rule in rules(), shaping in shapings(), dim in prop_oneof![Just(1u32), Just(3), Just(10), Just(16), Just(40), Just(64)], cpu in prop::sample::select(Cpu::all()),
                          shards in prop_oneof![Just(1u32), Just(4)], durable in any::<bool>()) {
         let folder = tempfile::tempdir().unwrap();
-        let open = |store: &Store, schema: &Schema| Shards::open(store, schema, 0..shards).unwrap();
+        let open = |store: &Store, schema: &Schema| {
+            let mut table = Shards::open(store, schema, 0..shards).unwrap();
+            table.set_cpu(cpu);
+            table
+        };
         // What the rule cannot have it does without.
         let shaping = if shaping.check(&rule).is_ok() { shaping } else { Shaping::NONE };
         let schema = Schema { shaping, ..schema(rule, dim, shards) };

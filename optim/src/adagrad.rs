@@ -2,8 +2,9 @@
 //! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
 //! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{none_negative, sweep2};
+use crate::slices::{Step, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -32,6 +33,14 @@ impl AdaGrad {
     }
 }
 
+impl Step<2> for AdaGrad {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, s]: [L; 2], g: L) -> [L; 2] {
+        let s = s + g * g;
+        [w - g.splat(self.lr) * g / (s.sqrt() + g.splat(self.eps)), s]
+    }
+}
+
 impl Update for AdaGrad {
     const PLANES: usize = 2;
 
@@ -49,12 +58,7 @@ impl Update for AdaGrad {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        assert_eq!(row.len(), 2 * gradient.len());
-        let (w, s) = row.split_at_mut(gradient.len());
-        sweep2(w, s, gradient, |w, s, g| {
-            let s = s + g * g;
-            (w - self.lr * g / (s.sqrt() + self.eps), s)
-        });
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        sweep(isa, row, gradient, *self);
     }
 }

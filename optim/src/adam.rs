@@ -7,8 +7,9 @@
 //! `1 - beta^t` is kept as what it is, the same decaying average taken over ones: `c = beta * c + (1 - beta)`. That
 //! needs no power, has the same bits everywhere, and never counts past what a float can count.
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{none_negative, sweep};
+use crate::slices::{Step, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// ```text
@@ -46,8 +47,9 @@ pub struct AmsGrad {
     pub decay: f32,
 }
 
-/// What a row's step multiplies by, once the row's scalars have stepped.
-struct Rates {
+/// A row's step, once the row's scalars have stepped.
+struct AdamStep {
+    adam: Adam,
     /// Of `m / (sqrt(v) + eps)`.
     alpha: f32,
     /// Of the weight.
@@ -76,15 +78,44 @@ impl Adam {
 
     /// Steps a row's two scalars.
     #[inline(always)]
-    fn rates(&self, scalars: &mut [f32]) -> Rates {
+    fn begin(&self, scalars: &mut [f32]) -> AdamStep {
         scalars[0] = self.beta1 * scalars[0] + (1.0 - self.beta1);
         scalars[1] = self.beta2 * scalars[1] + (1.0 - self.beta2);
-        Rates { alpha: self.lr * scalars[1].sqrt() / scalars[0], keep: 1.0 - self.lr * self.decay }
+        let (alpha, keep) = (self.lr * scalars[1].sqrt() / scalars[0], 1.0 - self.lr * self.decay);
+        AdamStep { adam: *self, alpha, keep }
+    }
+}
+
+impl AdamStep {
+    #[inline(always)]
+    fn averages<L: Lanes>(&self, m: L, v: L, g: L) -> (L, L) {
+        let Adam { beta1, beta2, .. } = self.adam;
+        let m = g.splat(beta1) * m + g.splat(1.0 - beta1) * g;
+        (m, g.splat(beta2) * v + g.splat(1.0 - beta2) * (g * g))
     }
 
+    /// The weight, where `over` is what the step divides by the root of.
     #[inline(always)]
-    fn averages(&self, m: f32, v: f32, g: f32) -> (f32, f32) {
-        (self.beta1 * m + (1.0 - self.beta1) * g, self.beta2 * v + (1.0 - self.beta2) * (g * g))
+    fn weight<L: Lanes>(&self, w: L, m: L, over: L) -> L {
+        w * w.splat(self.keep) - w.splat(self.alpha) * m / (over.sqrt() + w.splat(self.adam.eps))
+    }
+}
+
+impl Step<3> for AdamStep {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, m, v]: [L; 3], g: L) -> [L; 3] {
+        let (m, v) = self.averages(m, v, g);
+        [self.weight(w, m, v), m, v]
+    }
+}
+
+impl Step<4> for AdamStep {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, m, v, h]: [L; 4], g: L) -> [L; 4] {
+        let (m, v) = self.averages(m, v, g);
+        // Of a NaN in v h becomes NaN too.
+        let h = h.larger(v);
+        [self.weight(w, m, h), m, v, h]
     }
 }
 
@@ -122,14 +153,10 @@ impl Update for Adam {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), Self::floats(gradient.len()));
         let (planes, scalars) = row.split_at_mut(3 * gradient.len());
-        let Rates { alpha, keep } = self.rates(scalars);
-        sweep(planes, gradient, |[w, m, v], g| {
-            let (m, v) = self.averages(m, v, g);
-            [w * keep - alpha * m / (v.sqrt() + self.eps), m, v]
-        });
+        sweep::<I, 3>(isa, planes, gradient, self.begin(scalars));
     }
 }
 
@@ -149,16 +176,9 @@ impl Update for AmsGrad {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), Self::floats(gradient.len()));
         let (planes, scalars) = row.split_at_mut(4 * gradient.len());
-        let adam = self.adam();
-        let Rates { alpha, keep } = adam.rates(scalars);
-        sweep(planes, gradient, |[w, m, v, h], g| {
-            let (m, v) = adam.averages(m, v, g);
-            // Not f32::max, which hides NaN.
-            let h = if h > v { h } else { v };
-            [w * keep - alpha * m / (h.sqrt() + self.eps), m, v, h]
-        });
+        sweep::<I, 4>(isa, planes, gradient, self.adam().begin(scalars));
     }
 }

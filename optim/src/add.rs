@@ -1,6 +1,8 @@
 //! Add: a row of counters or sums. What is pushed is added, nothing else.
 
 use crate::Update;
+use crate::arch::Isa;
+use crate::slices::{Plus, sweep};
 
 /// `v += pushed`. The row is `[v]`, and its weights are `v`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +17,7 @@ impl Update for Add {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        crate::add_change(row, gradient);
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        sweep(isa, row, gradient, Plus);
     }
 }

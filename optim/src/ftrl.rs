@@ -1,8 +1,9 @@
 //! FTRL-Proximal, per coordinate, with L1 and L2: McMahan et al., "Ad Click Prediction: a View from the
 //! Trenches", KDD 2013, algorithm 1.
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{none_negative, sweep2};
+use crate::slices::{Derive, Step, derive, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
@@ -25,20 +26,21 @@ pub struct Ftrl {
 }
 
 impl Ftrl {
-    /// The weight of one coordinate from its `z` and the root of its `n`. Never `-0`.
+    /// The weight of one coordinate, or of a register of them, from its `z` and the root of its `n`. Never `-0`.
     #[inline(always)]
-    pub fn weight(&self, z: f32, sqrt_n: f32) -> f32 {
+    pub fn weight<L: Lanes>(&self, z: L, sqrt_n: L) -> L {
         // Without a branch, and with 1 / alpha, which a loop computes once.
-        let beyond = (z.abs() - self.l1).max(0.0);
-        (0.0 - beyond.copysign(z)) / ((self.beta + sqrt_n) * (1.0 / self.alpha) + self.l2)
+        let of = |x: f32| z.splat(x);
+        let beyond = (z.abs() - of(self.l1)).larger(of(0.0));
+        (of(0.0) - beyond.copysign(z)) / ((of(self.beta) + sqrt_n) * of(1.0 / self.alpha) + of(self.l2))
     }
 
     /// One coordinate's `(z, n)` after gradient `g`, where `weight` is the weight before it. For loops that
     /// have derived the weight already; [`Update::update`] gives the same bits.
     #[inline(always)]
-    pub fn step(&self, z: f32, n: f32, weight: f32, g: f32) -> (f32, f32) {
+    pub fn step<L: Lanes>(&self, z: L, n: L, weight: L, g: L) -> (L, L) {
         let next = n + g * g;
-        let sigma = (next.sqrt() - n.sqrt()) * (1.0 / self.alpha);
+        let sigma = (next.sqrt() - n.sqrt()) * g.splat(1.0 / self.alpha);
         (z + (g - sigma * weight), next)
     }
 
@@ -68,6 +70,21 @@ impl Ftrl {
     }
 }
 
+impl Step<2> for Ftrl {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [z, n]: [L; 2], g: L) -> [L; 2] {
+        let (z, n) = Ftrl::step(self, z, n, self.weight(z, n.sqrt()), g);
+        [z, n]
+    }
+}
+
+impl Derive<2> for Ftrl {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [z, n]: [L; 2]) -> L {
+        self.weight(z, n.sqrt())
+    }
+}
+
 impl Update for Ftrl {
     const PLANES: usize = 2;
 
@@ -89,18 +106,12 @@ impl Update for Ftrl {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        assert_eq!(row.len(), 2 * gradient.len());
-        let (z, n) = row.split_at_mut(gradient.len());
-        sweep2(z, n, gradient, |z, n, g| self.step(z, n, self.weight(z, n.sqrt()), g));
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        sweep(isa, row, gradient, *self);
     }
 
     #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
-        assert_eq!(row.len(), 2 * out.len());
-        let (z, n) = row.split_at(out.len());
-        for ((w, z), n) in out.iter_mut().zip(z).zip(n) {
-            *w = self.weight(*z, n.sqrt());
-        }
+    fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
+        derive(isa, row, out, *self);
     }
 }

@@ -2,9 +2,10 @@
 //! via a Group-Sparsity-Regularized Training Algorithm", CIKM 2019. A row whose weights together say little is zero
 //! as a whole, which is what makes a factor vector worth dropping.
 
+use crate::arch::{Isa, Lanes, Scalar};
 use crate::error::Checks;
 use crate::ftrl::Ftrl;
-use crate::slices::{none_negative, squares, sweep2};
+use crate::slices::{Derive, Step, derive, none_negative, squares, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`, and `z` and `n` step as [`Ftrl`]'s. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
@@ -41,20 +42,61 @@ impl GroupFtrl {
         Ftrl { alpha, beta, l1, l2 }
     }
 
-    /// What every weight of the row with these `z` is multiplied by: 0 for a row that says too little.
+    /// The row with these `z` as FTRL sees it, and what its weights are multiplied by: 0 for a row that says too little.
     #[inline(always)]
-    fn share(&self, z: &[f32]) -> f32 {
-        if self.l21 == 0.0 {
-            return 1.0;
+    fn share<I: Isa>(&self, isa: I, z: &[f32]) -> Share {
+        let (ftrl, mut share) = (self.ftrl(), 1.0);
+        if self.l21 != 0.0 {
+            let (norm, least) = (squares(isa, z, Beyond(self.l1)).sqrt(), self.least(z.len()));
+            share = if norm > least { 1.0 - least / norm } else { 0.0 };
         }
-        let norm = squares(z, |z| (z.abs() - self.l1).max(0.0)).sqrt();
-        let least = self.least(z.len());
-        if norm > least { 1.0 - least / norm } else { 0.0 }
+        Share { ftrl, share }
     }
 
     #[inline(always)]
     fn least(&self, dim: usize) -> f32 {
         self.l21 * (dim as f32).sqrt()
+    }
+}
+
+/// A row of FTRL whose weights are multiplied by `share`.
+struct Share {
+    ftrl: Ftrl,
+    share: f32,
+}
+
+impl Derive<2> for Share {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [z, n]: [L; 2]) -> L {
+        // + 0: a weight is never -0.
+        self.ftrl.weight(z, n.sqrt()) * z.splat(self.share) + z.splat(0.0)
+    }
+}
+
+impl Step<2> for Share {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [z, n]: [L; 2], g: L) -> [L; 2] {
+        let (z, n) = self.ftrl.step(z, n, self.derive([z, n]), g);
+        [z, n]
+    }
+}
+
+/// How far a `z` is beyond `l1`.
+struct Beyond(f32);
+
+impl Derive<1> for Beyond {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [z]: [L; 1]) -> L {
+        (z.abs() - z.splat(self.0)).larger(z.splat(0.0))
+    }
+}
+
+struct Times(f32);
+
+impl Derive<1> for Times {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [v]: [L; 1]) -> L {
+        v * v.splat(self.0)
     }
 }
 
@@ -67,7 +109,7 @@ impl Update for GroupFtrl {
         assert_eq!(row.len(), 2 * weights.len());
         let (z, n) = row.split_at_mut(weights.len());
         let scale = self.beta * (1.0 / self.alpha) + self.l2;
-        let norm = squares(weights, |w| w * scale).sqrt();
+        let norm = squares(Scalar, weights, Times(scale)).sqrt();
         let grow = if norm > 0.0 { 1.0 + self.least(weights.len()) / norm } else { 1.0 };
         for (z, &w) in z.iter_mut().zip(weights) {
             *z = if w == 0.0 { 0.0 } else { -(w * scale * grow + self.l1.copysign(w)) };
@@ -81,21 +123,15 @@ impl Update for GroupFtrl {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), 2 * gradient.len());
-        let (z, n) = row.split_at_mut(gradient.len());
-        let (ftrl, share) = (self.ftrl(), self.share(z));
-        sweep2(z, n, gradient, |z, n, g| ftrl.step(z, n, ftrl.weight(z, n.sqrt()) * share, g));
+        let share = self.share(isa, &row[..gradient.len()]);
+        sweep(isa, row, gradient, share);
     }
 
     #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
+    fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
         assert_eq!(row.len(), 2 * out.len());
-        let (z, n) = row.split_at(out.len());
-        let (ftrl, share) = (self.ftrl(), self.share(z));
-        for ((w, z), n) in out.iter_mut().zip(z).zip(n) {
-            // + 0: a weight is never -0.
-            *w = ftrl.weight(*z, n.sqrt()) * share + 0.0;
-        }
+        derive(isa, row, out, self.share(isa, &row[..out.len()]));
     }
 }

@@ -36,6 +36,7 @@
 mod adagrad;
 mod adam;
 mod add;
+mod arch;
 mod error;
 mod ftrl;
 mod group_ftrl;
@@ -50,6 +51,9 @@ mod slices;
 pub use adagrad::AdaGrad;
 pub use adam::{Adam, AmsGrad};
 pub use add::Add;
+#[cfg(target_arch = "x86_64")]
+pub use arch::{Avx2, Avx512};
+pub use arch::{Cpu, Isa, Lanes, Scalar, Work};
 pub use error::RuleError;
 pub use ftrl::Ftrl;
 pub use group_ftrl::GroupFtrl;

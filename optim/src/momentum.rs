@@ -2,8 +2,9 @@
 //! with `nesterov` the form of Sutskever et al., "On the importance of initialization and momentum in deep learning",
 //! ICML 2013. Both as TensorFlow's `ApplyMomentum` and `torch.optim.SGD` have them: the rate multiplies the whole step.
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::sweep2;
+use crate::slices::{Step, sweep};
 use crate::{RuleError, Update};
 
 /// `m = momentum * m + g; w -= lr * m`, and with `nesterov` `w -= lr * (g + momentum * m)`. The row is `[w, m]`.
@@ -26,6 +27,26 @@ impl Momentum {
     }
 }
 
+impl Step<2> for Momentum {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, m]: [L; 2], g: L) -> [L; 2] {
+        let m = g.splat(self.momentum) * m + g;
+        [w - g.splat(self.lr) * m, m]
+    }
+}
+
+/// Nesterov's step.
+struct Ahead(Momentum);
+
+impl Step<2> for Ahead {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, m]: [L; 2], g: L) -> [L; 2] {
+        let (lr, momentum) = (g.splat(self.0.lr), g.splat(self.0.momentum));
+        let m = momentum * m + g;
+        [w - lr * (g + momentum * m), m]
+    }
+}
+
 impl Update for Momentum {
     const PLANES: usize = 2;
 
@@ -38,20 +59,11 @@ impl Update for Momentum {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        assert_eq!(row.len(), 2 * gradient.len());
-        let (w, m) = row.split_at_mut(gradient.len());
-        let Momentum { lr, momentum, nesterov } = *self;
-        if nesterov {
-            sweep2(w, m, gradient, |w, m, g| {
-                let m = momentum * m + g;
-                (w - lr * (g + momentum * m), m)
-            });
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        if self.nesterov {
+            sweep(isa, row, gradient, Ahead(*self));
         } else {
-            sweep2(w, m, gradient, |w, m, g| {
-                let m = momentum * m + g;
-                (w - lr * m, m)
-            });
+            sweep(isa, row, gradient, *self);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` stands inside
 //! of the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{none_negative, sweep2};
+use crate::slices::{Step, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`; a row that is not pushed to stands
@@ -26,6 +27,14 @@ impl RmsProp {
     }
 }
 
+impl Step<2> for RmsProp {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w, s]: [L; 2], g: L) -> [L; 2] {
+        let s = g.splat(self.rho) * s + g.splat(1.0 - self.rho) * (g * g);
+        [w - g.splat(self.lr) * g / (s + g.splat(self.eps)).sqrt(), s]
+    }
+}
+
 impl Update for RmsProp {
     const PLANES: usize = 2;
 
@@ -43,13 +52,7 @@ impl Update for RmsProp {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        assert_eq!(row.len(), 2 * gradient.len());
-        let (w, s) = row.split_at_mut(gradient.len());
-        let RmsProp { lr, rho, eps } = *self;
-        sweep2(w, s, gradient, |w, s, g| {
-            let s = rho * s + (1.0 - rho) * (g * g);
-            (w - lr * g / (s + eps).sqrt(), s)
-        });
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        sweep(isa, row, gradient, *self);
     }
 }

@@ -2,7 +2,8 @@
 //! recommendation models have it (Naumov et al., "Deep Learning Recommendation Model for Personalization and
 //! Recommendation Systems", 2019; torchrec's `RowWiseAdagrad`, FBGEMM's `EXACT_ROWWISE_ADAGRAD`).
 
-use crate::slices::{none_negative, squares, sweep1};
+use crate::arch::{Isa, Lanes};
+use crate::slices::{Derive, Step, none_negative, squares, sweep};
 use crate::{AdaGrad, RuleError, Update};
 
 /// `s += mean(g^2); w -= lr * g / (sqrt(s) + eps)`. The row is `[w]`, then the scalar `s`. With one weight a row it is
@@ -24,6 +25,28 @@ impl RowAdaGrad {
     }
 }
 
+/// A row's step, once its sum has stepped.
+struct RowStep {
+    lr: f32,
+    root: f32,
+}
+
+impl Step<1> for RowStep {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w]: [L; 1], g: L) -> [L; 1] {
+        [w - g.splat(self.lr) * g / g.splat(self.root)]
+    }
+}
+
+struct Itself;
+
+impl Derive<1> for Itself {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [v]: [L; 1]) -> L {
+        v
+    }
+}
+
 impl Update for RowAdaGrad {
     const PLANES: usize = 1;
     const SCALARS: usize = 1;
@@ -42,11 +65,10 @@ impl Update for RowAdaGrad {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), gradient.len() + 1);
         let (w, s) = row.split_at_mut(gradient.len());
-        s[0] += squares(gradient, |g| g) / gradient.len() as f32;
-        let root = s[0].sqrt() + self.eps;
-        sweep1(w, gradient, |w, g| w - self.lr * g / root);
+        s[0] += squares(isa, gradient, Itself) / gradient.len() as f32;
+        sweep(isa, w, gradient, RowStep { lr: self.lr, root: s[0].sqrt() + self.eps });
     }
 }

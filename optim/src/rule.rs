@@ -1,5 +1,6 @@
 //! The seam: a rule as plain data, a rule as a type, and the dispatch from the one to the other.
 
+use crate::arch::{Isa, Scalar};
 use crate::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd};
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
@@ -25,12 +26,19 @@ pub trait Update: Copy {
     /// When `row.len() != floats(weights.len())`.
     fn init(&self, weights: &[f32], row: &mut [f32]);
 
-    /// Applies `gradient` (`dim`, of the loss with respect to the weights) to `row` (`floats(dim)`).
-    /// Values that are not finite go through by the rules of IEEE 754: see [`all_finite`](crate::all_finite).
+    /// Applies `gradient` (`dim`, of the loss with respect to the weights) to `row` (`floats(dim)`) on an instruction set;
+    /// all of them give the same bits. Values that are not finite go through by the rules of IEEE 754: see
+    /// [`all_finite`](crate::all_finite).
     ///
     /// # Panics
     /// When `row.len() != floats(gradient.len())`.
-    fn update(&self, row: &mut [f32], gradient: &[f32]);
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]);
+
+    /// [`update_on`](Self::update_on) one coordinate at a time: the oracle.
+    #[inline(always)]
+    fn update(&self, row: &mut [f32], gradient: &[f32]) {
+        self.update_on(Scalar, row, gradient);
+    }
 
     /// Writes the weights of `row` (`floats(dim)`) into `out` (`dim`): what a pull of weights answers. The first plane,
     /// where a rule does not say otherwise.
@@ -38,9 +46,16 @@ pub trait Update: Copy {
     /// # Panics
     /// When `row.len() != floats(out.len())`.
     #[inline(always)]
-    fn weights(&self, row: &[f32], out: &mut [f32]) {
+    fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
+        let _ = isa;
         assert_eq!(row.len(), Self::floats(out.len()));
         out.copy_from_slice(&row[..out.len()]);
+    }
+
+    /// [`weights_on`](Self::weights_on) one coordinate at a time: the oracle.
+    #[inline(always)]
+    fn weights(&self, row: &[f32], out: &mut [f32]) {
+        self.weights_on(Scalar, row, out);
     }
 
     /// Whether `row` (`floats(dim)`) is a state that this rule can have reached: a sum of squares is not negative. NaN is

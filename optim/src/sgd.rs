@@ -1,7 +1,8 @@
 //! Plain stochastic gradient descent (Robbins and Monro 1951): no momentum, no decay.
 
+use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::sweep1;
+use crate::slices::{Step, sweep};
 use crate::{RuleError, Update};
 
 /// `w -= lr * g`. The row is `[w]`.
@@ -17,6 +18,13 @@ impl Sgd {
     }
 }
 
+impl Step<1> for Sgd {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [w]: [L; 1], g: L) -> [L; 1] {
+        [w - g.splat(self.lr) * g]
+    }
+}
+
 impl Update for Sgd {
     const PLANES: usize = 1;
 
@@ -26,8 +34,7 @@ impl Update for Sgd {
     }
 
     #[inline(always)]
-    fn update(&self, row: &mut [f32], gradient: &[f32]) {
-        assert_eq!(row.len(), gradient.len());
-        sweep1(row, gradient, |w, g| w - self.lr * g);
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        sweep(isa, row, gradient, *self);
     }
 }

@@ -1,105 +1,136 @@
-//! What is the same for every rule: the sweep over a row's coordinates, adding a change of state, and looking
-//! for values that are not finite.
+//! What is the same for every rule: the sweep over a row's coordinates, sums over a row, adding a change of state, and
+//! looking for values that are not finite.
 
-/// Coordinates taken at once. Eight fill one AVX register or two of SSE, and leave enough of them for FTRL.
-const LANES: usize = 8;
+use crate::arch::{Isa, Lanes};
 
-/// `(a, b) = f(a, b, g)` for each coordinate. The lengths are equal, the callers have asserted it.
+/// What one coordinate of `P` planes becomes: a rule's formula, written once for every instruction set.
+pub(crate) trait Step<const P: usize> {
+    /// The planes after gradient `g`.
+    fn step<L: Lanes>(&self, row: [L; P], g: L) -> [L; P];
+}
+
+/// A function of a coordinate's `P` planes: a derived weight, or what is squared and summed.
+pub(crate) trait Derive<const P: usize> {
+    /// The value.
+    fn derive<L: Lanes>(&self, row: [L; P]) -> L;
+}
+
+// In this file a closure would be a function of its own, compiled for the oldest CPU unless it happens to be inlined: what
+// works on registers is written as loops and `#[inline(always)]` functions.
+
+/// The planes at `at`, of a row of `dim` weights.
+#[inline(always)]
+fn load<I: Isa, const P: usize>(isa: I, row: &[f32], dim: usize, at: usize, n: usize) -> [I::Lanes; P] {
+    let mut lanes = [isa.splat(0.0); P];
+    for (p, lanes) in lanes.iter_mut().enumerate() {
+        *lanes = isa.load(&row[p * dim + at..][..n]);
+    }
+    lanes
+}
+
+#[inline(always)]
+fn store<I: Isa, const P: usize>(
+    isa: I,
+    lanes: [I::Lanes; P],
+    row: &mut [f32],
+    dim: usize,
+    at: usize,
+    n: usize,
+) {
+    for (p, lanes) in lanes.into_iter().enumerate() {
+        isa.store(lanes, &mut row[p * dim + at..][..n]);
+    }
+}
+
+/// `row = step(row, g)` for each coordinate. What is left of a row after its whole registers is the end of one more that
+/// reaches back: it is read before anything is written, and writes what the others do where they meet. (Partly empty
+/// registers cost more than twice as much as whole ones: they are for rows that are shorter than one.)
 ///
-/// Blocks are copied out and back: a loop of constant length is unrolled before it can be vectorised, and what
-/// is left is vector code only where no store stands between the loads. The tail calls the same `f`.
+/// # Panics
+/// When `row.len() != P * g.len()`; nothing has been changed then.
 #[inline(always)]
-pub(crate) fn sweep2(a: &mut [f32], b: &mut [f32], g: &[f32], f: impl Fn(f32, f32, f32) -> (f32, f32)) {
-    let (blocks_a, tail_a) = a.as_chunks_mut::<LANES>();
-    let (blocks_b, tail_b) = b.as_chunks_mut::<LANES>();
-    let (blocks_g, tail_g) = g.as_chunks::<LANES>();
-    for ((block_a, block_b), g) in blocks_a.iter_mut().zip(blocks_b).zip(blocks_g) {
-        let (mut a, mut b) = (*block_a, *block_b);
-        for i in 0..LANES {
-            (a[i], b[i]) = f(a[i], b[i], g[i]);
-        }
-        (*block_a, *block_b) = (a, b);
-    }
-    for ((a, b), g) in tail_a.iter_mut().zip(tail_b).zip(tail_g) {
-        (*a, *b) = f(*a, *b, *g);
-    }
-}
-
-/// `a = f(a, g)` for each coordinate: [`sweep2`] with one plane.
-#[inline(always)]
-pub(crate) fn sweep1(a: &mut [f32], g: &[f32], f: impl Fn(f32, f32) -> f32) {
-    let (blocks_a, tail_a) = a.as_chunks_mut::<LANES>();
-    let (blocks_g, tail_g) = g.as_chunks::<LANES>();
-    for (block_a, g) in blocks_a.iter_mut().zip(blocks_g) {
-        let mut a = *block_a;
-        for i in 0..LANES {
-            a[i] = f(a[i], g[i]);
-        }
-        *block_a = a;
-    }
-    for (a, g) in tail_a.iter_mut().zip(tail_g) {
-        *a = f(*a, *g);
-    }
-}
-
-/// `row = f(row, g)` for each coordinate of a row of `P` planes: [`sweep2`] with any number of planes.
-#[inline(always)]
-pub(crate) fn sweep<const P: usize>(row: &mut [f32], g: &[f32], f: impl Fn([f32; P], f32) -> [f32; P]) {
+pub(crate) fn sweep<I: Isa, const P: usize>(isa: I, row: &mut [f32], g: &[f32], formula: impl Step<P>) {
     let dim = g.len();
     assert_eq!(row.len(), P * dim);
-    let mut rest = row;
-    let mut planes: [&mut [f32]; P] = std::array::from_fn(|_| {
-        let (plane, others) = std::mem::take(&mut rest).split_at_mut(dim);
-        rest = others;
-        plane
-    });
-    let (blocks_g, tail_g) = g.as_chunks::<LANES>();
-    for (block, g) in blocks_g.iter().enumerate() {
-        let at = block * LANES..(block + 1) * LANES;
-        let mut lanes = [[0.0f32; LANES]; P];
-        for (lanes, plane) in lanes.iter_mut().zip(&planes) {
-            lanes.copy_from_slice(&plane[at.clone()]);
-        }
-        for i in 0..LANES {
-            let next = f(std::array::from_fn(|p| lanes[p][i]), g[i]);
-            (0..P).for_each(|p| lanes[p][i] = next[p]);
-        }
-        for (lanes, plane) in lanes.iter().zip(&mut planes) {
-            plane[at.clone()].copy_from_slice(lanes);
-        }
+    let (n, last) = (dim.min(I::LANES), dim.saturating_sub(I::LANES));
+    let mut end = [isa.splat(0.0); P];
+    if !dim.is_multiple_of(I::LANES) {
+        end = formula.step(load(isa, row, dim, last, n), isa.load(&g[last..]));
     }
-    for (i, g) in tail_g.iter().enumerate() {
-        let i = dim - tail_g.len() + i;
-        let next = f(std::array::from_fn(|p| planes[p][i]), *g);
-        (0..P).for_each(|p| planes[p][i] = next[p]);
+    let mut at = 0;
+    while at + I::LANES <= dim {
+        let next = formula.step(load(isa, row, dim, at, I::LANES), isa.load(&g[at..at + I::LANES]));
+        store::<I, P>(isa, next, row, dim, at, I::LANES);
+        at += I::LANES;
+    }
+    if at < dim {
+        store(isa, end, row, dim, last, n);
     }
 }
 
-/// Partial sums of [`squares`]: one AVX-512 register.
+/// `out = derive(row)` for each coordinate of the two planes of `row`. The end of a row is as in [`sweep`].
+///
+/// # Panics
+/// When `row.len() != 2 * out.len()`.
+#[inline(always)]
+pub(crate) fn derive<I: Isa>(isa: I, row: &[f32], out: &mut [f32], formula: impl Derive<2>) {
+    let dim = out.len();
+    assert_eq!(row.len(), 2 * dim);
+    let (n, last) = (dim.min(I::LANES), dim.saturating_sub(I::LANES));
+    let mut at = 0;
+    while at + I::LANES <= dim {
+        let next = formula.derive(load(isa, row, dim, at, I::LANES));
+        isa.store(next, &mut out[at..at + I::LANES]);
+        at += I::LANES;
+    }
+    if at < dim {
+        isa.store(formula.derive(load(isa, row, dim, last, n)), &mut out[last..]);
+    }
+}
+
+/// Partial sums of [`squares`]: the widest register.
 const SUMS: usize = 16;
 
-/// The sum of `f(value)^2`. Sixteen partial sums, of the values whose place is the same modulo sixteen, are added by
-/// halves: one order for every width of vectors, so one result. Places beyond the end count as 0.
+/// The sum of `derive(value)^2`; `derive(0)` is 0. Sixteen partial sums, of the values whose place is the same modulo
+/// sixteen, are added by halves: one order for every width of registers, so one result.
 #[inline(always)]
-pub(crate) fn squares(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    let mut sums = [0.0f32; SUMS];
-    let (blocks, tail) = values.as_chunks::<SUMS>();
+pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -> f32 {
+    // SUMS / LANES of them are used, the others are optimised away.
+    let mut sums = [isa.splat(0.0); SUMS];
+    let (blocks, rest) = values.as_chunks::<SUMS>();
     for block in blocks {
-        for (sum, value) in sums.iter_mut().zip(block) {
-            let v = f(*value);
-            *sum += v * v;
+        for (k, sum) in sums.iter_mut().enumerate().take(SUMS / I::LANES) {
+            let v = formula.derive([isa.load(&block[k * I::LANES..][..I::LANES])]);
+            *sum = *sum + v * v;
         }
     }
-    for (sum, value) in sums.iter_mut().zip(tail) {
-        let v = f(*value);
-        *sum += v * v;
+    for (k, sum) in sums.iter_mut().enumerate().take(rest.len().div_ceil(I::LANES)) {
+        let end = rest.len().min((k + 1) * I::LANES);
+        let v = formula.derive([isa.load(&rest[k * I::LANES..end])]);
+        *sum = *sum + v * v;
+    }
+    let mut flat = [0.0f32; SUMS];
+    for (k, sum) in sums.iter().enumerate().take(SUMS / I::LANES) {
+        isa.store(*sum, &mut flat[k * I::LANES..][..I::LANES]);
     }
     let mut half = SUMS / 2;
     while half > 0 {
-        (0..half).for_each(|i| sums[i] += sums[i + half]);
+        for i in 0..half {
+            flat[i] += flat[i + half];
+        }
         half /= 2;
     }
-    sums[0]
+    flat[0]
+}
+
+/// `v + c`: counters, and replay.
+pub(crate) struct Plus;
+
+impl Step<1> for Plus {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [v]: [L; 1], c: L) -> [L; 1] {
+        [v + c]
+    }
 }
 
 /// Replay: adds a change of state to a row, plane by plane. Both are the same number of floats.
@@ -109,7 +140,7 @@ pub(crate) fn squares(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 #[inline(always)]
 pub fn add_change(row: &mut [f32], change: &[f32]) {
     assert_eq!(row.len(), change.len());
-    sweep1(row, change, |v, c| v + c);
+    row.iter_mut().zip(change).for_each(|(v, c)| *v += c);
 }
 
 /// Whether no value is NaN or infinite. Reads all of them: a row is short, and a branch per value would

@@ -1,0 +1,59 @@
+//! What a pushed value does to a row: a gradient goes to the table's rule, a change of state is added.
+//!
+//! These are traits and `#[inline(always)]` functions rather than closures: the loop over the rows is compiled for the
+//! instruction set that it runs on, and what is not inlined into it is not.
+
+use gannet_optim::{Isa, Shaping, Update, add_change, all_finite};
+
+/// What a push writes.
+pub(crate) trait Effect {
+    /// Makes `row` what it is after `value`.
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]);
+}
+
+/// Gradients, for the rule, as they are.
+pub(crate) struct Gradients;
+
+impl Effect for Gradients {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
+        rule.update_on(isa, row, value);
+    }
+}
+
+/// Gradients that are clipped, or have L2 added, before the rule.
+pub(crate) struct Shaped {
+    shaping: Shaping,
+    gradient: Vec<f32>,
+}
+
+impl Shaped {
+    pub(crate) fn new(shaping: Shaping, dim: usize) -> Shaped {
+        Shaped { shaping, gradient: vec![0.0; dim] }
+    }
+}
+
+impl Effect for Shaped {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
+        // Schema::check leaves no rule here whose weights are not its first plane.
+        self.shaping.gradient(&row[..value.len()], value, &mut self.gradient);
+        rule.update_on(isa, row, &self.gradient);
+    }
+}
+
+/// Changes of state.
+pub(crate) struct Changes;
+
+impl Effect for Changes {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        add_change(row, value);
+    }
+}
+
+/// Whether a row may become `next`: nothing in it or in the push is NaN or infinite, and the rule can have made it.
+#[inline(always)]
+pub(crate) fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
+    all_finite(value) && all_finite(next) && rule.is_sound(next)
+}

@@ -1,0 +1,164 @@
+//! How many coordinates one instruction takes: a register as a value whose operations are safe, and which registers
+//! this CPU has.
+//!
+//! Three floors. The files for each instruction set hold the unsafe calls; a value of [`Avx2`] or [`Avx512`] is made
+//! only where the CPU has the instructions, and a register is made only from such a value, so what is done with it is
+//! safe; the rules above are generic over both and know nothing of it. [`Scalar`] is the oracle: every operation here is
+//! an IEEE 754 operation, rounded once, so all of them give its bits.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use scalar::Scalar;
+
+use crate::{Rule, Update};
+use std::ops::{Add, Div, Mul, Sub};
+
+/// Sealed: which instruction sets there are is decided here.
+pub(crate) trait Sealed {}
+
+/// Some coordinates, side by side: one float, or a register of them. A value exists only where its instructions do.
+#[allow(private_bounds)]
+pub trait Lanes:
+    Sealed + Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+    /// `x` in each lane.
+    fn splat(self, x: f32) -> Self;
+    /// The correctly rounded square root.
+    fn sqrt(self) -> Self;
+    /// Without the sign.
+    fn abs(self) -> Self;
+    /// The magnitude of `self` with the sign of `sign`.
+    fn copysign(self, sign: Self) -> Self;
+    /// `self` where it is larger, else `other`: also where either is NaN.
+    fn larger(self, other: Self) -> Self;
+}
+
+/// An instruction set that this CPU has: holding the value proves it.
+#[allow(private_bounds)]
+pub trait Isa: Sealed + Copy {
+    /// Its register.
+    type Lanes: Lanes;
+    /// Floats of a register; 16 is a multiple of it.
+    const LANES: usize;
+    /// `x` in each lane.
+    fn splat(self, x: f32) -> Self::Lanes;
+    /// Up to [`LANES`](Self::LANES) floats, the other lanes 0.
+    fn load(self, from: &[f32]) -> Self::Lanes;
+    /// The first lanes, as many as fit into `to`, which is up to [`LANES`](Self::LANES) long.
+    fn store(self, lanes: Self::Lanes, to: &mut [f32]);
+    /// Runs `work`, compiled for this instruction set where it is `#[inline(always)]`.
+    fn run<U: Update, W: Work>(self, rule: U, work: W) -> W::Out;
+}
+
+/// Work over many rows, compiled once for each rule and instruction set. See [`Rule::work`].
+pub trait Work {
+    /// What it answers.
+    type Out;
+    /// The work. An implementation is `#[inline(always)]` down to its loop: what is not inlined is compiled for the oldest CPU.
+    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out;
+}
+
+/// The instruction sets that rules are written for; one that this CPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cpu {
+    /// One coordinate at a time.
+    Scalar,
+    /// Eight.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// Sixteen.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Cpu {
+    /// The widest that this CPU has.
+    pub fn detect() -> Cpu {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(isa) = Avx512::new() {
+                return Cpu::Avx512(isa);
+            }
+            if let Some(isa) = Avx2::new() {
+                return Cpu::Avx2(isa);
+            }
+        }
+        Cpu::Scalar
+    }
+
+    /// Everything that this CPU has, the oracle first.
+    pub fn all() -> Vec<Cpu> {
+        #[allow(unused_mut)]
+        let mut all = vec![Cpu::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(Avx2::new().map(Cpu::Avx2));
+            all.extend(Avx512::new().map(Cpu::Avx512));
+        }
+        all
+    }
+
+    /// What pays for rows of `dim` weights: no register that is partly empty, and none of sixteen to reach back for
+    /// eight or fewer.
+    pub fn fit(self, dim: usize) -> Cpu {
+        match self {
+            Cpu::Scalar => Cpu::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            _ if dim < Avx2::LANES => Cpu::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx512(isa) if dim < 16 || (1..=8).contains(&(dim % 16)) => Cpu::Avx2(isa.avx2()),
+            #[cfg(target_arch = "x86_64")]
+            wide => wide,
+        }
+    }
+
+    /// The name of the instruction set.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cpu::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx512(_) => "avx512",
+        }
+    }
+
+    /// Runs `work` with `rule` on this instruction set. Call it once a batch, not once a row.
+    #[inline]
+    pub fn run<U: Update, W: Work>(self, rule: U, work: W) -> W::Out {
+        match self {
+            Cpu::Scalar => Scalar.run(rule, work),
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx2(isa) => isa.run(rule, work),
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx512(isa) => isa.run(rule, work),
+        }
+    }
+}
+
+impl Rule {
+    /// Runs `work` with the rule and the instruction set as types. Call it once a batch, not once a row.
+    #[inline]
+    pub fn work<W: Work>(&self, cpu: Cpu, work: W) -> W::Out {
+        match *self {
+            Rule::Add(r) => cpu.run(r, work),
+            Rule::Sgd(r) => cpu.run(r, work),
+            Rule::AdaGrad(r) => cpu.run(r, work),
+            Rule::Ftrl(r) => cpu.run(r, work),
+            Rule::Momentum(r) => cpu.run(r, work),
+            Rule::RmsProp(r) => cpu.run(r, work),
+            Rule::Adam(r) => cpu.run(r, work),
+            Rule::AmsGrad(r) => cpu.run(r, work),
+            Rule::RowAdaGrad(r) => cpu.run(r, work),
+            Rule::GroupFtrl(r) => cpu.run(r, work),
+        }
+    }
+}
