@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Writes DIR/criteo.svm and DIR/criteo.vw: the same made-up examples, shaped like Criteo's display-advertising data.
+With --tsv also DIR/criteo.tsv, in the form of Criteo's own files: the counts themselves, and categories of eight
+hexadecimal digits (each id times an odd number, modulo 2^32).
 
     CACHE/ml/bin/python scripts/criteo_like.py DIR [--rows 500000] [--seed 1]        # needs numpy
 
@@ -84,6 +86,23 @@ def write(directory, labels, numbers, ids):
     return digests
 
 
+def write_tsv(directory, labels, numbers, ids):
+    """criteo.tsv: the counts that the numbers are the logarithms of. Answers its sha256."""
+    digest = hashlib.sha256()
+    with open(directory / "criteo.tsv", "wb") as f:
+        for at in range(0, len(labels), CHUNK):
+            part = slice(at, at + CHUNK)
+            counts = np.maximum(np.rint(np.exp(numbers[part]) - 2.0), 0).astype(np.int64)
+            hashed = (ids[part].astype(np.uint64) * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)
+            columns = [["1" if y else "0" for y in labels[part].tolist()]]
+            columns += [[str(c) for c in counts[:, j].tolist()] for j in range(NUMBERS)]
+            columns += [[f"{h:08x}" for h in hashed[:, j].tolist()] for j in range(ids.shape[1])]
+            text = "".join("\t".join(row) + "\n" for row in zip(*columns)).encode()
+            digest.update(text)
+            f.write(text)
+    return digest.hexdigest()
+
+
 def unique_keys(ids, batch):
     """Distinct keys an example, the 13 numbers and the intercept counted, over the first batches."""
     batches = [ids[i:i + batch] for i in range(0, min(len(ids), 100_000), batch)]
@@ -95,6 +114,7 @@ def main():
     arguments.add_argument("directory", type=pathlib.Path)
     arguments.add_argument("--rows", type=int, default=500_000)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--tsv", action="store_true")
     options = arguments.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.Generator(np.random.PCG64(options.seed))
@@ -102,6 +122,8 @@ def main():
     p = 1 / (1 + np.exp(-(margin + intercept(margin))))
     labels = rng.random(options.rows) < p
     digests = write(options.directory, labels, numbers, ids)
+    if options.tsv:
+        digests["criteo.tsv"] = write_tsv(options.directory, labels, numbers, ids)
     print(json.dumps({
         "rows": options.rows, "seed": options.seed, "numpy": np.__version__, "features": features_seen,
         "positives": round(float(labels.mean()), 5),

@@ -1,4 +1,5 @@
-//! How fast a data file is read: MB/s and examples/s of the reader alone, on one thread.
+//! How fast a data file of any format is read: MB/s (packed ones, where it is packed) and examples/s of the reader alone, on
+//! one thread.
 //!
 //! `cargo run --release -p gannet-train --example read_speed -- FILE [BATCH]`
 
@@ -20,7 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let seconds = start.elapsed().as_secs_f64();
         let megabytes = reader.position().bytes_read() as f64 / 1e6;
         println!(
-            "share {}/{}: {:.0} MB/s, {:.0} k examples/s, {examples} examples, {features} features",
+            "{}, share {}/{}: {:.0} MB/s, {:.0} k examples/s, {examples} examples, {features} features",
+            reader.format(),
             share.worker,
             share.workers,
             megabytes / seconds,
