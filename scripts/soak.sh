@@ -10,6 +10,9 @@ while [ "$(date +%s)" -lt "$end" ]; do
     # proptest draws new seeds each time and prints what failed; the simulation takes seeds in order.
     PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) cargo test --release --workspace -q || exit 1
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1
+    HOSTILE_SECONDS=$((seconds < 600 ? seconds / 4 + 1 : 300)) HOSTILE_SEED=$((rounds + 2)) \
+        cargo test --release -q -p gannet --test hostile after_an_attack || exit 1
+    FUZZ_SECONDS=30 cargo test --release -q -p gannet-node --test fuzzed || exit 1
     rounds=$((rounds + 1))
 done
 echo "$rounds rounds passed, 0 failed, in $seconds s"

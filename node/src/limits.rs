@@ -83,6 +83,10 @@ pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::
 pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
 /// A link on which a worker has heard nothing for so long, or for a third of what the server bears, is pinged.
 pub const PING_TIME: Duration = Duration::from_secs(10);
+/// Warnings about requests of peers that a thread logs in [`WARNINGS_TIME`]; further ones are counted.
+pub const WARNINGS_MAX: u32 = 10;
+/// See [`WARNINGS_MAX`].
+pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 

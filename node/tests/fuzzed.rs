@@ -33,3 +33,8 @@ fn feed(longest: u64, entry: impl Fn(&[u8])) -> u64 {
 fn heads_and_messages_of_any_bytes() {
     assert!(feed(200, hostile::decode) > 100);
 }
+
+#[test]
+fn sessions_over_any_bytes() {
+    assert!(feed(4000, hostile::session) >= 100);
+}

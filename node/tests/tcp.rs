@@ -391,3 +391,40 @@ fn an_idle_server_sleeps() {
     });
     assert!(quietest.min().unwrap() <= 1);
 }
+
+/// A listener whose queue is full swallows connections: the worker waits for that peer only.
+#[test]
+fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
+    let good = server(1);
+    let bad = server(1);
+    let bad_addr = bad.addr().to_owned();
+    let config = WorkerConfig { peer_timeout: Duration::from_secs(4), ..worker_config(&[&good, &bad], 1) };
+    let mut worker = Worker::connect(Tcp::new(), config).unwrap();
+    let table = worker.open_table(&schema("t", 1, 2)).unwrap();
+    let key_of = |server: u32| {
+        (1u64..).find(|key| gannet_node::shard_of(gannet_node::hash(*key), 2) == server).unwrap()
+    };
+    let (here, there) = ([key_of(0)], [key_of(1)]);
+    bad.stop().unwrap();
+    // A queue of one, full: the system drops what else comes.
+    let hole =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::sockopt::set_socket_reuseaddr(&hole, true).unwrap();
+    let addr: std::net::SocketAddr = bad_addr.parse().unwrap();
+    rustix::net::bind(&hole, &addr).unwrap();
+    rustix::net::listen(&hole, 0).unwrap();
+    let fill: Vec<_> =
+        (0..4).map(|_| std::net::TcpStream::connect_timeout(&addr, Duration::from_millis(100))).collect();
+    assert!(fill.iter().any(Result::is_err), "the queue is not full");
+    let (mut out, mut calls, from) = ([0.0], 0, Instant::now());
+    while from.elapsed() < Duration::from_secs(2) {
+        worker.push(table, &here, Write::Gradient, &[1.0]).unwrap();
+        worker.pull(table, &here, Read::Weights, &mut out).unwrap();
+        calls += 1;
+    }
+    // An attempt to connect takes up to 4 s here: with a wait for it there would be one call.
+    assert!(calls > 10, "{calls} calls");
+    let error = worker.pull(table, &there, Read::Weights, &mut out).unwrap_err();
+    let WorkerError::PeerLost { peer, .. } = &error else { panic!("{error}") };
+    assert!(peer.starts_with(&bad_addr), "{error}");
+}

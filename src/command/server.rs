@@ -1,7 +1,7 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
 use super::args::security::SecurityArgs;
-use super::args::{IoArgs, MemoryArgs, MetricsArgs, ServerArgs};
+use super::args::{IoArgs, MemoryArgs, MetricsArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals};
 use gannet::{Growing, Server, ServerConfig, Store};
@@ -17,6 +17,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         threads: args.threads,
         data_dir: args.data_dir.as_deref(),
         memory: &args.memory,
+        sessions: &args.sessions,
         io: args.io,
         security: &args.security,
         metrics: &args.metrics,
@@ -39,12 +40,23 @@ fn since_start() -> Duration {
     START.elapsed()
 }
 
+/// As many descriptors as the system allows: each session and each shard has one. What is not allowed is refused later,
+/// in words.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of descriptors stays as it is");
+    }
+}
+
 /// How a server is asked to run.
 pub struct Serving<'a> {
     pub listen: &'a str,
     pub threads: Option<u32>,
     pub data_dir: Option<&'a Path>,
     pub memory: &'a MemoryArgs,
+    pub sessions: &'a SessionArgs,
     pub io: IoArgs,
     pub security: &'a SecurityArgs,
     pub metrics: &'a MetricsArgs,
@@ -52,7 +64,7 @@ pub struct Serving<'a> {
 
 /// Serves until a signal.
 pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, io, security, metrics } = asked;
+    let &Serving { listen, threads, data_dir, memory, sessions, io, security, metrics } = asked;
     check_port(listen)?;
     let token = security::of_server(listen, security)?;
     let metrics = Metrics::start(metrics, "server")?;
@@ -62,6 +74,8 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     if let Some(threads) = threads {
         config.threads = threads as usize;
     }
+    config.limits = sessions.limits();
+    raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());

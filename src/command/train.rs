@@ -30,6 +30,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
                 threads: args.threads,
                 data_dir: args.job.data_dir.as_deref(),
                 memory: &args.memory,
+                sessions: &args.sessions,
                 io: args.job.io,
                 security: &args.job.security,
                 metrics: &args.metrics,

@@ -1,14 +1,11 @@
-//! A fixed run of bytes that starts on a cache line: what frames are received into and replies written into.
+//! A fixed run of bytes that starts on a page: what frames are received into and replies written into. It is a mapping of
+//! its own, so that pages which are never touched cost nothing and the memory goes back to the system at once.
 
-use bytemuck::{cast_slice, cast_slice_mut};
+use memmap2::MmapMut;
 
-const LINE_WORDS: usize = 8;
-
-/// Zeroed bytes at a 64-byte-aligned address, never grown, and moved only by [`Buffer::release`]: memory is there from
-/// [`Buffer::hold`] until then.
+/// Zeroed bytes, never grown, and moved only by [`Buffer::release`]: memory is there from [`Buffer::hold`] until then.
 pub(crate) struct Buffer {
-    words: Vec<u64>,
-    first: usize,
+    memory: Option<MmapMut>,
     bytes: usize,
 }
 
@@ -16,41 +13,46 @@ impl Buffer {
     /// `bytes` must be a multiple of 8. No memory yet.
     pub(crate) fn new(bytes: usize) -> Buffer {
         assert_eq!(bytes % 8, 0);
-        Buffer { words: Vec::new(), first: 0, bytes }
+        Buffer { memory: None, bytes }
     }
 
     /// Makes sure that the memory is there.
+    ///
+    /// # Panics
+    /// When the system has none: as any allocation would end the process.
     #[inline]
     pub(crate) fn hold(&mut self) {
-        if self.words.is_empty() {
-            self.words = vec![0u64; self.bytes / 8 + LINE_WORDS];
-            let past = (self.words.as_ptr() as usize / 8) % LINE_WORDS;
-            self.first = (LINE_WORDS - past) % LINE_WORDS;
+        if self.memory.is_none() {
+            let memory = MmapMut::map_anon(self.bytes);
+            self.memory =
+                Some(memory.unwrap_or_else(|error| panic!("no memory for a link's buffer: {error}")));
         }
     }
 
     /// Gives the memory back; what stood there is lost.
     pub(crate) fn release(&mut self) {
-        (self.words, self.first) = (Vec::new(), 0);
+        self.memory = None;
     }
 
     /// Bytes of memory that it has.
     pub(crate) fn held(&self) -> usize {
-        self.words.len() * 8
+        self.memory.as_ref().map_or(0, |memory| memory.len())
     }
 
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
+    /// Its bytes; none without memory.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &cast_slice(&self.words)[self.first * 8..self.first * 8 + self.bytes]
+        self.memory.as_deref().unwrap_or_default()
     }
 
+    /// As [`Buffer::bytes`].
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut cast_slice_mut(&mut self.words)[self.first * 8..self.first * 8 + self.bytes]
+        self.memory.as_deref_mut().unwrap_or_default()
     }
 }
 
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_on_a_line() {
+    fn starts_on_a_line_and_comes_back_zeroed() {
         for bytes in [8, 64, 4096, 1 << 20] {
             let mut buffer = Buffer::new(bytes);
             assert_eq!((buffer.len(), buffer.held()), (bytes, 0));
@@ -70,7 +72,7 @@ mod tests {
                 assert!(buffer.held() >= bytes);
                 buffer.bytes_mut().fill(7);
                 buffer.release();
-                assert_eq!(buffer.held(), 0);
+                assert_eq!((buffer.held(), buffer.bytes()), (0, &[][..]));
             }
         }
     }

@@ -4,12 +4,12 @@
 pub const HEAD_BYTES: usize = 64;
 /// The most payload that one frame may carry: a part of 256 KiB and 4 KiB for what goes around it.
 pub const FRAME_BYTES_MAX: usize = (256 << 10) + (4 << 10);
-/// The receive buffer of a link. Taken when bytes come, zeroed, so pages that are never touched cost nothing.
+/// The receive buffer of a link. Taken when bytes come; pages that are never touched cost nothing.
 pub const RECEIVE_BYTES: usize = 512 << 10;
 /// The out buffer of a link: heads of posted frames, and replies written in place.
 pub const TRANSMIT_BYTES: usize = 1 << 20;
-/// The most memory that the buffers of one link take, with what aligns them.
-pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES + 128;
+/// The most memory that the buffers of one link take.
+pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES;
 /// The most entries (runs of buffered bytes and lent frames) that wait on one link.
 pub const TRANSMIT_ITEMS_MAX: usize = 4096;
 /// The most parts given to one system call.

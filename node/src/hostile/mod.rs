@@ -1,9 +1,14 @@
 //! What no worker of ours would send, made of any bytes: the entries of the fuzz targets, and the generator of frames
 //! that the tests of hostile peers use. Not a part of the interface.
 
+mod frames;
+
+pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
+
 use crate::control::{self, HelloV1, OpenTableV1, PusherV1, RefusedV1, StatusV1, TableOpenedV1, WelcomeV1};
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
+use crate::server::scripted::play;
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
 
@@ -77,4 +82,14 @@ where
     if let Ok(message) = control::open::<T>(&framed) {
         assert_eq!(control::open::<T>(&control::seal(&message)), Ok(message));
     }
+}
+
+/// A server session over a stream of any bytes: as they are, or as a [`script`] (the first byte says).
+///
+/// # Panics
+/// When the server would: a bug. Or when what was stored before has changed, or answers are no frames.
+pub fn session(bytes: &[u8]) {
+    let Some((&first, rest)) = bytes.split_first() else { return };
+    let stream = if first < 64 { rest.to_vec() } else { script(&mut Choices(rest), 1) };
+    play(stream, 1 + usize::from(first) * usize::from(first));
 }

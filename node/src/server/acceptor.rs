@@ -95,7 +95,11 @@ impl<N: Net> Acceptor<N> {
     }
 
     fn accept(&mut self) {
-        while self.guests.len() + self.waiting.len() < GREETING_MAX {
+        // Bounded: whoever is accepted is heard before it can be dropped.
+        for _ in 0..GREETING_MAX {
+            if self.waiting.len() >= GREETING_MAX {
+                break;
+            }
             let stream = match self.listener.accept() {
                 Ok(Some(stream)) => stream,
                 Ok(None) => break,
@@ -109,6 +113,7 @@ impl<N: Net> Acceptor<N> {
             self.next_token += 1;
             match self.poll.add(link.stream(), token) {
                 Ok(()) => {
+                    self.make_room();
                     let deadline = self.net.now() + GREETING_TIME;
                     self.guests.push(Guest { link, stage: Stage::New, deadline, token });
                 }
@@ -152,6 +157,18 @@ impl<N: Net> Acceptor<N> {
             Ok(()) => door.waker.wake(),
             Err(TrySendError::Full(greeted)) => self.waiting.push(greeted),
             Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Connections that have said nothing make way for new ones, the oldest first.
+    fn make_room(&mut self) {
+        if self.guests.len() >= GREETING_MAX {
+            self.tally.acceptor.dropped.add(1);
+            let (guest, now) = (self.guests.remove(0), self.net.now());
+            let peer = guest.link.peer();
+            self.greeter.complain(now, |others| {
+                tracing::warn!(%peer, others, "a connection that had said nothing made way for another");
+            });
         }
     }
 }

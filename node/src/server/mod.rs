@@ -9,7 +9,9 @@ mod keysets;
 mod memory;
 #[cfg(test)]
 mod refusals;
+pub(crate) mod scripted;
 mod session;
+mod sparing;
 mod tables;
 mod thread;
 

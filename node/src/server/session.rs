@@ -3,6 +3,7 @@
 use super::bulk::{self, Handled, Pusher, ScanScratch, Stop};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
+use super::sparing::Sparing;
 use super::tables::Tables;
 use crate::control::{self, HelloV1, RefusedV1, WelcomeV1};
 use crate::error::Refusal;
@@ -90,6 +91,7 @@ pub(super) struct Room<'a> {
     pub(super) tables: &'a mut Tables,
     pub(super) scratch: &'a mut ScanScratch,
     pub(super) tally: &'a ThreadTally,
+    pub(super) sparing: &'a mut Sparing,
     /// What time it is.
     pub(super) clock: &'a dyn Fn() -> Duration,
 }
@@ -256,7 +258,11 @@ impl<S: Stream> Session<S> {
             let handled =
                 match dispatch(&frame, room, &mut self.keysets, self.number, &mut self.pusher, transmit) {
                     Err(Stop::Refused(refusal, text)) => {
-                        let sent = send_refusal(&self.peer, &frame.head, refusal, text, transmit);
+                        if let Some(kept_back) = room.sparing.allow((room.clock)()) {
+                            let (peer, kind) = (&*self.peer, frame.head.kind);
+                            tracing::warn!(peer, ?refusal, kind, text, kept_back, "a request was refused");
+                        }
+                        let sent = answer_refused(&frame.head, refusal, text, transmit);
                         room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
                         sent
                     }
@@ -340,18 +346,6 @@ fn dispatch(
 }
 
 /// Answers a request with the reason why it is refused.
-pub(super) fn send_refusal(
-    peer: &str,
-    request: &Head,
-    refusal: Refusal,
-    text: String,
-    transmit: &mut Transmit,
-) -> Handled {
-    tracing::warn!(peer, ?refusal, kind = request.kind, text, "a request was refused");
-    answer_refused(request, refusal, text, transmit)
-}
-
-/// The same without a line in the log.
 pub(super) fn answer_refused(
     request: &Head,
     refusal: Refusal,
@@ -367,8 +361,7 @@ pub(super) fn answer_refused(
 /// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
 pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
     let head = Head::new(message::HELLO, 0, id, [0; 4]);
-    let peer = link.peer().clone();
-    if send_refusal(&peer, &head, refusal, why, link.transmit()).is_ok() {
+    if answer_refused(&head, refusal, why, link.transmit()).is_ok() {
         // Done, or gone already: both are the end of it.
         let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
     }

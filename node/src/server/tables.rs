@@ -40,7 +40,7 @@ impl Tables {
     }
 
     /// Opens a table, or finds it open with the same schema and partition.
-    fn open(&mut self, schema: Schema, server: u32, servers: u32) -> Result<usize, Stop> {
+    pub(super) fn open(&mut self, schema: Schema, server: u32, servers: u32) -> Result<usize, Stop> {
         if let Some(known) = self.all.iter().position(|table| table.schema.name == schema.name) {
             let table = &self.all[known];
             if table.schema != schema {

@@ -4,6 +4,7 @@ use super::bulk::ScanScratch;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{End, Greeted, Room, Session, turn_away};
+use super::sparing::Sparing;
 use super::tables::Tables;
 use crate::control::WelcomeV1;
 use crate::error::{Refusal, ServerError};
@@ -30,6 +31,7 @@ pub(super) struct ShardThread<N: Net> {
     hungry: VecDeque<usize>,
     tables: Tables,
     scratch: ScanScratch,
+    sparing: Sparing,
     settings: Settings,
     next_session: u32,
     /// Until when a look costs less than a sleep.
@@ -73,6 +75,7 @@ impl<N: Net> ShardThread<N> {
             hungry: VecDeque::new(),
             tables,
             scratch: ScanScratch::default(),
+            sparing: Sparing::default(),
             settings,
             next_session,
             spin_until: Duration::ZERO,
@@ -134,7 +137,8 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = &mut self.sessions[token] else { return };
         let tally = &self.tally.threads[self.settings.thread as usize];
         let clock = || self.net.now();
-        let mut room = Room { tables: &mut self.tables, scratch: &mut self.scratch, tally, clock: &clock };
+        let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
+        let mut room = Room { tables, scratch, tally, sparing, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
@@ -222,10 +226,13 @@ impl<N: Net> ShardThread<N> {
         Session::new(greeted, (head, welcome), limits, keysets, buffers.clone(), self.net.now())
     }
 
-    fn refuse(&self, mut greeted: Greeted<N::Stream>, limit: usize) {
+    fn refuse(&mut self, mut greeted: Greeted<N::Stream>, limit: usize) {
         let why = format!(
             "this server thread has {limit} sessions, the limit (--sessions-max): end some, or start the server with more"
         );
+        if let Some(kept_back) = self.sparing.allow(self.net.now()) {
+            tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
+        }
         let tally = self.own_tally();
         tally.refused_sessions.add(1);
         tally.refused[Refusal::Limit.place()].add(1);

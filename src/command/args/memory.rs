@@ -12,7 +12,7 @@ pub struct MemoryArgs {
 }
 
 /// `4GiB`, `500M`, `123456789`.
-fn size(text: &str) -> Result<ByteSize, String> {
+pub(super) fn size(text: &str) -> Result<ByteSize, String> {
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() > 0 => Ok(size),
         _ => Err("a size like 4GiB, 500MB or a number of bytes is needed".into()),

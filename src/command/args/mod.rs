@@ -9,6 +9,7 @@ mod memory;
 mod metrics;
 mod optimizer;
 pub mod security;
+mod sessions;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
@@ -19,6 +20,7 @@ pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
+pub use sessions::SessionArgs;
 
 use std::path::PathBuf;
 
@@ -107,6 +109,9 @@ pub struct TrainArgs {
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+    /// What its sessions may do and take.
+    #[command(flatten)]
+    pub sessions: SessionArgs,
     /// What the tables of this process (not a worker's) may take.
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -162,6 +167,9 @@ pub struct ServerArgs {
     /// Keep the shards in this folder (tmpfs or disk), so that they survive the process's death.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// What its sessions may do and take.
+    #[command(flatten)]
+    pub sessions: SessionArgs,
     /// What its tables may take.
     #[command(flatten)]
     pub memory: MemoryArgs,

@@ -1,0 +1,241 @@
+//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
+//! flipped bits, cut short, sent twice.
+
+use crate::control::{self, HelloV1, OpenTableV1};
+use crate::message::{self, Pull, Push, pair};
+use gannet_core::{Read, Schema, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::Head;
+use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
+
+/// Bytes as choices; when they are used up every choice is the first.
+pub struct Choices<'a>(pub &'a [u8]);
+
+impl Choices<'_> {
+    /// The next 16 bits.
+    fn bits(&mut self) -> u64 {
+        let Some((&[a, b], rest)) = self.0.split_first_chunk() else {
+            self.0 = &[];
+            return 0;
+        };
+        self.0 = rest;
+        u64::from(u16::from_le_bytes([a, b]))
+    }
+
+    /// A number below `bound`, at most 65,536.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.bits() % bound
+    }
+
+    /// A word as protocols fear them.
+    fn word(&mut self) -> u64 {
+        match self.below(6) {
+            0 => 0,
+            1 => u64::MAX - self.below(3),
+            2 => 1 << self.below(64),
+            3 => u64::from(u32::MAX) + self.below(3) - 1,
+            4 => self.below(10),
+            _ => self.bits() | self.bits() << 16 | self.bits() << 32 | self.bits() << 48,
+        }
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The tables that scripts open and use: dims 1, 3, 16, 64 of a few shards.
+pub fn schema(number: u64) -> Schema {
+    let dim = [1, 3, 16, 64][number as usize % 4];
+    let name = format!("hostile-{}", number % 4);
+    Schema { name, dim, shards: 8, ..Schema::scalar("", Rule::Add(Add)) }
+}
+
+/// Who the scripts say they are is below this, and at least 1: pushers above are left alone.
+pub const PUSHERS: u64 = 17;
+
+/// The highest bit is set in all keys that scripts push on purpose: others are left alone.
+pub const KEY_BIT: u64 = 1 << 63;
+
+/// What a hostile peer sends on one connection, from its greeting on. `threads` of the server are right to ask for.
+pub fn script(choices: &mut Choices<'_>, threads: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    if !greet(choices, threads, &mut out) {
+        return out;
+    }
+    let (mut last, mut seq) = (0..0, choices.below(1000));
+    while !choices.is_used_up() && out.len() < 2 << 20 {
+        let from = out.len();
+        let (head, payload) = request(choices, &mut seq);
+        add(&mut out, head, &payload);
+        match choices.below(96) {
+            0 => flip(choices, &mut out, from..from + HEAD_BYTES, false),
+            1 => flip(choices, &mut out, from..from + HEAD_BYTES, true),
+            2 => out.truncate(from + 1 + choices.below((out.len() - from) as u64) as usize),
+            3..8 => out.extend_from_within(last.clone()),
+            8 => set(&mut out, from, 8, &(choices.word() as u32).to_le_bytes()),
+            9..14 => {
+                let at = 24 + 8 * choices.below(4) as usize;
+                set(&mut out, from, at, &choices.word().to_le_bytes());
+            }
+            14 => set(&mut out, from, 4, &(choices.bits() as u16).to_le_bytes()),
+            15 => set(&mut out, from, 6, &(choices.bits() as u16).to_le_bytes()),
+            16 => set(&mut out, from, 16, &choices.word().to_le_bytes()),
+            17..20 => {
+                // Behind the keys, so that no key comes about that the next push does not have.
+                let behind = from + HEAD_BYTES + (out.len() - from - HEAD_BYTES) * 3 / 4;
+                let end = out.len();
+                flip(choices, &mut out, behind..end, false);
+            }
+            20 => (0..choices.below(300)).for_each(|_| out.push(choices.bits() as u8)),
+            _ => {}
+        }
+        last = from..out.len();
+    }
+    out
+}
+
+/// The greeting; `false` when nothing is to follow.
+fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
+    let thread = choices.below(u64::from(threads)) as u32;
+    let (pusher, incarnation) = (1 + choices.below(PUSHERS - 1), choices.below(3));
+    let hello = |thread| control::seal(&HelloV1 { pusher, incarnation, thread });
+    let head = Head::new(message::HELLO, 0, choices.word(), [0; 4]);
+    match choices.below(40) {
+        0 => {
+            (0..choices.below(2000)).for_each(|_| out.push(choices.bits() as u8));
+            return false;
+        }
+        1 => {
+            add(out, head, &hello(thread));
+            out.truncate(choices.below(out.len() as u64) as usize);
+            return false;
+        }
+        2 => add(out, Head { kind: choices.below(30) as u16, ..head }, &hello(thread)),
+        3 => add(out, head, &hello(threads + choices.below(9) as u32)),
+        4 => {
+            let mut payload = hello(thread);
+            let at = choices.below(payload.len() as u64) as usize;
+            payload[at] ^= 1 << choices.below(8);
+            add(out, head, &payload);
+        }
+        5 => {
+            out.extend(b"GET /metrics HTTP/1.1\r\nHost: gannet\r\nAccept: */*\r\n\r\n".repeat(3));
+            return false;
+        }
+        6 => add(out, head, &vec![0xEE; FRAME_BYTES_MAX]),
+        _ => add(out, head, &hello(thread)),
+    }
+    true
+}
+
+fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
+    let id = choices.word();
+    // One more than scripts open: that of whoever came first, and one that nobody opened.
+    let table = choices.below(6) as u32;
+    let read = if choices.below(2) == 0 { Read::Weights } else { Read::State };
+    let keys = [0, 1, 2, 64, 500, 8192, 8193][choices.below(7).min(choices.below(7)) as usize];
+    let keep = [0, 1, 2, 100, 4096, 4097, u32::MAX][choices.below(7) as usize];
+    match choices.below(24) {
+        0..9 => {
+            let keys = some_keys(choices, keys);
+            (Pull { table, keys: keys.len() as u32, read, keep }.head(id), bytes_of(&keys))
+        }
+        9..17 => push(choices, seq, id, table, keys),
+        17 => {
+            let (most, shard, from) =
+                (choices.word() as u32, choices.below(70) as u32, choices.word() as u32);
+            (Head::new(message::SCAN, 0, id, [pair(table, most), pair(shard, from), 0, 0]), Vec::new())
+        }
+        18 => (Head::new(message::STATUS, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
+        19 => (Head::new(message::CLOSE_PUSHER, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
+        20 => (Head::new(message::PING, 0, id, [choices.word(); 4]), Vec::new()),
+        21 => {
+            let mut schema = schema(choices.below(4)).encode();
+            if choices.below(2) == 0 {
+                let at = choices.below(schema.len() as u64) as usize;
+                // Not the name: another table would be a right one to open.
+                let behind = at.max(4 + "hostile-0".len());
+                schema[behind] ^= 1 << choices.below(8);
+            }
+            let servers = [1, 1, 1, 1, 2, 0, u32::MAX][choices.below(7) as usize];
+            let message = OpenTableV1 { schema, server: choices.below(2) as u32, servers };
+            let mut payload = control::seal(&message);
+            if choices.below(8) == 0 {
+                payload.truncate(choices.below(payload.len() as u64) as usize);
+            }
+            (Head::new(message::OPEN_TABLE, 0, id, [0; 4]), payload)
+        }
+        22 => {
+            let words = [choices.word(), choices.word(), choices.word(), choices.word()];
+            (
+                Head::new(choices.below(40) as u16, choices.bits() as u16, id, words),
+                bytes_of(&[choices.word()]),
+            )
+        }
+        _ => (Head::new(message::HELLO, 0, id, [0; 4]), vec![choices.bits() as u8; 40]),
+    }
+}
+
+fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usize) -> (Head, Vec<u8>) {
+    let dim = [1, 1, 3, 16, 64][choices.below(5) as usize];
+    let keys = some_keys(choices, keys.min((256 << 10) / (8 + 4 * dim)));
+    let keyset = match choices.below(4) {
+        0 => pair(choices.word() as u32, choices.below(4) as u32),
+        _ => 0,
+    };
+    let write = if choices.below(2) == 0 { Write::Gradient } else { Write::Change };
+    *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
+    let (part, count) = (choices.below(3) as u32, keys.len() as u32);
+    let head = Push { table, keys: count, write, seq: *seq, part, keyset }.head(id);
+    let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
+    let value =
+        [0.0, 1.0, -1e30, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0][choices.below(6) as usize];
+    (0..keys.len() * dim).for_each(|_| payload.extend(f32::to_le_bytes(value)));
+    (head, payload)
+}
+
+/// Keys of a small set; in the order of shards, twice, or in any order.
+fn some_keys(choices: &mut Choices<'_>, count: usize) -> Vec<u64> {
+    let (first, step) = (choices.below(3000), choices.below(3));
+    let key = |i: u64| KEY_BIT | (((first + i * step) % 3000) * 0x0001_0000_0001);
+    let mut keys: Vec<u64> = (0..count as u64).map(key).collect();
+    if choices.below(8) > 0 {
+        keys.sort_unstable_by_key(|key| gannet_core::hash(*key));
+    }
+    keys
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn add(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
+    let from = out.len();
+    out.resize(from + HEAD_BYTES, 0);
+    Head { len: payload.len().next_multiple_of(8) as u32, ..head }.encode(&mut out[from..]);
+    out.extend_from_slice(payload);
+    out.resize(from + HEAD_BYTES + payload.len().next_multiple_of(8), 0);
+}
+
+/// Replaces bytes of the head that stands at `from`, and makes its checksum right.
+fn set(out: &mut [u8], from: usize, at: usize, bytes: &[u8]) {
+    out[from + at..from + at + bytes.len()].copy_from_slice(bytes);
+    seal(&mut out[from..from + HEAD_BYTES]);
+}
+
+fn seal(head: &mut [u8]) {
+    let crc = crc32c::crc32c(&head[..HEAD_BYTES - 4]);
+    head[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn flip(choices: &mut Choices<'_>, out: &mut [u8], range: std::ops::Range<usize>, sealed: bool) {
+    if range.is_empty() {
+        return;
+    }
+    let at = range.start + choices.below(65_536) as usize % range.len();
+    out[at] ^= 1 << choices.below(8);
+    if sealed {
+        seal(&mut out[range]);
+    }
+}

@@ -1,0 +1,129 @@
+//! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
+
+use super::bulk::ScanScratch;
+use super::keysets::Keysets;
+use super::memory::{Memory, SessionLimits};
+use super::session::{Greeted, Room, Session};
+use super::sparing::Sparing;
+use super::tables::Tables;
+use crate::control::{HelloV1, WelcomeV1};
+use crate::hostile::{KEY_BIT, schema};
+use crate::message;
+use crate::tally::ServerTally;
+use gannet_core::{PushName, Read, Schema, Store, Write};
+use gannet_transport::limits::HEAD_BYTES;
+use gannet_transport::{Event, Head, Link, Stream};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Gives its bytes in pieces and takes answers in pieces; now and then neither.
+struct Scripted {
+    bytes: Vec<u8>,
+    at: usize,
+    piece: usize,
+    calls: usize,
+    answers: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Stream for Scripted {
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        self.calls += 1;
+        if self.at == self.bytes.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if self.calls.is_multiple_of(3) {
+            return Ok(None);
+        }
+        let mut got = 0;
+        for piece in pieces {
+            let here = piece.len().min(self.piece - got).min(self.bytes.len() - self.at);
+            piece[..here].copy_from_slice(&self.bytes[self.at..self.at + here]);
+            (self.at, got) = (self.at + here, got + here);
+        }
+        Ok(Some(got))
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.calls += 1;
+        if self.calls.is_multiple_of(5) {
+            return Ok(None);
+        }
+        let mut room = self.piece.max(1000);
+        let before = room;
+        for piece in pieces {
+            let here = piece.len().min(room);
+            self.answers.borrow_mut().extend_from_slice(&piece[..here]);
+            room -= here;
+        }
+        Ok(Some(before - room))
+    }
+
+    fn peer(&self) -> Arc<str> {
+        "script".into()
+    }
+
+    fn is_remote(&self) -> bool {
+        false
+    }
+}
+
+/// Plays these bytes, as what follows a hello, to a session of a fresh server, `piece` bytes at most at a time. A row
+/// that no script may touch is there before and after, and the answers are frames.
+///
+/// # Panics
+/// When the server does, or a promise is broken.
+pub fn play(bytes: Vec<u8>, piece: usize) {
+    let tally = ServerTally::new(1);
+    let mut tables = Tables::new(Store::memory(), 0, tally.clone());
+    let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
+    for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
+        assert!(tables.open(schema, 0, 1).is_ok());
+    }
+    let own = PushName { pusher: 900, incarnation: 1, seq: 1, part: 0 };
+    let (keys, values) = ([5, !KEY_BIT], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let shards = tables.all[0].shards.as_mut().expect("one shard is here");
+    shards.push(&own, Write::Gradient, &keys, None, &values).expect("a sound push");
+
+    let answers = Rc::<RefCell<Vec<u8>>>::default();
+    let link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let hello = HelloV1 { pusher: 3, incarnation: 1, thread: 0 };
+    let limits = SessionLimits::default();
+    let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(1 << 20));
+    let welcome =
+        (Head::new(message::WELCOME, 0, 0, [0; 4]), WelcomeV1 { incarnation: 1, session: 1, threads: 1 });
+    let greeted = Greeted { link, hello, hello_id: 0 };
+    let keysets = Keysets::new(1 << 19, keysets);
+    let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
+    let (mut scratch, mut sparing, mut turns) = (ScanScratch::default(), Sparing::default(), 0u32);
+    let clock = || Duration::ZERO;
+    loop {
+        let all = Event { token: 0, readable: true, writable: true, closed: false };
+        session.note(&all);
+        let thread = &tally.threads[0];
+        let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
+        let mut room = Room { tables, scratch, tally: thread, sparing, clock: &clock };
+        if session.turn(&mut room, Duration::ZERO).is_err() {
+            break;
+        }
+        turns += 1;
+        assert!(turns < 20_000_000, "a session that never ends");
+    }
+    read_answers(&answers.borrow());
+    let mut now = [0.0; 6];
+    let shards = tables.all[0].shards.as_mut().expect("one shard is here");
+    shards.pull(&keys, Read::State, &mut now, None).expect("a sound pull");
+    assert_eq!(now, values, "a row that nobody pushed to has changed");
+}
+
+/// Every answer is a frame of a kind that answers.
+fn read_answers(mut bytes: &[u8]) {
+    while let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) {
+        let head = Head::decode(head).expect("the server sends frames");
+        assert!(head.kind == message::REFUSED || head.kind.is_multiple_of(2) && head.kind > 0, "{head:?}");
+        // The link may have ended in the middle of one.
+        bytes = rest.get(head.len as usize..).unwrap_or_default();
+    }
+}

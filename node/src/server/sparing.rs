@@ -1,0 +1,42 @@
+//! Warnings that a peer can cause as often as it likes: a few are logged, the others counted.
+
+use crate::limits::{WARNINGS_MAX, WARNINGS_TIME};
+use std::time::Duration;
+
+/// How many warnings were logged lately, and how many were not.
+#[derive(Debug, Default)]
+pub(super) struct Sparing {
+    from: Duration,
+    logged: u32,
+    kept_back: u64,
+}
+
+impl Sparing {
+    /// May one be logged now? Then how many were kept back since the last.
+    pub(super) fn allow(&mut self, now: Duration) -> Option<u64> {
+        if now >= self.from + WARNINGS_TIME {
+            (self.from, self.logged) = (now, 0);
+        }
+        if self.logged == WARNINGS_MAX {
+            self.kept_back += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.kept_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_logged_a_few_times_and_counted() {
+        let mut sparing = Sparing::default();
+        let at = |second| Duration::from_secs(100) + WARNINGS_TIME * second;
+        let logged = (0..1000).filter(|_| sparing.allow(at(0)).is_some()).count();
+        assert_eq!(logged as u32, WARNINGS_MAX);
+        assert_eq!(sparing.allow(at(1)), Some(1000 - u64::from(WARNINGS_MAX)));
+        assert_eq!(sparing.allow(at(1)), Some(0));
+    }
+}

@@ -1,0 +1,43 @@
+//! What a server lets its sessions do and take.
+
+use super::memory::size;
+use bytesize::ByteSize;
+use clap::Args;
+use gannet::SessionLimits;
+use std::time::Duration;
+
+/// Limits of sessions; docs/operations.md says how they work together.
+#[derive(Args, Debug, Clone)]
+pub struct SessionArgs {
+    /// Server: sessions that each of its threads takes; a worker has one with every thread. Default: 4096.
+    #[arg(long, value_name = "N")]
+    pub sessions_max: Option<usize>,
+    /// Server: seconds after which a session that says nothing ends. Default: 300.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(2..=86_400))]
+    pub session_silence: Option<u64>,
+    /// Server: memory for the buffers of all sessions together; over it they wait for their turn. Default: 1GiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub session_memory: Option<ByteSize>,
+    /// Server: memory for the keysets of all sessions together; over it pushes carry their keys. Default: 1GiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub keyset_memory: Option<ByteSize>,
+    /// Server: requests that a session may have under way. Default: 1024.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub credit_requests: Option<u32>,
+}
+
+impl SessionArgs {
+    /// The defaults where nothing is said.
+    pub fn limits(&self) -> SessionLimits {
+        let usual = SessionLimits::default();
+        let bytes = |size: Option<ByteSize>, usual: usize| size.map_or(usual, |size| size.as_u64() as usize);
+        SessionLimits {
+            sessions: self.sessions_max.unwrap_or(usual.sessions),
+            credit_frames: self.credit_requests.unwrap_or(usual.credit_frames),
+            silence: self.session_silence.map_or(usual.silence, Duration::from_secs),
+            buffer_bytes: bytes(self.session_memory, usual.buffer_bytes),
+            keyset_bytes: bytes(self.keyset_memory, usual.keyset_bytes),
+            ..usual
+        }
+    }
+}
