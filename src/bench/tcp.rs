@@ -2,7 +2,8 @@
 
 use super::limit::Size;
 use crate::{
-    Cut, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError, Write, mix,
+    Cut, Ftrl, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError,
+    Write, mix,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -63,17 +64,42 @@ impl Bench {
     /// # Errors
     /// The server is gone or refuses.
     pub fn start(net: Tcp, addr: &str, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
-        let life = u64::from(std::process::id());
-        let mut worker = Worker::connect(net, WorkerConfig::new([addr], number + 1, life))?;
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
-        let table = worker.open_table(&Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) })?;
-        let batches = batches(size, number);
-        let (cuts, buffers, pushes) = (Vec::new(), Vec::new(), VecDeque::new());
-        let mut bench = Bench { worker, table, dim: dim as usize, batches, cuts, buffers, pushes };
+        let schema = Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) };
+        let mut bench = Bench::connect(net, addr, &schema, number)?;
+        bench.batches = batches(size, number);
         if number == 0 {
             bench.fill(size.rows)?;
         }
         Ok(bench)
+    }
+
+    /// A worker of an empty table of one weight a row with FTRL, for [`grow`](Self::grow).
+    ///
+    /// # Errors
+    /// The server is gone or refuses.
+    pub fn empty(net: Tcp, addr: &str) -> Result<Bench, WorkerError> {
+        let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+        Bench::connect(net, addr, &Schema::scalar("bench-grow", rule), 0)
+    }
+
+    fn connect(net: Tcp, addr: &str, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
+        let life = u64::from(std::process::id());
+        let mut worker = Worker::connect(net, WorkerConfig::new([addr], number + 1, life))?;
+        let table = worker.open_table(schema)?;
+        let (batches, cuts, buffers) = (Vec::new(), Vec::new(), Vec::new());
+        let (dim, pushes) = (schema.dim as usize, VecDeque::new());
+        Ok(Bench { worker, table, dim, batches, cuts, buffers, pushes })
+    }
+
+    /// Makes `rows` new rows; seconds.
+    ///
+    /// # Errors
+    /// The server is gone or refuses.
+    pub fn grow(&mut self, rows: u64) -> Result<f64, WorkerError> {
+        let start = Instant::now();
+        self.fill(rows)?;
+        Ok(start.elapsed().as_secs_f64())
     }
 
     /// Pushes every row once.

@@ -1,8 +1,8 @@
 //! `gannet bench`: starts a server process and a worker process, measures the limit beside them, prints both.
 
-use super::Failure;
 use super::args::{BenchArgs, LogArgs};
 use super::failure::SYSTEM;
+use super::{Failure, growing};
 use gannet::bench::limit::{self, Limit, Size};
 use gannet::bench::tcp::Bench;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         Some(("loopback", addr)) => {
             limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
         }
+        Some(("grow", addr)) => growing::part(addr, args),
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
             let r = bench.rates(seconds)?;
             Ok(json!({"pull_keys_per_s": r.pull_keys_per_s, "push_keys_per_s": r.push_keys_per_s,
@@ -26,11 +27,12 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
             Ok(json!({"pull64_us_p50": l.p50, "pull64_us_p99": l.p99}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
+        None if args.grow.is_some() => growing::run(args, log),
         None => all(args, log),
     }
 }
 
-fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
+pub(super) fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(SYSTEM, format!("{what}: {error}"))
 }
 
@@ -146,7 +148,7 @@ impl Drop for Guard {
 }
 
 /// Runs `work` beside a server process; pinned, the server has core 0 and the worker core 1.
-fn with_server(
+pub(super) fn with_server(
     args: &BenchArgs,
     log: &LogArgs,
     threads: u32,
@@ -194,14 +196,14 @@ fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
 }
 
 /// A worker's process that is ready.
-struct Worker {
+pub(super) struct Worker {
     child: Guard,
     out: BufReader<std::process::ChildStdout>,
     what: String,
 }
 
 impl Worker {
-    fn start(
+    pub(super) fn start(
         what: &str,
         addr: &str,
         dim: u32,
@@ -212,6 +214,9 @@ impl Worker {
         let mut command = Command::new(this()?);
         command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
         command.args(["--rows", &args.rows.to_string(), "--batch", &args.batch.to_string()]);
+        if let Some(rows) = args.grow {
+            command.args(["--grow", &rows.to_string()]);
+        }
         command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
         command.arg(args.io.flag()).args(log.flags()).stdin(Stdio::piped());
         let mut child = Guard(spawn(&mut command)?);
@@ -240,7 +245,7 @@ impl Worker {
         serde_json::from_str(&line).map_err(|e| system(&format!("measuring {}", self.what), &e))
     }
 
-    fn measure(mut self) -> Result<Value, Failure> {
+    pub(super) fn measure(mut self) -> Result<Value, Failure> {
         self.go()?;
         self.answer()
     }

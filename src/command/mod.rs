@@ -3,6 +3,7 @@
 pub mod args;
 mod bench;
 mod failure;
+mod growing;
 mod input;
 mod job;
 pub mod log;

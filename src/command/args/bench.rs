@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// `gannet bench`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub struct BenchArgs {
     /// Dimensions to measure.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,16,64")]
@@ -28,6 +28,10 @@ pub struct BenchArgs {
     /// Seconds for each row.
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub seconds: f64,
+    /// Instead of the rest: grow a table of one weight a row with FTRL from nothing to so many rows, and say what growth cost the
+    /// server, by its own metrics.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub grow: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -1,0 +1,120 @@
+//! `gannet bench --grow`: a table from nothing to many rows, and what that cost the server, as its metrics tell.
+
+use super::Failure;
+use super::args::{BenchArgs, LogArgs};
+use super::bench::{Worker, system, with_server};
+use gannet::bench::tcp::Bench;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// A stretch of growth should not be longer.
+const STRETCH: f64 = 0.005;
+
+/// The worker's process: says that it is ready, waits for a line, grows the table.
+pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
+    let mut bench = Bench::empty(args.io.net(), addr)?;
+    say!("ready");
+    std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
+    let seconds = bench.grow(args.grow.unwrap_or_default())?;
+    say!("{}", json!({"seconds": seconds, "bytes_per_row": bench.bytes_per_row()?}));
+    Ok(())
+}
+
+/// Runs the command.
+pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    let mut args = args.clone();
+    let metrics = match &args.metrics.addr {
+        Some(addr) => addr.clone(),
+        None => free_addr()?,
+    };
+    args.metrics.addr = Some(metrics.clone());
+    let rows = args.grow.unwrap_or_default();
+    let grown = with_server(&args, log, args.threads, false, |addr| {
+        let mut grown = Worker::start("grow", addr, 1, 0, &args, log)?.measure()?;
+        // The numbers of a tick ago are not those of the end.
+        std::thread::sleep(Duration::from_millis(2500));
+        let page = scrape(&metrics).map_err(|e| system(&format!("reading {metrics}"), &e))?;
+        tell(&page, &mut grown);
+        Ok(grown)
+    })?;
+    if args.json {
+        say!("{}", json!({"rows": rows, "grow": grown}));
+        return Ok(());
+    }
+    let number = |name: &str| grown[name].as_f64().unwrap_or(f64::NAN);
+    say!(
+        "{rows} rows in {:.1} s ({:.2} M rows/s), {:.1} bytes a row, the server's memory {:.2} GiB",
+        number("seconds"),
+        rows as f64 / number("seconds") / 1e6,
+        number("bytes_per_row"),
+        number("resident_bytes") / f64::from(1 << 30),
+    );
+    say!(
+        "growth on serving threads: {} stretches, {:.1} ms in all, the longest {:.3} ms, {} longer than {} ms",
+        number("stretches"),
+        number("growth_seconds") * 1e3,
+        number("longest_seconds") * 1e3,
+        number("longer"),
+        STRETCH * 1e3,
+    );
+    for (bound, count) in grown["stretches_up_to_us"].as_object().into_iter().flatten() {
+        say!("  up to {bound:>10} us: {count}");
+    }
+    Ok(())
+}
+
+fn free_addr() -> Result<String, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| system("choosing a port", &e))?;
+    Ok(listener.local_addr().map_err(|e| system("choosing a port", &e))?.to_string())
+}
+
+/// The page at `http://addr/metrics`.
+fn scrape(addr: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(
+        format!("GET /metrics HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+/// What the page says of growth and memory.
+fn tell(page: &str, grown: &mut Value) {
+    let lines = || {
+        page.lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter_map(|(name, value)| Some((name, value.parse::<f64>().ok()?)))
+    };
+    let all = |prefix: &'static str| {
+        lines().filter(move |(name, _)| name.starts_with(prefix)).map(|(_, value)| value)
+    };
+    let longest = all("gannet_table_growth_longest_seconds").fold(0.0, f64::max);
+    grown["longest_seconds"] = longest.into();
+    grown["growth_seconds"] = all("gannet_table_growth_seconds_sum").sum::<f64>().into();
+    grown["stretches"] = all("gannet_table_growth_seconds_count").sum::<f64>().into();
+    grown["resident_bytes"] = all("process_resident_memory_bytes").sum::<f64>().into();
+    let mut up_to = BTreeMap::<u64, f64>::new();
+    for (name, value) in lines().filter(|(name, _)| name.starts_with("gannet_table_growth_seconds_bucket")) {
+        let bound = name.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
+        if let Some(bound) =
+            bound.and_then(|bound| bound.parse::<f64>().ok()).filter(|bound| bound.is_finite())
+        {
+            *up_to.entry((bound * 1e9) as u64).or_default() += value;
+        }
+    }
+    // Buckets count from the bottom; how many are longer is known where a bucket ends, and from the longest one.
+    let within = up_to.iter().filter(|(bound, _)| **bound as f64 / 1e9 <= STRETCH).map(|(_, count)| *count);
+    let longer = grown["stretches"].as_f64().unwrap_or_default() - within.fold(0.0, f64::max);
+    grown["longer"] = if longest <= STRETCH { 0.0 } else { longer }.into();
+    let mut below = 0.0;
+    let rows = up_to.into_iter().filter_map(|(bound, count)| {
+        let here = count - std::mem::replace(&mut below, count);
+        (here > 0.0).then(|| (format!("{:.3}", bound as f64 / 1e3), json!(here)))
+    });
+    grown["stretches_up_to_us"] = Value::Object(rows.collect());
+}
