@@ -66,7 +66,16 @@ fn rows_stand_while_the_grower_works_beside_their_owner() {
     assert_eq!(bytes, store.memory_used());
     assert!(bytes as f64 / (rows as f64) < 40.0, "{bytes} bytes for {rows} rows");
     drop(table);
-    assert_eq!(store.memory_used(), 0);
+    // The grower may have an image in hand at this moment.
+    let begun = Instant::now();
+    while store.memory_used() > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{} bytes are never given back",
+            store.memory_used()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A table at its limit refuses new rows by name, serves the rows that it has, and goes on where it stopped when it is
