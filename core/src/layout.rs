@@ -99,7 +99,8 @@ impl Region {
     }
 }
 
-/// Rows of the widest rule: four planes and two scalars.
-const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2) * 4;
+/// Rows of the widest rule: four planes, and two scalars a segment.
+const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2 * SEGMENTS_MAX) * 4;
 const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= HEADER_RESERVE_BYTES);
+const _: () = assert!(HEAD_SCHEMA + crate::schema::SCHEMA_BYTES_MAX + 4 <= HEAD_BYTES);
 const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);

@@ -20,8 +20,10 @@ pub const SLAB_BYTES_MAX: usize = 16 << 30;
 pub const SLOTS_MAX: u32 = 1 << 28;
 /// Most shards of a table.
 pub const SHARDS_MAX: u32 = 4096;
-/// Most floats of weights in a row.
+/// Most floats of weights in a row, of all its segments.
 pub const DIM_MAX: u32 = 4096;
+/// Most segments of a row.
+pub const SEGMENTS_MAX: usize = 8;
 /// Longest table name, bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Pushers that a shard remembers.

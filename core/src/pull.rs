@@ -3,9 +3,9 @@
 
 use crate::error::PullError;
 use crate::index::{self, NONE};
-use crate::init::initial_weights;
 use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
+use crate::segments::Segmented;
 use crate::shard::Shard;
 use crate::table::{Read, Shards};
 use crate::width::{Width, by_width};
@@ -46,7 +46,9 @@ impl Shards {
         let cpu = self.cpu.fit(self.schema.dim as usize);
         let rule = self.schema.rule;
         let call = Pull { shards: self, keys, read, out, slots };
+        let parts = call.shards.schema.parts(None);
         let result = match rule {
+            _ if !parts.is_empty() => call.run_segments(Segmented(&parts)),
             // Weights that are derived are worth wide registers; the others are copied.
             Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
             Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
@@ -75,6 +77,20 @@ impl Work for Pull<'_> {
     #[inline(always)]
     fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
         by_width!(self.shards.schema.dim as usize, width => pull::<_, _, _, false>(self, width, width.dim(), isa, rule))
+    }
+}
+
+impl Pull<'_> {
+    /// The same for rows of several segments.
+    fn run_segments(self, rule: Segmented<'_>) -> Result<(), PullError> {
+        let width = rule.width();
+        match self.read {
+            Read::Weights => pull::<_, _, _, false>(self, width, width.dim(), Scalar, rule),
+            Read::State => {
+                let floats = width.floats::<Segmented<'_>>();
+                pull::<_, _, _, true>(self, width, floats, Scalar, rule)
+            }
+        }
     }
 }
 
@@ -142,8 +158,8 @@ fn answer_with<I: Isa, U: Update, const STATE: bool>(isa: I, rule: U, row: &[f32
 #[cold]
 #[inline(never)]
 pub(crate) fn missing<U: Update>(schema: &Schema, rule: U, key: u64, init: &mut [f32], row: &mut [f32]) {
-    let init = &mut init[..schema.dim as usize];
-    initial_weights(schema.init, schema.seed, key, init);
+    let init = &mut init[..schema.weights()];
+    schema.initial_weights(key, init);
     rule.init(init, row);
 }
 

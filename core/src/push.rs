@@ -10,10 +10,11 @@ use crate::pull::{holds, missing};
 use crate::pushers::{CLOSED, Entry, INTERRUPTED, PushName, offset};
 use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
+use crate::segments::{SegmentGradients, Segmented};
 use crate::shard::Shard;
 use crate::table::{Scratch, Shards, Write};
 use crate::width::{Any, Fixed, Width};
-use gannet_optim::{Cpu, Isa, Update, Work, all_finite};
+use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Rows asked for ahead of the one that is applied.
@@ -63,7 +64,7 @@ impl Shards {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
         if write == Write::Change && !self.schema.replays() {
-            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.rule.name()));
+            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
         }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
@@ -77,7 +78,10 @@ impl Shards {
                 Write::Change => Cpu::Scalar,
             };
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
-            rule.work(cpu, call).map(|()| applied)
+            let parts = call.shards.schema.parts(Some(name.seq));
+            let pushed =
+                if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
+            pushed.map(|()| applied)
         });
         self.scratch.slots = own;
         result
@@ -221,6 +225,20 @@ impl Work for Push<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
+        }
+    }
+}
+
+impl Push<'_> {
+    /// The same for rows of several segments.
+    fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
+        let width = rule.width();
+        match self.write {
+            Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
+            Write::Change => {
+                let floats = width.floats::<Segmented<'_>>();
+                push(self, width, floats, Scalar, rule, Changes)
+            }
         }
     }
 }

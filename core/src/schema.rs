@@ -1,8 +1,9 @@
 //! What a table is: its name, dimension, update rule and what stands before it, initial values and number of shards.
 
 use crate::admission::Admission;
-use crate::limits::{DIM_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
+use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
 use crate::rule_bytes::{self, RULE_BYTES};
+use crate::segments::Segment;
 use gannet_optim::{Rule, Shaping};
 
 /// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
@@ -31,7 +32,7 @@ pub enum Init {
 pub struct Schema {
     /// Name: 1 to 64 bytes of `[A-Za-z0-9_.-]`, not starting with a dot; also the name of its folder.
     pub name: String,
-    /// Weights a row.
+    /// Weights a row, of the first segment (most tables have no other).
     pub dim: u32,
     /// The update rule that the server runs.
     pub rule: Rule,
@@ -45,6 +46,8 @@ pub struct Schema {
     pub shards: u32,
     /// Which push of a key creates its row.
     pub admission: Admission,
+    /// Segments behind the first, which is `dim`, `rule`, `shaping` and `init` above: at most 7.
+    pub more: Vec<Segment>,
 }
 
 /// Shards of a table unless said otherwise.
@@ -64,6 +67,14 @@ pub enum SchemaError {
         table: String,
         /// What was asked.
         dim: u32,
+    },
+    /// Too many segments.
+    #[error("table {table:?}: {segments} segments a row, at most {SEGMENTS_MAX} are allowed")]
+    Segments {
+        /// Table.
+        table: String,
+        /// What was asked.
+        segments: usize,
     },
     /// The number of shards is not a power of two in range.
     #[error("table {table:?}: {shards} shards: a power of two from 1 to {SHARDS_MAX} is needed")]
@@ -103,18 +114,33 @@ impl Schema {
     /// A table of one weight a row with zero initial values and 64 shards.
     pub fn scalar(name: &str, rule: Rule) -> Schema {
         let (shaping, init, shards, admission) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);
-        Schema { name: name.into(), dim: 1, rule, shaping, init, seed: 0, shards, admission }
+        Schema {
+            name: name.into(),
+            dim: 1,
+            rule,
+            shaping,
+            init,
+            seed: 0,
+            shards,
+            admission,
+            more: Vec::new(),
+        }
     }
 
-    /// Floats stored for a row: the rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
+    /// Weights of a row, of all its segments.
+    pub fn weights(&self) -> usize {
+        self.segments().map(|segment| segment.dim as usize).sum()
+    }
+
+    /// Floats stored for a row: of each segment its rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
     pub fn floats(&self) -> usize {
-        self.rule.floats(self.dim as usize)
+        self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
     }
 
-    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)): the rule's state consists of
-    /// sums, and nothing stands between a gradient and the rule.
+    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)): the state of every rule
+    /// consists of sums, and nothing stands between a gradient and its rule.
     pub fn replays(&self) -> bool {
-        self.rule.replays() && self.shaping.replays()
+        self.segments().all(|segment| segment.rule.replays() && segment.shaping.replays())
     }
 
     /// Bytes from one slot to the next: version, key and floats, rounded up to 8.
@@ -136,23 +162,35 @@ impl Schema {
         {
             return Err(SchemaError::Name(table()));
         }
-        if self.dim == 0 || self.dim > DIM_MAX {
-            return Err(SchemaError::Dim { table: table(), dim: self.dim });
+        if self.more.len() >= SEGMENTS_MAX {
+            return Err(SchemaError::Segments { table: table(), segments: self.more.len() + 1 });
+        }
+        let mut dims = 0u32;
+        for Segment { dim, .. } in self.segments() {
+            dims = dims.saturating_add(dim);
+            if dim == 0 || dims > DIM_MAX {
+                return Err(SchemaError::Dim { table: table(), dim: if dim == 0 { 0 } else { dims } });
+            }
         }
         if !self.shards.is_power_of_two() || self.shards > SHARDS_MAX {
             return Err(SchemaError::Shards { table: table(), shards: self.shards });
         }
-        let sound = match self.init {
-            Init::Zero => true,
-            Init::Uniform { low, high } => low.is_finite() && high.is_finite() && low <= high,
-            Init::Normal { mean, deviation } => mean.is_finite() && deviation.is_finite() && deviation >= 0.0,
-        };
-        if !sound {
-            return Err(SchemaError::Init { table: table(), init: self.init });
-        }
         self.admission.check(&self.name)?;
-        let checked = self.rule.check().and_then(|()| self.shaping.check(&self.rule));
-        checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })
+        for Segment { rule, shaping, init, .. } in self.segments() {
+            let sound = match init {
+                Init::Zero => true,
+                Init::Uniform { low, high } => low.is_finite() && high.is_finite() && low <= high,
+                Init::Normal { mean, deviation } => {
+                    mean.is_finite() && deviation.is_finite() && deviation >= 0.0
+                }
+            };
+            if !sound {
+                return Err(SchemaError::Init { table: table(), init });
+            }
+            let checked = rule.check().and_then(|()| shaping.check(&rule));
+            checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })?;
+        }
+        Ok(())
     }
 
     /// The schema as bytes, for image headers and for comparison: fixed width, little-endian, docs/image.md.
@@ -163,16 +201,15 @@ impl Schema {
         out.extend(self.dim.to_le_bytes());
         out.extend(self.shards.to_le_bytes());
         out.extend(self.seed.to_le_bytes());
-        let (kind, a, b) = match self.init {
-            Init::Zero => (0u32, 0.0, 0.0),
-            Init::Uniform { low, high } => (1, low, high),
-            Init::Normal { mean, deviation } => (2, mean, deviation),
-        };
-        out.extend(kind.to_le_bytes());
-        out.extend(a.to_le_bytes());
-        out.extend(b.to_le_bytes());
+        put_init(&mut out, &self.init);
         rule_bytes::put(&mut out, &self.rule, &self.shaping);
         self.admission.encode().iter().for_each(|x| out.extend(x.to_le_bytes()));
+        out.extend((self.more.len() as u32).to_le_bytes());
+        for segment in &self.more {
+            out.extend(segment.dim.to_le_bytes());
+            put_init(&mut out, &segment.init);
+            rule_bytes::put(&mut out, &segment.rule, &segment.shaping);
+        }
         out
     }
 
@@ -184,23 +221,49 @@ impl Schema {
             bytes.get(at - n..at)
         };
         let word = |b: &[u8]| Some(u32::from_le_bytes(b.try_into().ok()?));
-        let real = |b: &[u8]| Some(f32::from_le_bytes(b.try_into().ok()?));
         let length = word(take(4)?)? as usize;
         let name = String::from_utf8(take(length.min(TABLE_NAME_BYTES_MAX + 1))?.to_vec()).ok()?;
         let dim = word(take(4)?)?;
         let shards = word(take(4)?)?;
         let seed = u64::from_le_bytes(take(8)?.try_into().ok()?);
-        let kind = word(take(4)?)?;
-        let (a, b) = (real(take(4)?)?, real(take(4)?)?);
-        let init = match kind {
-            0 => Init::Zero,
-            1 => Init::Uniform { low: a, high: b },
-            2 => Init::Normal { mean: a, deviation: b },
-            _ => return None,
-        };
+        let init = init_of(take(INIT_BYTES)?)?;
         let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
         let admission = Admission::decode([word(take(4)?)?, word(take(4)?)?, word(take(4)?)?])?;
-        let schema = Schema { name, dim, rule, shaping, init, seed, shards, admission };
+        let mut more = Vec::new();
+        for _ in 0..(word(take(4)?)? as usize).min(SEGMENTS_MAX) {
+            let (dim, init) = (word(take(4)?)?, init_of(take(INIT_BYTES)?)?);
+            let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+            more.push(Segment { dim, rule, shaping, init });
+        }
+        let schema = Schema { name, dim, rule, shaping, init, seed, shards, admission, more };
         schema.check().ok().map(|()| schema)
     }
+}
+
+/// Bytes of initial values, and the most that a schema takes.
+const INIT_BYTES: usize = 12;
+const SEGMENT_BYTES: usize = 4 + INIT_BYTES + RULE_BYTES;
+pub(crate) const SCHEMA_BYTES_MAX: usize =
+    4 + TABLE_NAME_BYTES_MAX + 4 + 8 + SEGMENT_BYTES + 12 + 4 + (SEGMENTS_MAX - 1) * SEGMENT_BYTES;
+
+fn put_init(out: &mut Vec<u8>, init: &Init) {
+    let (kind, a, b) = match *init {
+        Init::Zero => (0u32, 0.0, 0.0),
+        Init::Uniform { low, high } => (1, low, high),
+        Init::Normal { mean, deviation } => (2, mean, deviation),
+    };
+    out.extend(kind.to_le_bytes());
+    out.extend(a.to_le_bytes());
+    out.extend(b.to_le_bytes());
+}
+
+fn init_of(bytes: &[u8]) -> Option<Init> {
+    let &[k0, k1, k2, k3, a0, a1, a2, a3, b0, b1, b2, b3] = bytes else { return None };
+    let (a, b) = (f32::from_le_bytes([a0, a1, a2, a3]), f32::from_le_bytes([b0, b1, b2, b3]));
+    Some(match u32::from_le_bytes([k0, k1, k2, k3]) {
+        0 => Init::Zero,
+        1 => Init::Uniform { low: a, high: b },
+        2 => Init::Normal { mean: a, deviation: b },
+        _ => return None,
+    })
 }

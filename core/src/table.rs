@@ -32,7 +32,7 @@ impl Schema {
     /// Floats that `read` answers for a row.
     pub fn read_floats(&self, read: Read) -> usize {
         match read {
-            Read::Weights => self.dim as usize,
+            Read::Weights => self.weights(),
             Read::State => self.floats(),
         }
     }
@@ -40,7 +40,7 @@ impl Schema {
     /// Floats that `write` carries for a row.
     pub fn write_floats(&self, write: Write) -> usize {
         match write {
-            Write::Gradient => self.dim as usize,
+            Write::Gradient => self.weights(),
             Write::Change => self.floats(),
         }
     }

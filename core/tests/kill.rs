@@ -18,16 +18,23 @@ const PARTS: u64 = 12;
 /// A sketch of one line, so that it is halved on the way.
 const BY_COUNT: Admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
 
+/// Rows of two floats: one segment, or with admission by count two of one float each.
 fn schema(admission: Admission) -> Schema {
+    let (rule, shaping, init) = (Rule::Add(Add), Shaping::NONE, Init::Zero);
+    let (dim, more) = match admission {
+        Admission::All => (2, Vec::new()),
+        _ => (1, vec![Segment { dim: 1, rule, shaping, init }]),
+    };
     Schema {
         name: "t".into(),
-        dim: 2,
+        dim,
         rule: Rule::Add(Add),
         shaping: Shaping::NONE,
         init: Init::Zero,
         seed: 0,
         shards: 1,
         admission,
+        more,
     }
 }
 

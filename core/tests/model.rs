@@ -19,6 +19,7 @@ fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
         seed: 11,
         shards,
         admission: Admission::All,
+        more: Vec::new(),
     }
 }
 

@@ -80,7 +80,7 @@ impl Visitor for Weigh<'_> {
 pub fn load(folder: &Path) -> Result<Model, Failure> {
     let checkpoint = Checkpoint::open(folder)?;
     let schema = checkpoint.schema().clone();
-    if checkpoint.note("model") != Some("lr") || schema.dim != 1 {
+    if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
         let what = checkpoint.note("model").unwrap_or("no model");
         return Err(Failure::input(format!(
             "{}: holds {what} of dim {}; predict reads models that `gannet train --model lr --out` wrote",

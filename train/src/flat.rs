@@ -88,7 +88,7 @@ impl Flat {
     pub fn within(schema: &Schema, memory_limit: u64) -> Result<Flat, BackendError> {
         schema.check().map_err(gannet_node::OpenError::from)?;
         let unfit = |what| BackendError::Schema(format!("table {:?}: {what}", schema.name));
-        if schema.dim != 1 || schema.init != gannet_node::Init::Zero {
+        if schema.weights() != 1 || schema.init != gannet_node::Init::Zero {
             return Err(unfit("a table in this process has one weight a row, at first 0"));
         }
         let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());

@@ -21,11 +21,12 @@ impl Push {
     /// The rule does not learn, or replay is asked for and it cannot.
     pub fn choose(asked: Option<Push>, schema: &Schema) -> Result<Push, BackendError> {
         let (rule, name) = (&schema.rule, schema.rule.name());
-        if matches!(rule, Rule::Add(_)) || schema.dim != 1 {
+        if matches!(rule, Rule::Add(_)) || schema.weights() != 1 {
             return Err(BackendError::Schema(format!(
                 "table {:?} has rule {name} and dim {}; logistic regression needs a rule that learns (such as ftrl, \
                  adagrad or sgd) and dim 1",
-                schema.name, schema.dim
+                schema.name,
+                schema.weights()
             )));
         }
         let replays = Replay::new(schema).is_some();

@@ -21,7 +21,7 @@ pub struct Replay {
 impl Replay {
     /// For tables of this schema; `None` when logistic regression cannot be learned by replaying its rule.
     pub fn new(schema: &Schema) -> Option<Replay> {
-        let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays() && schema.dim == 1)?;
+        let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays() && schema.weights() == 1)?;
         Some(Replay { kernel, rows: Vec::new() })
     }
 

@@ -61,6 +61,7 @@ fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
         seed: 0,
         shards: 1,
         admission: Admission::All,
+        more: Vec::new(),
     };
     let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
     let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);

@@ -22,6 +22,7 @@ pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
         seed: 0,
         shards,
         admission: Admission::All,
+        more: Vec::new(),
     }
 }
 

@@ -1,0 +1,213 @@
+//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own (a wide
+//! weight with FTRL beside a factor vector with AdaGrad). To the hot paths they are one more rule, [`Segmented`], which
+//! runs each segment's rule on its share of the row. Tables of one segment never come here.
+
+use crate::effect::Effect;
+use crate::hash::mix;
+use crate::init::initial_weights;
+use crate::schema::{Init, Schema};
+use crate::width::Width;
+use gannet_optim::{Isa, Rule, Shaping, Update, Visitor};
+
+/// A run of floats in a row with a rule of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Segment {
+    /// Weights.
+    pub dim: u32,
+    /// The update rule that the server runs.
+    pub rule: Rule,
+    /// What happens to a gradient and to the learning rate before the rule.
+    pub shaping: Shaping,
+    /// Initial weights.
+    pub init: Init,
+}
+
+impl Schema {
+    /// The segments of a row, in the order in which they stand in it, in pulls and in pushes.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        let Schema { dim, rule, shaping, init, .. } = *self;
+        std::iter::once(Segment { dim, rule, shaping, init }).chain(self.more.iter().copied())
+    }
+
+    /// Writes what the weights of a missing `key` read as, one segment after another, into `out` ([`Schema::weights`]).
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn initial_weights(&self, key: u64, out: &mut [f32]) {
+        let (first, mut rest) = out.split_at_mut(self.dim as usize);
+        initial_weights(self.init, self.seed, key, first);
+        for (number, segment) in (1u64..).zip(&self.more) {
+            let (own, behind) = rest.split_at_mut(segment.dim as usize);
+            initial_weights(segment.init, mix(self.seed ^ number << 32), key, own);
+            rest = behind;
+        }
+        assert!(rest.is_empty(), "a weight for each of the schema's");
+    }
+
+    /// The segments at the rate of a push's clock, at their own without one. None for a row of one segment: that has a hot
+    /// path to itself.
+    pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<Part> {
+        let part = |s: Segment| Part {
+            dim: s.dim as usize,
+            floats: s.rule.floats(s.dim as usize),
+            rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
+            shaping: s.shaping,
+        };
+        if self.more.is_empty() { Vec::new() } else { self.segments().map(part).collect() }
+    }
+
+    /// The rule of the first segment whose state cannot be pushed as a change.
+    pub(crate) fn kept_from_replay(&self) -> &'static str {
+        let kept = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
+        kept.map_or(self.rule.name(), |s| s.rule.name())
+    }
+}
+
+/// A segment as the rows of one call need it.
+pub(crate) struct Part {
+    dim: usize,
+    floats: usize,
+    rule: Rule,
+    shaping: Shaping,
+}
+
+/// The rules of a row's segments as one rule.
+#[derive(Clone, Copy)]
+pub(crate) struct Segmented<'a>(pub(crate) &'a [Part]);
+
+/// Weights and stored floats of a row of several segments.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole {
+    dim: usize,
+    floats: usize,
+}
+
+impl Width for Whole {
+    fn dim(self) -> usize {
+        self.dim
+    }
+
+    fn floats<U: Update>(self) -> usize {
+        self.floats
+    }
+}
+
+impl Segmented<'_> {
+    pub(crate) fn width(&self) -> Whole {
+        let parts = self.0.iter();
+        parts.fold(Whole { dim: 0, floats: 0 }, |w, p| Whole {
+            dim: w.dim + p.dim,
+            floats: w.floats + p.floats,
+        })
+    }
+
+    /// Calls `step` for each segment with its share of the row and of `weights`.
+    #[inline(always)]
+    fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&Part, &mut [f32], &[f32])) {
+        let (mut row, mut weights) = (row, weights);
+        for part in self.0 {
+            let (own, behind) = row.split_at_mut(part.floats);
+            let (of_weights, weights_behind) = weights.split_at(part.dim);
+            step(part, own, of_weights);
+            (row, weights) = (behind, weights_behind);
+        }
+        assert!(row.is_empty() && weights.is_empty(), "a row and weights of these segments");
+    }
+}
+
+impl Update for Segmented<'_> {
+    /// Not a number of planes: [`Whole`] says how long a row is.
+    const PLANES: usize = 0;
+
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        self.with(row, weights, |part, row, weights| part.rule.visit(Fresh(weights, row)));
+    }
+
+    fn update_on<I: Isa>(&self, _: I, row: &mut [f32], gradient: &[f32]) {
+        self.with(row, gradient, |part, row, gradient| part.rule.visit(Step(row, gradient)));
+    }
+
+    fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
+        let (mut row, mut out) = (row, out);
+        for part in self.0 {
+            let (own, behind) = row.split_at(part.floats);
+            let (weights, out_behind) = out.split_at_mut(part.dim);
+            part.rule.visit(Weigh(own, weights));
+            (row, out) = (behind, out_behind);
+        }
+        assert!(row.is_empty() && out.is_empty(), "a row and weights of these segments");
+    }
+
+    fn is_sound(&self, row: &[f32]) -> bool {
+        let mut row = row;
+        self.0.iter().all(|part| {
+            let (own, behind) = row.split_at(part.floats);
+            row = behind;
+            part.rule.visit(Sound(own))
+        })
+    }
+}
+
+/// Gradients of rows of several segments, each shaped as its segment asks.
+pub(crate) struct SegmentGradients<'a> {
+    rule: Segmented<'a>,
+    shaped: Vec<f32>,
+}
+
+impl<'a> SegmentGradients<'a> {
+    pub(crate) fn new(rule: Segmented<'a>) -> SegmentGradients<'a> {
+        SegmentGradients { rule, shaped: vec![0.0; rule.width().dim] }
+    }
+}
+
+impl Effect for SegmentGradients<'_> {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        let SegmentGradients { rule, shaped } = self;
+        rule.with(row, value, |part, row, gradient| {
+            if part.shaping.changes_gradients() {
+                let shaped = &mut shaped[..part.dim];
+                // Schema::check leaves no rule here whose weights are not its first plane.
+                part.shaping.gradient(&row[..part.dim], gradient, shaped);
+                part.rule.visit(Step(row, shaped));
+            } else {
+                part.rule.visit(Step(row, gradient));
+            }
+        });
+    }
+}
+
+struct Fresh<'a>(&'a [f32], &'a mut [f32]);
+impl Visitor for Fresh<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.init(self.0, self.1);
+    }
+}
+
+struct Step<'a>(&'a mut [f32], &'a [f32]);
+impl Visitor for Step<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.update(self.0, self.1);
+    }
+}
+
+struct Weigh<'a>(&'a [f32], &'a mut [f32]);
+impl Visitor for Weigh<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.weights(self.0, self.1);
+    }
+}
+
+struct Sound<'a>(&'a [f32]);
+impl Visitor for Sound<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) -> bool {
+        rule.is_sound(self.0)
+    }
+}

@@ -1,0 +1,77 @@
+//! Rows of two segments over links that break: what the servers hold is bit for bit what shards called directly hold.
+
+mod model;
+
+use gannet_node::optim::{AdaGrad, Ftrl, Rule, Shaping};
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{
+    Init, LocalServer, PushName, Read, Schema, Segment, ServerConfig, Shards, Store, Worker, WorkerConfig,
+    Write,
+};
+use model::{random_values, unique_keys};
+use std::sync::Arc;
+
+#[test]
+fn two_segments_travel_and_are_learned_as_in_one_process() {
+    let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.0 });
+    let factors = Segment {
+        dim: 5,
+        rule: Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
+        shaping: Shaping::NONE,
+        init: Init::Normal { mean: 0.0, deviation: 0.1 },
+    };
+    let schema = Schema { shards: 8, seed: 3, more: vec![factors], ..Schema::scalar("fm", ftrl) };
+    let (weights, state) = (schema.weights(), schema.floats());
+    assert_eq!((weights, state), (6, 12));
+    let mut lost = 0;
+    for seed in 0..8 {
+        let faults = Faults { reset_per_million: 20_000, piece_bytes_max: 5_000, ..Faults::none() };
+        let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
+        let addrs: Vec<String> = (0..2)
+            .map(|_| {
+                let config = ServerConfig { threads: 2, ..ServerConfig::new("sim:0") };
+                let mut server = LocalServer::new(sim.clone(), config).unwrap();
+                let addr = server.addr().to_owned();
+                sim.add_actor(move || server.run().unwrap());
+                addr
+            })
+            .collect();
+        let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(addrs, 3, 1)).unwrap();
+        let table = worker.open_table(&schema).unwrap();
+        let mut local = Shards::open(&Store::memory(), &schema, 0..schema.shards).unwrap();
+        for seq in 1..20 {
+            let keys = unique_keys(&mut prng, 300, 800);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let write = if seq % 3 == 0 { Write::Change } else { Write::Gradient };
+            // A sum of squares never falls.
+            let values: Vec<f32> = random_values(&mut prng, keys.len() * schema.write_floats(write))
+                .iter()
+                .map(|v| v.abs())
+                .collect();
+            let name = PushName { pusher: 3, incarnation: 1, seq, part: 0 };
+            local.push(&name, write, cut.keys(), None, &values).unwrap();
+            let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+            worker.finish_pull(pull).unwrap();
+            worker.begin_push(table, cut, write, values, Some(pull), seq).unwrap();
+        }
+        worker.drain().unwrap();
+        let keys = unique_keys(&mut prng, 1_000, 1_000);
+        let cut = worker.cut(table, &keys);
+        for (read, floats) in [(Read::Weights, weights), (Read::State, state)] {
+            let (mut over, mut here) = (vec![0.0; keys.len() * floats], vec![0.0; keys.len() * floats]);
+            worker.pull(table, cut.keys(), read, &mut over).unwrap();
+            local.pull(cut.keys(), read, &mut here, None).unwrap();
+            assert!(over == here, "seed {seed}: {read:?}");
+        }
+        let mut rows = 0;
+        worker
+            .scan(table, |keys, floats| {
+                assert_eq!(floats.len(), keys.len() * state);
+                rows += keys.len() as u64;
+            })
+            .unwrap();
+        assert_eq!(rows, local.stats().rows);
+        lost += worker.counters().links_lost;
+    }
+    assert!(lost > 10, "{lost} links lost: the test shows nothing");
+}
