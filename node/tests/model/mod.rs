@@ -12,6 +12,7 @@ pub struct Model {
     rows: HashMap<u64, Vec<f32>>,
 }
 
+#[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
     Schema {
         name: name.into(),
