@@ -56,7 +56,7 @@ impl Model {
             let places = batch.local[range.clone()].iter().map(|&at| at as usize);
             let features: Vec<_> = places.zip(batch.block.values[range].iter().copied()).collect();
             let margin = self.margin(&features, &rows);
-            if (first + i) % 5 == 0 {
+            if (first + i).is_multiple_of(5) {
                 self.held_out = (self.held_out.0 + 1, self.held_out.1 + log_loss(margin, label));
                 continue;
             }
