@@ -91,7 +91,7 @@ fn after_an_attack_the_server_holds_what_it_held_before() {
 /// A greeted connection to thread 0.
 fn greeted(addr: &str, pusher: u64) -> TcpStream {
     // Twelve zero choices and the way to a right hello: thread 0, pusher 1 and so on.
-    let mut choices = vec![0; 64];
+    let mut choices = [0; 64];
     choices[2..4].copy_from_slice(&(pusher as u16 % 16).to_le_bytes());
     choices[8] = 20;
     let bytes = script(&mut gannet_node::hostile::Choices(&choices[..10]), 1);

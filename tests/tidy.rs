@@ -86,7 +86,7 @@ fn async_stays_at_the_door() {
         let used =
             |name: &&str| text.contains(&format!("use {name}::")) || text.contains(&format!(" {name}::"));
         let tests = short(path).starts_with("tests/");
-        assert!(tests || !names.iter().any(|name| used(&name)), "{} uses one of {names:?}", short(path));
+        assert!(tests || !names.iter().any(used), "{} uses one of {names:?}", short(path));
     }
 }
 

@@ -19,6 +19,7 @@ mod journal;
 pub mod kill;
 mod layout;
 pub mod limits;
+mod part;
 mod pull;
 mod push;
 mod pushers;

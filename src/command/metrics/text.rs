@@ -12,7 +12,7 @@ const FIRST: usize = 10;
 
 enum Sample {
     Value(f64),
-    Times(Buckets),
+    Times(Box<Buckets>),
 }
 
 struct Family {
@@ -78,7 +78,7 @@ impl Page for TextPage {
 
     fn histogram(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, buckets: &Buckets) {
         let samples = &mut self.family(name, "histogram", help).samples;
-        match samples.entry(written(labels)).or_insert_with(|| Sample::Times(Buckets::default())) {
+        match samples.entry(written(labels)).or_insert_with(|| Sample::Times(Box::default())) {
             Sample::Times(sum) => sum.add(buckets),
             Sample::Value(_) => debug_assert!(false, "{name} is no histogram"),
         }
