@@ -1,5 +1,5 @@
-//! The fuzz targets' entries on bytes from a seed, for as long as `FUZZ_SECONDS` says (1 by default): what runs where
-//! cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
+//! The fuzz targets' entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default): what
+//! runs where cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
 
 use gannet_node::hostile;
 use gannet_node::transport::sim::Prng;
@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 /// Calls `entry` with random bytes of random lengths, many of them words as protocols like them: small, or all ones.
 fn feed(longest: u64, entry: impl Fn(&[u8])) -> u64 {
-    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let number = |name, default| {
+        std::env::var(name)
+            .map_or(default, |text| text.parse().expect("FUZZ_SECONDS and FUZZ_SEED are numbers"))
+    };
+    let (seconds, seed) = (number("FUZZ_SECONDS", 1), number("FUZZ_SEED", 0));
     let end = Instant::now() + Duration::from_secs(seconds);
-    let (mut prng, mut calls) = (Prng::new(0x6675_7A7A), 0);
+    let (mut prng, mut calls) = (Prng::new(0x6675_7A7A ^ seed), 0);
     while Instant::now() < end {
         for _ in 0..100 {
             let mut bytes = Vec::new();

@@ -1,5 +1,6 @@
-//! The readers' fuzz entries on bytes from a seed, for as long as `FUZZ_SECONDS` says (1 by default): lines of each format
-//! as they should be, and the same with bytes changed, taken away and doubled. `scripts/fuzz.sh` is the long way.
+//! The readers' fuzz entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default): lines
+//! of each format as they should be, and the same with bytes changed, taken away and doubled. `scripts/fuzz.sh` is the
+//! long way.
 
 #[path = "model/fuzzed.rs"]
 mod entries;
@@ -99,9 +100,13 @@ const CRITEO: &[&str] = &[
 
 /// Calls `entry` with words of the format, some of them spoiled.
 fn feed(words: &[&str], entry: impl Fn(&[u8])) -> u64 {
-    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let number = |name, default| {
+        std::env::var(name)
+            .map_or(default, |text| text.parse().expect("FUZZ_SECONDS and FUZZ_SEED are numbers"))
+    };
+    let (seconds, seed) = (number("FUZZ_SECONDS", 1), number("FUZZ_SEED", 0));
     let end = Instant::now() + Duration::from_secs(seconds);
-    let (mut rng, mut calls) = (Rng(0x6675_7A7A), 0);
+    let (mut rng, mut calls) = (Rng(0x6675_7A7A ^ seed), 0);
     while Instant::now() < end {
         let mut bytes: Vec<u8> = (0..4).map(|_| rng.next() as u8).collect();
         for _ in 0..rng.below(60) {
