@@ -33,3 +33,4 @@ pub use gannet_optim::{
     Schedule, Sgd, Shaping,
 };
 pub use gannet_transport::tcp::{Io, Tcp};
+pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};

@@ -33,11 +33,13 @@ pub enum Refusal {
     Name = 11,
     /// The connection did not prove that it has the server's token, or the server has none to prove.
     Token = 12,
+    /// The connection is not in TLS as it should be. Counted only: it could not be read.
+    Tls = 13,
 }
 
 impl Refusal {
     /// All of them, with the names that metrics give them; the code on the wire is the place plus 1.
-    const NAMED: [(Refusal, &str); 12] = [
+    const NAMED: [(Refusal, &str); 13] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
         (Refusal::Mismatch, "mismatch"),
@@ -50,6 +52,7 @@ impl Refusal {
         (Refusal::Images, "images"),
         (Refusal::Name, "name"),
         (Refusal::Token, "token"),
+        (Refusal::Tls, "tls"),
     ];
     /// How many there are.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();

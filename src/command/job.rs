@@ -65,7 +65,7 @@ fn pusher(index: u32) -> u64 {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
-    let token = security::of_worker(&job.ps_hosts, &job.security)?;
+    let secured = security::of_worker(job.io.net(), &job.ps_hosts, &job.security, &job.believing)?;
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
@@ -78,14 +78,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
-    config.token = token;
+    config.token = secured.token;
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let tally = Arc::<WorkerTally>::default();
     let told = tally.clone();
     metrics.add(move |page| told.tell(page));
-    let worker = Worker::connect_told(job.io.net(), config, tally)?;
-    let mut backend = Remote::open(worker, &schema, "tcp", DEPTH).map_err(train::backend_failure)?;
+    let worker = Worker::connect_told(secured.net, config, tally)?;
+    let mut backend = Remote::open(worker, &schema, secured.name, DEPTH).map_err(train::backend_failure)?;
 
     let mut trained = train::learn(&options, &mut backend, &stop, args, &metrics)?;
     let table = backend.table();

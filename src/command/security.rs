@@ -1,39 +1,131 @@
-//! Who may talk to a server: loopback is open to this machine; other addresses want proof, or an explicit `--insecure`.
+//! Who may talk to a server: loopback is open to this machine; other addresses want a token and TLS, or an explicit
+//! `--insecure`.
 
 use super::Failure;
-use super::args::security::SecurityArgs;
-use gannet::Token;
+use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
+use super::args::{JobArgs, JobName};
+use gannet::{Tcp, TlsClient, TlsServer, Token};
+use std::path::Path;
 
-/// What a server asks for at `listen`.
-pub fn of_server(listen: &str, args: &SecurityArgs) -> Result<Option<Token>, Failure> {
-    guard(&format!("--listen {listen}"), listen, args)
+/// A network and the token for those who talk over it.
+pub struct Secured {
+    /// What moves the bytes, in TLS if that was asked for.
+    pub net: Tcp,
+    /// What both sides prove to have.
+    pub token: Option<Token>,
+    /// How it is said: "tcp" or "tcp+tls".
+    pub name: &'static str,
 }
 
-/// What a worker shows to these servers, and asks of them.
-pub fn of_worker(hosts: &[String], args: &SecurityArgs) -> Result<Option<Token>, Failure> {
-    let far = hosts.iter().find(|host| !is_loopback(host)).or(hosts.first());
-    far.map_or(Ok(None), |host| guard(&format!("server {host}"), host, args))
-}
-
-fn guard(what: &str, addr: &str, args: &SecurityArgs) -> Result<Option<Token>, Failure> {
-    let token = args.token_file.as_deref().map(Token::load).transpose();
-    let token = token.map_err(|error| Failure::input(error.to_string()))?;
-    if is_loopback(addr) {
-        return Ok(token);
+/// A server at `listen`.
+pub fn of_server(
+    net: Tcp,
+    listen: &str,
+    args: &SecurityArgs,
+    asking: &AskingArgs,
+) -> Result<Secured, Failure> {
+    let tls = pair(args).map(|(cert, key)| TlsServer::load(cert, key, asking.tls_client_ca.as_deref()));
+    let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
+    let token = token(args)?;
+    if !is_loopback(listen) {
+        let what = format!("--listen {listen}");
+        check(&what, args.insecure, token.is_some(), tls.is_some(), "--tls-cert FILE with --tls-key FILE")?;
     }
-    if !args.insecure {
+    Ok(match tls {
+        Some(tls) => Secured { net: net.with_tls_server(tls), token, name: "tcp+tls" },
+        None => Secured { net, token, name: "tcp" },
+    })
+}
+
+/// A worker of these servers.
+pub fn of_worker(
+    net: Tcp,
+    hosts: &[String],
+    args: &SecurityArgs,
+    believing: &BelievingArgs,
+) -> Result<Secured, Failure> {
+    if believing.tls_ca.is_none() && args.tls_cert.is_some() {
+        let text = "--tls-cert: a worker shows its certificate over TLS only: give --tls-ca too";
+        return Err(Failure::input(text));
+    }
+    let name = believing.tls_name.as_deref();
+    let tls = believing.tls_ca.as_deref().map(|ca| TlsClient::load(ca, name, pair(args)));
+    let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
+    let token = token(args)?;
+    if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {
+        check(&format!("server {far}"), args.insecure, token.is_some(), tls.is_some(), "--tls-ca FILE")?;
+    }
+    Ok(match tls {
+        Some(tls) => Secured { net: net.with_tls_client(tls), token, name: "tcp+tls" },
+        None => Secured { net, token, name: "tcp" },
+    })
+}
+
+/// Flags that the process's part in a job has no use for are more likely a mistake than nothing.
+pub fn check_role(job: &JobArgs) -> Result<(), Failure> {
+    let SecurityArgs { token_file, tls_cert, insecure, .. } = &job.security;
+    let misplaced = match job.job_name {
+        Some(JobName::Ps) => [
+            (
+                job.believing.tls_ca.is_some(),
+                "--tls-ca",
+                "a worker; a ps speaks TLS with --tls-cert and --tls-key",
+            ),
+            (job.believing.tls_name.is_some(), "--tls-name", "a worker"),
+        ],
+        Some(JobName::Worker) => [
+            (
+                job.asking.tls_client_ca.is_some(),
+                "--tls-client-ca",
+                "a ps; a worker believes servers by --tls-ca",
+            ),
+            (false, "", ""),
+        ],
+        None => [
+            (
+                token_file.is_some() || *insecure,
+                "--token-file and --insecure",
+                "a process of a job (--job-name)",
+            ),
+            (tls_cert.is_some() || job.believing.tls_ca.is_some(), "TLS", "a process of a job (--job-name)"),
+        ],
+    };
+    match misplaced.iter().find(|(given, ..)| *given) {
+        Some((_, flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
+        None => Ok(()),
+    }
+}
+
+fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {
+    args.tls_cert.as_deref().zip(args.tls_key.as_deref())
+}
+
+fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
+    let token = args.token_file.as_deref().map(Token::load);
+    token.transpose().map_err(|error| Failure::input(error.to_string()))
+}
+
+/// Beyond loopback both are needed, or a word that says that it is meant so.
+fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Result<(), Failure> {
+    let missing = match (token, tls) {
+        (true, true) => return Ok(()),
+        (true, false) => flags.to_owned(),
+        (false, true) => "--token-file FILE".to_owned(),
+        (false, false) => format!("--token-file FILE and {flags}"),
+    };
+    if !insecure {
         return Err(Failure::input(format!(
-            "{what}: beyond loopback (127.0.0.1, [::1], localhost) nothing is encrypted yet: use an ssh tunnel, or give \
-             --token-file FILE and --insecure on a network that you trust"
+            "{what}: beyond loopback (127.0.0.1, [::1], localhost) a token and TLS are needed: give {missing}, or \
+             --insecure on a network where you trust everyone"
         )));
     }
-    let open =
-        if token.is_none() { "anyone who reaches it may read and change its tables, and " } else { "" };
-    tracing::warn!("{what}, --insecure: {open}what is sent can be read and changed on the way");
-    Ok(token)
+    let open = if token { "" } else { "; whoever reaches it may read and change the tables" };
+    let plain = if tls { "" } else { "; what is sent can be read and changed on the way" };
+    tracing::warn!("{what} with --insecure{open}{plain}");
+    Ok(())
 }
 
-/// By what is written, not by what a name resolves to today: a name may resolve to something else tomorrow.
+/// By what is written, not by what a name resolves to today: tomorrow it may resolve to something else.
 fn is_loopback(addr: &str) -> bool {
     let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_matches(['[', ']']);
     let ip = host.parse::<std::net::IpAddr>();

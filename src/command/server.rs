@@ -1,6 +1,6 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
-use super::args::security::SecurityArgs;
+use super::args::security::{AskingArgs, SecurityArgs};
 use super::args::{IoArgs, MemoryArgs, MetricsArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals};
@@ -20,6 +20,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         sessions: &args.sessions,
         io: args.io,
         security: &args.security,
+        asking: &args.asking,
         metrics: &args.metrics,
     })
 }
@@ -59,18 +60,19 @@ pub struct Serving<'a> {
     pub sessions: &'a SessionArgs,
     pub io: IoArgs,
     pub security: &'a SecurityArgs,
+    pub asking: &'a AskingArgs,
     pub metrics: &'a MetricsArgs,
 }
 
 /// Serves until a signal.
 pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, io, security, metrics } = asked;
+    let &Serving { listen, threads, data_dir, memory, sessions, io, security, asking, metrics } = asked;
     check_port(listen)?;
-    let token = security::of_server(listen, security)?;
+    let secured = security::of_server(io.net(), listen, security, asking)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);
-    config.token = token;
+    config.token = secured.token;
     if let Some(threads) = threads {
         config.threads = threads as usize;
     }
@@ -79,7 +81,7 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
-    let server = Server::start(io.net(), config)?;
+    let server = Server::start(secured.net, config)?;
     metrics.add_server(server.tally());
     say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
     while !stop.load(Relaxed) {

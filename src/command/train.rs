@@ -6,7 +6,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
-use super::{Failure, input, job, optimizer, server, signals};
+use super::{Failure, input, job, optimizer, security, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Quality, ReadError, Reader, Report, Share, TrainError,
     train,
@@ -21,6 +21,7 @@ const TABLE: &str = "lr";
 /// Runs the command.
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
     job::check_sync(&args.job)?;
+    security::check_role(&args.job)?;
     match args.job.job_name {
         None => embedded(&args),
         Some(JobName::Ps) => {
@@ -34,6 +35,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
                 io: args.job.io,
                 security: &args.job.security,
                 metrics: &args.metrics,
+                asking: &args.job.asking,
             };
             server::serve(&serving)
         }

@@ -2,6 +2,7 @@
 //! there is one, the remedy. An error of a link ends that link and nothing else.
 
 use crate::limits::{FRAME_BYTES_MAX, PAYLOAD_ALIGN};
+use crate::tls::TlsError;
 use std::io;
 use std::sync::Arc;
 
@@ -15,6 +16,12 @@ pub enum HeadError {
         /// The first two bytes, little-endian.
         got: u16,
     },
+    /// The first bytes are a TLS alert: what a TLS server says to who does not speak TLS.
+    #[error("the server speaks TLS: give the worker --tls-ca FILE")]
+    TlsServer,
+    /// The first bytes begin a TLS handshake.
+    #[error("the client speaks TLS, which this server was not told to: --tls-cert FILE and --tls-key FILE")]
+    TlsClient,
     /// The peer speaks another version of the frame format.
     #[error("frame format version {got}, ours is {ours}: run the same gannet on both sides")]
     Version {
@@ -81,6 +88,14 @@ pub enum LinkError {
         /// What the system said.
         source: io::Error,
     },
+    /// What should protect it failed.
+    #[error("the connection to {peer}: {source}")]
+    Tls {
+        /// The other side's address.
+        peer: Arc<str>,
+        /// What was wrong.
+        source: TlsError,
+    },
     /// Bytes that are no frame of ours.
     #[error("a bad frame from {peer}: {source}")]
     Frame {
@@ -89,6 +104,17 @@ pub enum LinkError {
         /// What was wrong.
         source: HeadError,
     },
+}
+
+impl LinkError {
+    /// The error of a stream, by what it says of itself.
+    pub(crate) fn broken(peer: &Arc<str>, source: io::Error) -> LinkError {
+        let peer = peer.clone();
+        match TlsError::of(&source) {
+            Some(source) => LinkError::Tls { peer, source },
+            None => LinkError::Io { peer, source },
+        }
+    }
 }
 
 /// Why no link could be made.
@@ -110,6 +136,14 @@ pub enum NetError {
         addr: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// Whoever answers there cannot be talked to in TLS as it was asked for.
+    #[error("cannot connect to {addr}: {source}")]
+    Tls {
+        /// As given.
+        addr: String,
+        /// What was wrong.
+        source: TlsError,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}: {source}; choose another port, or end what uses this one")]

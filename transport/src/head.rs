@@ -60,9 +60,7 @@ impl Head {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        if u16_at(0) != MAGIC {
-            return Err(HeadError::Magic { got: u16_at(0) });
-        }
+        Head::check_magic(bytes)?;
         if bytes[2] != VERSION {
             return Err(HeadError::Version { got: bytes[2], ours: VERSION });
         }
@@ -89,6 +87,19 @@ impl Head {
             id: u64_at(16),
             words: [u64_at(24), u64_at(32), u64_at(40), u64_at(48)],
         })
+    }
+
+    /// Whether these may be the first bytes of a frame. Who speaks TLS where it is not spoken, or does not where it
+    /// is, is told apart from other strangers.
+    pub(crate) fn check_magic(bytes: &[u8]) -> Result<(), HeadError> {
+        match *bytes {
+            [b'G', b'N', ..] | [b'G'] | [] => Ok(()),
+            [0x15, 3, ..] => Err(HeadError::TlsServer),
+            [0x16, 3, ..] => Err(HeadError::TlsClient),
+            [0x15] | [0x16] => Ok(()),
+            [a] => Err(HeadError::Magic { got: u16::from(a) }),
+            [a, b, ..] => Err(HeadError::Magic { got: u16::from_le_bytes([a, b]) }),
+        }
     }
 
     /// Checks a payload (given in pieces) against the head's checksum, if it has one.

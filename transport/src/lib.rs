@@ -17,6 +17,7 @@ mod owner;
 mod receive;
 pub mod sim;
 pub mod tcp;
+pub mod tls;
 mod transmit;
 mod uring;
 

@@ -9,7 +9,7 @@ pub const RECEIVE_BYTES: usize = 512 << 10;
 /// The out buffer of a link: heads of posted frames, and replies written in place.
 pub const TRANSMIT_BYTES: usize = 1 << 20;
 /// The most memory that the buffers of one link take.
-pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES;
+pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES + TLS_BYTES;
 /// The most entries (runs of buffered bytes and lent frames) that wait on one link.
 pub const TRANSMIT_ITEMS_MAX: usize = 4096;
 /// The most parts given to one system call.
@@ -40,6 +40,8 @@ pub const URING_HOARD_BYTES: usize = 8 << 10;
 pub const URING_SMALL_TURNS: u32 = 8;
 /// See [`URING_SMALL_TURNS`].
 pub const URING_SMALL_BYTES: usize = 4 << 10;
+/// Records received and not yet opened, of a link with TLS.
+pub const TLS_BYTES: usize = 64 << 10;
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
 /// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so

@@ -22,6 +22,20 @@ pub trait Stream {
     fn peer(&self) -> Arc<str>;
     /// The bytes leave this host's memory (or are to be treated so): payloads then carry checksums.
     fn is_remote(&self) -> bool;
+    /// Bytes of the stream's own (a handshake) wait for room: when there is some, `recv` is to be called.
+    fn holds(&self) -> bool {
+        false
+    }
+    /// A `recv` has made room for a `send` that had been put off: told once.
+    fn may_send_now(&mut self) -> bool {
+        false
+    }
+    /// Gives back memory that it does not need while nothing moves.
+    fn rest(&mut self) {}
+    /// Bytes of that memory.
+    fn held_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// What a [`Link::fill`] brought.
@@ -71,7 +85,7 @@ impl<S: Stream> Link<S> {
 
     /// Takes note of what a poll saw.
     pub fn note(&mut self, event: &Event) {
-        self.readable |= event.readable || event.closed;
+        self.readable |= event.readable || event.closed || (event.writable && self.stream.holds());
         self.writable |= event.writable;
         self.ending |= event.closed;
     }
@@ -104,18 +118,20 @@ impl<S: Stream> Link<S> {
     /// Gives back the memory of buffers in which nothing stands: for links that are quiet. They take it again when they
     /// need it.
     pub fn rest(&mut self) {
+        self.stream.rest();
         self.receive.rest();
         self.transmit.rest();
     }
 
     /// Bytes of memory that the buffers have now: none of a new link, at most [`crate::limits::LINK_BYTES_MAX`].
     pub fn held_bytes(&self) -> usize {
-        self.receive.held() + self.transmit.held()
+        self.stream.held_bytes() + self.receive.held() + self.transmit.held()
     }
 
     /// Receives once. `Filled::Empty` also marks the link as not readable.
     pub fn fill<O: Owner>(&mut self, owner: &mut O) -> Result<Filled, LinkError> {
         let (filled, asked) = self.receive.fill(&mut self.stream, owner)?;
+        self.writable |= self.stream.may_send_now();
         self.readable = match filled {
             Filled::Bytes(bytes) => bytes == asked || self.ending,
             Filled::Empty => false,

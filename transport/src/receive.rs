@@ -123,6 +123,10 @@ impl Receive {
     fn ready<O: Owner>(&mut self, owner: &mut O) -> Result<bool, HeadError> {
         if self.front.is_none() {
             if self.end - self.start < HEAD_BYTES {
+                // Who is none of ours may have said all that it has to say.
+                if self.start != self.end {
+                    Head::check_magic(&self.buffer.bytes()[self.start..self.end])?;
+                }
                 return Ok(false);
             }
             let head = Head::decode(&self.buffer.bytes()[self.start..self.start + HEAD_BYTES])?;
@@ -231,7 +235,7 @@ impl Receive {
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(LinkError::Closed { peer: self.peer.clone() })
             }
-            Err(source) => Err(LinkError::Io { peer: self.peer.clone(), source }),
+            Err(source) => Err(LinkError::broken(&self.peer, source)),
         }
     }
 }

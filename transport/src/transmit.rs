@@ -205,7 +205,7 @@ impl Transmit {
                     }
                 }
                 Ok(None) => return Ok(false),
-                Err(source) => return Err(LinkError::Io { peer: self.peer.clone(), source }),
+                Err(source) => return Err(LinkError::broken(&self.peer, source)),
             }
         }
         Ok(true)

@@ -7,7 +7,7 @@ use crate::limits::{COMPLAINTS_MAX, COMPLAINTS_TIME};
 use crate::message;
 use crate::tally::ServerTally;
 use crate::token::{Nonces, Side, Token, draw};
-use gannet_transport::{Frame, Head, Link, Nothing, Stream};
+use gannet_transport::{Frame, Head, HeadError, Link, LinkError, Nothing, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +52,14 @@ impl Greeter {
         link: &mut Link<S>,
         stage: &mut Stage,
     ) -> Result<Option<Hello>, Unfit> {
-        let broken = |error: gannet_transport::LinkError| malformed(0, error.to_string());
+        let broken = |error: LinkError| Unfit {
+            refusal: match error {
+                LinkError::Tls { .. } | LinkError::Frame { source: HeadError::TlsClient, .. } => Refusal::Tls,
+                _ => Refusal::Malformed,
+            },
+            id: 0,
+            why: error.to_string(),
+        };
         loop {
             let (receive, transmit) = link.halves();
             if let Some(frame) = receive.peek(&mut Nothing).map_err(broken)? {

@@ -125,15 +125,19 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
 
 /// Whether another attempt may mend it.
 fn mends(error: &WorkerError) -> bool {
+    use gannet_transport::tls::TlsError;
+    use gannet_transport::{HeadError, LinkError, NetError};
     match error {
-        WorkerError::Link(gannet_transport::LinkError::Frame { source, .. }) => !matches!(
+        WorkerError::Link(LinkError::Frame { source, .. }) => !matches!(
             source,
-            gannet_transport::HeadError::Version { .. } | gannet_transport::HeadError::Magic { .. }
+            HeadError::Version { .. } | HeadError::Magic { .. } | HeadError::TlsServer | HeadError::TlsClient
         ),
+        // Certificates and flags stay as they are until someone changes them.
+        WorkerError::Link(LinkError::Tls { source, .. }) | WorkerError::Net(NetError::Tls { source, .. }) => {
+            matches!(source, TlsError::Other(_))
+        }
         WorkerError::Link(_) | WorkerError::Protocol { .. } => true,
-        WorkerError::Net(
-            gannet_transport::NetError::Connect { .. } | gannet_transport::NetError::Address { .. },
-        ) => true,
+        WorkerError::Net(NetError::Connect { .. } | NetError::Address { .. }) => true,
         _ => false,
     }
 }

@@ -153,6 +153,12 @@ pub struct JobArgs {
     /// Who may talk to whom.
     #[command(flatten)]
     pub security: security::SecurityArgs,
+    /// What a ps asks for.
+    #[command(flatten)]
+    pub asking: security::AskingArgs,
+    /// Whom a worker believes.
+    #[command(flatten)]
+    pub believing: security::BelievingArgs,
 }
 
 /// `gannet server`.
@@ -179,6 +185,9 @@ pub struct ServerArgs {
     /// Who may talk to it.
     #[command(flatten)]
     pub security: security::SecurityArgs,
+    /// What it asks for.
+    #[command(flatten)]
+    pub asking: security::AskingArgs,
     /// Numbers while it runs.
     #[command(flatten)]
     pub metrics: MetricsArgs,

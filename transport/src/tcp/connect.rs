@@ -3,8 +3,11 @@
 use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::limits::{BACKLOG, KEEPALIVE_SECONDS, UNACKNOWLEDGED_MS_MAX};
+use crate::link::Stream;
 use crate::net::Listener;
+use crate::tls::{Session, TlsClient, TlsError, TlsServer};
 use crate::uring::Seat;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::cell::RefCell;
@@ -14,7 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connects to the first of the name's addresses that answers.
-pub(super) fn connect(addr: &str, timeout: Duration, checksums: bool) -> Result<TcpStream, NetError> {
+pub(super) fn connect(
+    addr: &str,
+    timeout: Duration,
+    checksums: bool,
+    tls: Option<&TlsClient>,
+) -> Result<TcpStream, NetError> {
     let give_up = Instant::now() + timeout;
     let mut last = io::Error::from(io::ErrorKind::TimedOut);
     for candidate in resolve(addr)? {
@@ -22,18 +30,67 @@ pub(super) fn connect(addr: &str, timeout: Duration, checksums: bool) -> Result<
         if left.is_zero() {
             break;
         }
-        match net::TcpStream::connect_timeout(&candidate, left)
-            .and_then(|socket| prepare(socket, addr.into(), checksums || !candidate.ip().is_loopback()))
-        {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+        let remote = checksums || is_open(&candidate, tls.is_some());
+        let connected = net::TcpStream::connect_timeout(&candidate, left)
+            .and_then(|socket| prepare(socket, addr.into(), remote));
+        let mut stream = match connected {
+            Ok(stream) => stream,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        let Some(tls) = tls else { return Ok(stream) };
+        stream.begin_tls(Session::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
+        match shake_hands(&mut stream, give_up) {
+            Ok(()) => return Ok(stream),
+            Err(error) => match TlsError::of(&error) {
+                Some(source) => return Err(not_in_tls(addr, source)),
+                None => last = error,
+            },
         }
     }
     Err(NetError::Connect { addr: addr.to_owned(), source: last })
 }
 
+/// Waits until the handshake is over.
+fn shake_hands(stream: &mut TcpStream, give_up: Instant) -> io::Result<()> {
+    while !stream.shake_hands().map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the connection ended in the TLS handshake")
+        }
+        _ => error,
+    })? {
+        let left = give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in the TLS handshake"));
+        }
+        let room = if stream.holds() { PollFlags::OUT } else { PollFlags::empty() };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match rustix::event::poll(&mut [PollFd::new(&*stream.socket, PollFlags::IN | room)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn not_in_tls(addr: &str, source: TlsError) -> NetError {
+    NetError::Tls { addr: addr.to_owned(), source }
+}
+
+/// What goes there leaves this machine with nothing that checks it.
+fn is_open(addr: &SocketAddr, tls: bool) -> bool {
+    !tls && !addr.ip().is_loopback()
+}
+
 /// Begins to connect to one of the name's addresses; the socket says later what came of it.
-pub(super) fn begin(addr: &str, attempt: usize, checksums: bool) -> Result<TcpStream, NetError> {
+pub(super) fn begin(
+    addr: &str,
+    attempt: usize,
+    checksums: bool,
+    tls: Option<&TlsClient>,
+) -> Result<TcpStream, NetError> {
     let candidates = resolve(addr)?;
     let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
     let Some(candidate) = candidates.get(attempt % candidates.len().max(1)) else {
@@ -47,8 +104,12 @@ pub(super) fn begin(addr: &str, attempt: usize, checksums: bool) -> Result<TcpSt
             Err(error) => Err(error),
         })
         .map_err(|error| failed(error.into()))?;
-    let remote = checksums || !candidate.ip().is_loopback();
-    prepare(begun, addr.into(), remote).map_err(failed)
+    let remote = checksums || is_open(candidate, tls.is_some());
+    let mut stream = prepare(begun, addr.into(), remote).map_err(failed)?;
+    if let Some(tls) = tls {
+        stream.begin_tls(Session::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
+    }
+    Ok(stream)
 }
 
 fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
@@ -79,18 +140,19 @@ pub struct TcpListener {
     pub(super) socket: Arc<net::TcpListener>,
     addr: String,
     checksums: bool,
+    tls: Option<TlsServer>,
     seat: RefCell<Option<Seat>>,
 }
 
 impl TcpListener {
-    pub(super) fn new(addr: &str, checksums: bool) -> Result<TcpListener, NetError> {
+    pub(super) fn new(addr: &str, checksums: bool, tls: Option<TlsServer>) -> Result<TcpListener, NetError> {
         let failed = |source| NetError::Listen { addr: addr.to_owned(), source };
         let candidates = resolve(addr)?;
         let socket = net::TcpListener::bind(&candidates[..]).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG as i32).map_err(|error| failed(error.into()))?;
         let addr = socket.local_addr().map_err(failed)?.to_string();
-        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, seat: RefCell::default() })
+        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, tls, seat: RefCell::default() })
     }
 
     /// Goes to a ring, away from any other.
@@ -102,6 +164,16 @@ impl TcpListener {
     }
 }
 
+impl TcpListener {
+    /// In TLS, if this listener speaks it.
+    fn protect(&self, mut stream: TcpStream) -> io::Result<TcpStream> {
+        if let Some(tls) = &self.tls {
+            stream.begin_tls(Session::server(tls).map_err(io::Error::other)?);
+        }
+        Ok(stream)
+    }
+}
+
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
@@ -109,8 +181,10 @@ impl Listener for TcpListener {
         loop {
             match self.socket.accept() {
                 Ok((socket, peer)) => {
-                    let remote = self.checksums || !peer.ip().is_loopback();
-                    match prepare(socket, peer.to_string().into(), remote) {
+                    let remote = self.checksums || is_open(&peer, self.tls.is_some());
+                    match prepare(socket, peer.to_string().into(), remote)
+                        .and_then(|stream| self.protect(stream))
+                    {
                         Ok(stream) => return Ok(Some(stream)),
                         // It has gone again: the next one.
                         Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),

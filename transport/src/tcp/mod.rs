@@ -14,6 +14,7 @@ pub(crate) use stream::{recv_now, send_now};
 
 use crate::error::NetError;
 use crate::net::Net;
+use crate::tls::{TlsClient, TlsServer};
 use crate::uring;
 use std::time::{Duration, Instant};
 
@@ -38,17 +39,29 @@ pub struct Tcp {
     since: Instant,
     checksums: bool,
     uring: bool,
+    tls_server: Option<TlsServer>,
+    tls_client: Option<TlsClient>,
 }
 
 impl Tcp {
     /// Plain sockets and epoll. Payloads to other addresses than loopback carry checksums.
     pub fn new() -> Tcp {
-        Tcp { since: Instant::now(), checksums: false, uring: false }
+        Tcp { since: Instant::now(), checksums: false, uring: false, tls_server: None, tls_client: None }
     }
 
     /// All payloads carry checksums.
     pub fn with_checksums(self) -> Tcp {
         Tcp { checksums: true, ..self }
+    }
+
+    /// Its listeners speak TLS only.
+    pub fn with_tls_server(self, tls: TlsServer) -> Tcp {
+        Tcp { tls_server: Some(tls), ..self }
+    }
+
+    /// What it connects to must speak TLS.
+    pub fn with_tls_client(self, tls: TlsClient) -> Tcp {
+        Tcp { tls_client: Some(tls), ..self }
     }
 
     /// Moves bytes in this way. Asks the system once whether it may; a refusal is one line in the log.
@@ -82,15 +95,15 @@ impl Net for Tcp {
     type Waker = TcpWaker;
 
     fn connect(&self, addr: &str, timeout: Duration) -> Result<TcpStream, NetError> {
-        connect::connect(addr, timeout, self.checksums)
+        connect::connect(addr, timeout, self.checksums, self.tls_client.as_ref())
     }
 
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<TcpStream, NetError> {
-        connect::begin(addr, attempt, self.checksums)
+        connect::begin(addr, attempt, self.checksums, self.tls_client.as_ref())
     }
 
     fn listen(&self, addr: &str) -> Result<TcpListener, NetError> {
-        TcpListener::new(addr, self.checksums)
+        TcpListener::new(addr, self.checksums, self.tls_server.clone())
     }
 
     fn poll(&self) -> Result<TcpPoll, NetError> {

@@ -1,12 +1,14 @@
 //! A TCP connection: by itself, one system call to receive and one to send, neither waiting; at a ring, by way of it.
 
+use crate::limits::PARTS_MAX;
 use crate::link::Stream;
+use crate::tls::Session;
 use crate::uring::Seat;
 use rustix::fd::AsFd;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::cell::RefCell;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ pub struct TcpStream {
     peer: Arc<str>,
     remote: bool,
     way: RefCell<Way>,
+    tls: Option<Box<Session>>,
 }
 
 #[derive(Debug)]
@@ -29,7 +32,7 @@ enum Way {
 impl TcpStream {
     pub(super) fn new(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> TcpStream {
         let way = RefCell::new(Way::Plain(io::Cursor::default()));
-        TcpStream { socket: Arc::new(socket), peer, remote, way }
+        TcpStream { socket: Arc::new(socket), peer, remote, way, tls: None }
     }
 
     /// Comes away from a ring, if it is at one: what was received and not read.
@@ -47,11 +50,74 @@ impl TcpStream {
     pub(super) fn take_seat(&self, seat: Seat) {
         self.way.replace(Way::Ring(seat));
     }
+
+    /// From now on what is received and sent goes through this.
+    pub(super) fn begin_tls(&mut self, session: Session) {
+        self.tls = Some(Box::new(session));
+    }
+
+    /// Goes on with a handshake; `true` when there is none, or it is over.
+    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+        let TcpStream { socket, way, tls, .. } = self;
+        tls.as_mut().map_or(Ok(true), |tls| tls.shake_hands(&mut Raw { socket, way: way.get_mut() }))
+    }
 }
 
 impl Stream for TcpStream {
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        match self.way.get_mut() {
+        let TcpStream { socket, way, tls, .. } = self;
+        let mut raw = Raw { socket, way: way.get_mut() };
+        match tls {
+            Some(tls) => tls.recv(&mut raw, pieces),
+            None => raw.recv(pieces),
+        }
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let TcpStream { socket, way, tls, .. } = self;
+        let mut raw = Raw { socket, way: way.get_mut() };
+        match tls {
+            Some(tls) => tls.send(&mut raw, pieces),
+            None => raw.send(pieces),
+        }
+    }
+
+    fn peer(&self) -> Arc<str> {
+        self.peer.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.remote
+    }
+
+    fn holds(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.holds())
+    }
+
+    fn may_send_now(&mut self) -> bool {
+        self.tls.as_mut().is_some_and(|tls| tls.may_send_now())
+    }
+
+    fn rest(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.rest();
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.held())
+    }
+}
+
+/// The bytes as they are on the wire.
+struct Raw<'a> {
+    socket: &'a net::TcpStream,
+    way: &'a mut Way,
+}
+
+impl Raw<'_> {
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        match self.way {
             Way::Ring(seat) => seat.recv(pieces),
             Way::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
                 let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
@@ -62,25 +128,45 @@ impl Stream for TcpStream {
                 let mut rest = pieces;
                 IoSliceMut::advance_slices(&mut rest, got);
                 // What goes wrong behind these bytes is heard of again.
-                Ok(Some(got + recv_now(&*self.socket, rest).unwrap_or(None).unwrap_or(0)))
+                Ok(Some(got + recv_now(self.socket, rest).unwrap_or(None).unwrap_or(0)))
             }
-            Way::Plain(_) => recv_now(&*self.socket, pieces),
+            Way::Plain(_) => recv_now(self.socket, pieces),
         }
     }
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        match self.way.get_mut() {
+        match self.way {
             Way::Ring(seat) => seat.send(pieces),
-            Way::Plain(_) => send_now(&*self.socket, pieces),
+            Way::Plain(_) => send_now(self.socket, pieces),
         }
     }
+}
 
-    fn peer(&self) -> Arc<str> {
-        self.peer.clone()
+/// What TLS reads its records from: no bytes mean the end.
+impl Read for Raw<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.recv(&mut [IoSliceMut::new(bytes)]) {
+            Ok(got) => got.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What TLS writes its records to.
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
-    fn is_remote(&self) -> bool {
-        self.remote
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        // As many as one system call of ours takes.
+        let pieces = &pieces[..pieces.len().min(PARTS_MAX)];
+        self.send(pieces)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

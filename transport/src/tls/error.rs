@@ -1,0 +1,177 @@
+//! What can be wrong with certificates, keys and those who show them.
+
+use rustls::{AlertDescription, CertificateError, Error};
+use std::io;
+use std::path::PathBuf;
+
+/// Why a file cannot be used for TLS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsFileError {
+    /// It cannot be read.
+    #[error("{flag} {}: {source}", path.display())]
+    Read {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It holds no such thing.
+    #[error("{flag} {}: there is no {what} in it; a PEM file with a line -----BEGIN {label}----- is needed", path.display())]
+    Nothing {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// A certificate or a private key.
+        what: &'static str,
+        /// What the PEM line says.
+        label: &'static str,
+    },
+    /// What it holds cannot be used.
+    #[error("{flag} {}: {why}", path.display())]
+    Unusable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// In words.
+        why: String,
+    },
+    /// The certificate is another key's.
+    #[error("--tls-key {} is not the key of the first certificate of --tls-cert {}", key.display(), cert.display())]
+    Pair {
+        /// The certificates.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// Neither a host name nor an IP address.
+    #[error(
+        "--tls-name {name:?}: a host name or an IP address is needed, as it stands in the server's certificate"
+    )]
+    Name {
+        /// As given.
+        name: String,
+    },
+}
+
+/// Why a connection could not be protected. Ends that connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The server answers, but not in TLS.
+    #[error(
+        "the server does not speak TLS: start it with --tls-cert FILE and --tls-key FILE, or leave --tls-ca out here"
+    )]
+    PlainServer,
+    /// A client that does not speak TLS.
+    #[error("the client does not speak TLS: give the worker --tls-ca FILE")]
+    PlainClient,
+    /// The server's certificate is not believed.
+    #[error("the server's certificate is not good: {0}")]
+    Certificate(String),
+    /// The client's certificate is not believed.
+    #[error("the client's certificate is not good: {0}")]
+    ClientCertificate(String),
+    /// The client has shown no certificate.
+    #[error(
+        "the client showed no certificate, and --tls-client-ca asks for one: give the worker --tls-cert and --tls-key"
+    )]
+    NoClientCertificate,
+    /// The other side refused.
+    #[error("the other side ended TLS: {0}")]
+    Alert(String),
+    /// The name to be found in the server's certificate is none.
+    #[error(
+        "{0:?} is neither a host name nor an IP address: give --tls-name as it stands in the server's certificate"
+    )]
+    Name(String),
+    /// Anything else that is not TLS as it should be.
+    #[error("TLS failed: {0}")]
+    Other(String),
+}
+
+impl TlsError {
+    /// The one in an error of a stream.
+    pub(crate) fn of(error: &io::Error) -> Option<TlsError> {
+        error.get_ref()?.downcast_ref::<TlsError>().cloned()
+    }
+
+    /// What rustls says, in words with a remedy. `of_server`: this side is the client.
+    pub(super) fn new(error: &Error, of_server: bool) -> TlsError {
+        match error {
+            Error::InvalidCertificate(error) if of_server => TlsError::Certificate(words(error, true)),
+            Error::InvalidCertificate(error) => TlsError::ClientCertificate(words(error, false)),
+            Error::NoCertificatesPresented => TlsError::NoClientCertificate,
+            Error::AlertReceived(alert) => TlsError::Alert(heard(*alert, of_server)),
+            other => TlsError::Other(other.to_string()),
+        }
+    }
+}
+
+/// A certificate's fault and what to do about it.
+fn words(error: &CertificateError, of_server: bool) -> String {
+    let (cert, ca) = match of_server {
+        true => ("the server's --tls-cert", "--tls-ca"),
+        false => ("the worker's --tls-cert", "--tls-client-ca"),
+    };
+    let name = |expected: &str, presented: &str| {
+        format!(
+            "it is not made for {expected:?}{presented}: give --tls-name with a name that it has, or make one for that name"
+        )
+    };
+    match error {
+        CertificateError::ExpiredContext { time, not_after } => {
+            let days = time.as_secs().saturating_sub(not_after.as_secs()) / 86_400;
+            format!("it expired {days} days ago: renew {cert}")
+        }
+        CertificateError::Expired => format!("it has expired: renew {cert}"),
+        CertificateError::NotValidYetContext { .. } | CertificateError::NotValidYet => {
+            format!("it is not valid yet: look at the clocks of both machines, and at {cert}")
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let has = if presented.is_empty() {
+                String::from(", or any name")
+            } else {
+                format!(" but for {}", presented.join(", "))
+            };
+            name(&expected.to_str(), &has)
+        }
+        CertificateError::NotValidForName => name("this address", ""),
+        CertificateError::UnknownIssuer => {
+            format!(
+                "no authority in {ca} has signed it: give {ca} the certificate of the one that signed {cert}"
+            )
+        }
+        CertificateError::BadSignature => {
+            format!(
+                "an authority in {ca} has the name of the one that signed it, but another key: give {ca} that one's certificate"
+            )
+        }
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            format!("it is an authority's own, not a server's: sign one with it and give that to {cert}")
+        }
+        other => format!("{other:?}: look at {cert} and at {ca}"),
+    }
+}
+
+/// What the other side's last word means here.
+fn heard(alert: AlertDescription, of_server: bool) -> String {
+    use AlertDescription::*;
+    match (alert, of_server) {
+        (CertificateRequired, true) => {
+            "it asks for a certificate: give --tls-cert FILE and --tls-key FILE, signed by an authority of its --tls-client-ca".into()
+        }
+        (BadCertificate | UnsupportedCertificate | CertificateRevoked | CertificateUnknown | UnknownCA, true) => {
+            format!("it does not believe our --tls-cert ({alert:?}): one signed by an authority of its --tls-client-ca is needed")
+        }
+        (CertificateExpired, true) => "our --tls-cert has expired: renew it".into(),
+        (BadCertificate | CertificateExpired | CertificateUnknown | UnknownCA, false) => {
+            format!("it does not believe our --tls-cert ({alert:?})")
+        }
+        (alert, _) => format!("{alert:?}"),
+    }
+}
