@@ -4,6 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc || exit 1
+need ip iproute2 || exit 1
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

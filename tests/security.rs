@@ -26,8 +26,14 @@ fn served(flags: &str) -> Served {
 
 /// A worker of a job of one, logging all that there is to log.
 fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
+    patient_worker(data, hosts, flags, 20)
+}
+
+/// The same with another time limit: what is refused at once does not wait for it.
+fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> Command {
     let mut command = gannet(&format!(
-        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --json --peer-timeout 20 {flags}",
+        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --json --peer-timeout {peer_timeout} \
+         {flags}",
         data.display()
     ));
     command.env("GANNET_LOG", "trace");
@@ -240,8 +246,7 @@ fn what_keeps_tls_from_working_is_said_in_one_line() {
     let believed = authority.believed();
     let fails_at = |server: &Served, flags: &str, says: &[&str]| {
         // What another attempt does not mend is not tried again: with this time-out the test would run into its own.
-        let flags = format!("{flags} --peer-timeout 600");
-        let done = Process::start(worker(&data, &server.addr, &flags)).wait();
+        let done = Process::start(patient_worker(&data, &server.addr, flags, 600)).wait();
         fails(&done, 3, &[says, &[server.addr.as_str()]].concat());
     };
     fails_at(&expired, &believed, &["expired", "days ago", "renew the server's --tls-cert"]);
@@ -371,10 +376,8 @@ fn between_machines_a_token_and_tls_are_enough_and_nothing_less_is() {
         fails(&Process::start(networks.on(1, &gannet(&format!("{listen} {flags}")))).wait(), 2, &[missing]);
     }
     let server = Served::start(networks.on(1, &gannet(&format!("{listen} {token} {shown}"))));
-    let from_afar = |flags: &str| {
-        Process::start(networks.on(2, &worker(&data, &server.addr, &format!("{flags} --peer-timeout 600"))))
-            .wait()
-    };
+    let from_afar =
+        |flags: &str| Process::start(networks.on(2, &patient_worker(&data, &server.addr, flags, 600))).wait();
     let done = from_afar(&format!("{token} {}", authority.believed()));
     assert_eq!(done.json()["examples"], 2_000, "{done:?}");
     fails(&from_afar(&token), 2, &[&server.addr, "give --tls-ca FILE,"]);
