@@ -172,11 +172,9 @@ impl Driver {
             }
         }
         let sent = sent.saturating_sub(held);
-        if sent < offered {
-            traffic.is_full = true;
-            traffic.wants_room = traffic.filling.is_none();
-            self.touch(at);
-        }
+        traffic.is_full |= sent < offered;
+        traffic.promise_room();
+        self.touch(at);
         Ok((sent > 0).then_some(sent))
     }
 

@@ -194,9 +194,16 @@ impl Traffic {
         range.start += send_now(&*self.of, &[held]).ok().flatten().unwrap_or(0);
         if range.start == range.end {
             ring.free(buffer);
+            self.promise_room();
         } else {
             self.filling = Some((buffer, range));
         }
+    }
+
+    /// A link that was told that there is no room hears when there is: from the end of what is under way or held back, or
+    /// else from a poll. (It may have sent since: TLS does while it receives.)
+    pub(super) fn promise_room(&mut self) {
+        self.wants_room |= self.is_full && self.flying.is_none() && self.filling.is_none();
     }
 
     /// Hands over what was held back. `false`: the queue is full.
