@@ -23,9 +23,9 @@ pub use gannet_core::{
 };
 pub use gannet_node::{
     Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page,
-    PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Segment, Served, Server, ServerConfig,
-    ServerError, ServerTally, SessionLimits, Stats, Store, TableId, TableStatus, Worker, WorkerConfig,
-    WorkerError, WorkerTally, Write, bucket,
+    PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Segment, Segments, Served, Server,
+    ServerConfig, ServerError, ServerTally, SessionLimits, Stats, Store, TableId, TableStatus, Worker,
+    WorkerConfig, WorkerError, WorkerTally, Write, bucket,
 };
 pub use gannet_node::{Token, TokenError};
 pub use gannet_optim::{

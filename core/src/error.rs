@@ -134,6 +134,16 @@ pub enum PullError {
         /// Expected.
         want: usize,
     },
+    /// Segments that rows do not have, or none.
+    #[error(
+        "segments {asked:#010b} (a bit each, the first the lowest) of rows that have {segments}: choose one or more of these"
+    )]
+    Segments {
+        /// A bit each.
+        asked: u8,
+        /// How many a row has.
+        segments: usize,
+    },
 }
 
 /// Why a push is refused. Rows before the refusal are applied and remembered: the same push, sent again, goes on there.

@@ -44,6 +44,6 @@ pub use init::initial_weights;
 pub use push::Applied;
 pub use pushers::PushName;
 pub use schema::{Init, SHARDS_DEFAULT, Schema, SchemaError};
-pub use segments::Segment;
+pub use segments::{Segment, Segments};
 pub use store::{Growing, Store};
 pub use table::{NO_SLOT, PusherStatus, Read, Shards, Stats, Write};

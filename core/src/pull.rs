@@ -5,7 +5,7 @@ use crate::error::PullError;
 use crate::index::{self, NONE};
 use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
-use crate::segments::Segmented;
+use crate::segments::{Chosen, Segmented, Segments};
 use crate::shard::Shard;
 use crate::table::{Read, Shards};
 use crate::width::{Width, by_width};
@@ -36,7 +36,22 @@ impl Shards {
         out: &mut [f32],
         slots: Option<&mut Vec<u32>>,
     ) -> Result<(), PullError> {
-        let want = keys.len() * self.schema.read_floats(read);
+        self.pull_segments(keys, read, Segments::ALL, out, slots)
+    }
+
+    /// [`Shards::pull`] of some segments of each row: `out` holds `keys.len()` times [`Schema::read_floats_of`] floats.
+    ///
+    /// # Errors
+    /// As [`Shards::pull`]; or segments that rows do not have.
+    pub fn pull_segments(
+        &mut self,
+        keys: &[u64],
+        read: Read,
+        segments: Segments,
+        out: &mut [f32],
+        slots: Option<&mut Vec<u32>>,
+    ) -> Result<(), PullError> {
+        let want = keys.len() * self.schema.read_floats_of(read, segments)?;
         if out.len() != want {
             return Err(PullError::Length { what: "floats of the answer", got: out.len(), want });
         }
@@ -48,7 +63,7 @@ impl Shards {
         let call = Pull { shards: self, keys, read, out, slots };
         let parts = call.shards.schema.parts(None);
         let result = match rule {
-            _ if !parts.is_empty() => call.run_segments(Segmented(&parts)),
+            _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
             // Weights that are derived are worth wide registers; the others are copied.
             Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
             Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
@@ -82,8 +97,13 @@ impl Work for Pull<'_> {
 
 impl Pull<'_> {
     /// The same for rows of several segments.
-    fn run_segments(self, rule: Segmented<'_>) -> Result<(), PullError> {
+    fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<(), PullError> {
         let width = rule.width();
+        if segments != Segments::ALL {
+            let floats = self.shards.schema.read_floats_of(self.read, segments)?;
+            let chosen = Chosen { of: rule, segments, state: self.read == Read::State };
+            return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
+        }
         match self.read {
             Read::Weights => pull::<_, _, _, false>(self, width, width.dim(), Scalar, rule),
             Read::State => {

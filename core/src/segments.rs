@@ -3,9 +3,12 @@
 //! runs each segment's rule on its share of the row. Tables of one segment never come here.
 
 use crate::effect::Effect;
+use crate::error::PullError;
 use crate::hash::mix;
 use crate::init::initial_weights;
+use crate::limits::SEGMENTS_MAX;
 use crate::schema::{Init, Schema};
+use crate::table::Read;
 use crate::width::Width;
 use gannet_optim::{Isa, Rule, Shaping, Update, Visitor};
 
@@ -22,7 +25,63 @@ pub struct Segment {
     pub init: Init,
 }
 
+/// Which segments of a row a pull answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments(u8);
+
+impl Segments {
+    /// All that a row has.
+    pub const ALL: Segments = Segments(u8::MAX);
+
+    /// Those of these numbers; 0 is the first. They are answered in the order in which they stand in the row.
+    ///
+    /// # Panics
+    /// When a number is not below 8, the most segments that any row has.
+    pub fn only(numbers: &[usize]) -> Segments {
+        let bit = |&number: &usize| {
+            assert!(number < SEGMENTS_MAX, "segment {number}: rows have at most {SEGMENTS_MAX}");
+            1 << number
+        };
+        Segments(numbers.iter().map(bit).fold(0, |all, bit| all | bit))
+    }
+
+    /// A bit each, the first segment's the lowest; all bits: all that a row has.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The other way round.
+    pub fn of_bits(bits: u8) -> Segments {
+        Segments(bits)
+    }
+
+    fn has(self, number: usize) -> bool {
+        self.0 >> number & 1 != 0
+    }
+}
+
+const _: () = assert!(SEGMENTS_MAX == u8::BITS as usize);
+
 impl Schema {
+    /// Floats that `read` answers for these segments of a row.
+    ///
+    /// # Errors
+    /// A segment that rows of this table do not have, or none at all.
+    pub fn read_floats_of(&self, read: Read, segments: Segments) -> Result<usize, PullError> {
+        if segments == Segments::ALL {
+            return Ok(self.read_floats(read));
+        }
+        let count = 1 + self.more.len();
+        if segments.0 == 0 || u32::from(segments.0) >> count != 0 {
+            return Err(PullError::Segments { asked: segments.0, segments: count });
+        }
+        let floats = |segment: Segment| match read {
+            Read::Weights => segment.dim as usize,
+            Read::State => segment.rule.floats(segment.dim as usize),
+        };
+        Ok(self.segments().enumerate().filter(|(n, _)| segments.has(*n)).map(|(_, s)| floats(s)).sum())
+    }
+
     /// The segments of a row, in the order in which they stand in it, in pulls and in pushes.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         let Schema { dim, rule, shaping, init, .. } = *self;
@@ -145,6 +204,46 @@ impl Update for Segmented<'_> {
             row = behind;
             part.rule.visit(Sound(own))
         })
+    }
+}
+
+/// Some of a row's segments, as the rule of a pull: what it answers is theirs alone, weights or with `state` all that is
+/// stored of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) of: Segmented<'a>,
+    pub(crate) segments: Segments,
+    pub(crate) state: bool,
+}
+
+impl Update for Chosen<'_> {
+    const PLANES: usize = 0;
+
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        self.of.init(weights, row);
+    }
+
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        self.of.update_on(isa, row, gradient);
+    }
+
+    fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
+        let (mut row, mut out) = (row, out);
+        for (number, part) in self.of.0.iter().enumerate() {
+            let (own, behind) = row.split_at(part.floats);
+            row = behind;
+            if !self.segments.has(number) {
+                continue;
+            }
+            let (answer, out_behind) = out.split_at_mut(if self.state { part.floats } else { part.dim });
+            if self.state {
+                answer.copy_from_slice(own);
+            } else {
+                part.rule.visit(Weigh(own, answer));
+            }
+            out = out_behind;
+        }
+        assert!(row.is_empty() && out.is_empty(), "a row and an answer of these segments");
     }
 }
 

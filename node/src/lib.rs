@@ -22,7 +22,7 @@ pub use cut::{Chunk, Cut};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
     Admission, Applied, GrowError, Growing, Growth, Init, OpenError, PullError, PushError, PushName,
-    PusherStatus, Read, Schema, Segment, Shards, Stats, Store, Write, hash, prefetch, shard_of,
+    PusherStatus, Read, Schema, Segment, Segments, Shards, Stats, Store, Write, hash, prefetch, shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;

@@ -1,6 +1,6 @@
 //! What the opaque fields of a head mean to the roles, frame kind by frame kind (docs/wire.md has the table).
 
-use gannet_core::{Applied, Read, Write};
+use gannet_core::{Applied, Read, Segments, Write};
 use gannet_transport::Head;
 
 pub(crate) const HELLO: u16 = 1;
@@ -49,18 +49,25 @@ pub(crate) struct Pull {
     pub(crate) keys: u32,
     pub(crate) read: Read,
     pub(crate) keep: u32,
+    pub(crate) segments: Segments,
 }
 
 impl Pull {
     pub(crate) fn head(&self, id: u64) -> Head {
         let read = u16::from(self.read == Read::State);
-        Head::new(PULL, read, id, [pair(self.table, self.keys), u64::from(self.keep), 0, 0])
+        let segments = if self.segments == Segments::ALL { 0 } else { self.segments.bits() };
+        let (first, keep) = (pair(self.table, self.keys), u64::from(self.keep));
+        Head::new(PULL, read, id, [first, keep, u64::from(segments), 0])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Pull> {
         let read = [Read::Weights, Read::State].get(usize::from(head.aux)).copied()?;
         let (table, keys) = unpair(head.words[0]);
-        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()? })
+        let segments = match u8::try_from(head.words[2]).ok()? {
+            0 => Segments::ALL,
+            bits => Segments::of_bits(bits),
+        };
+        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()?, segments })
     }
 }
 
@@ -108,9 +115,13 @@ mod tests {
 
     #[test]
     fn requests_come_through_a_head() {
-        let pull = Pull { table: 3, keys: 77, read: Read::State, keep: 5 };
+        let pull = Pull { table: 3, keys: 77, read: Read::State, keep: 5, segments: Segments::ALL };
         assert_eq!(Pull::of(&pull.head(9)), Some(pull));
         assert_eq!(pull.head(9).words, [77 << 32 | 3, 5, 0, 0]);
+        let wide = Pull { segments: Segments::only(&[0, 2]), ..pull };
+        assert_eq!(Pull::of(&wide.head(9)), Some(wide));
+        assert_eq!(wide.head(9).words, [77 << 32 | 3, 5, 0b101, 0]);
+        assert_eq!(Pull::of(&Head::new(PULL, 0, 0, [0, 0, 256, 0])), None);
         let push = Push { table: 1, keys: 2, write: Write::Change, seq: u64::MAX, part: 4, keyset: 1 << 40 };
         assert_eq!(Push::of(&push.head(9)), Some(push));
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };

@@ -5,8 +5,8 @@ mod model;
 use gannet_node::optim::{AdaGrad, Ftrl, Rule, Shaping};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Init, LocalServer, PushName, Read, Schema, Segment, ServerConfig, Shards, Store, Worker, WorkerConfig,
-    Write,
+    Init, LocalServer, PushName, Read, Schema, Segment, Segments, ServerConfig, Shards, Store, Worker,
+    WorkerConfig, WorkerError, Write,
 };
 use model::{random_values, unique_keys};
 use std::sync::Arc;
@@ -62,7 +62,17 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
             worker.pull(table, cut.keys(), read, &mut over).unwrap();
             local.pull(cut.keys(), read, &mut here, None).unwrap();
             assert!(over == here, "seed {seed}: {read:?}");
+            let own = if read == Read::Weights { [1, 5] } else { [2, 10] };
+            for (n, floats_of) in own.into_iter().enumerate() {
+                let mut chosen = vec![0.0; keys.len() * floats_of];
+                worker.pull_segments(table, cut.keys(), read, Segments::only(&[n]), &mut chosen).unwrap();
+                let from = n * own[0];
+                let rows = here.chunks(floats).flat_map(|row| &row[from..from + floats_of]);
+                assert!(chosen.iter().eq(rows), "seed {seed}: {read:?} of segment {n}");
+            }
         }
+        let third = worker.pull_segments(table, cut.keys(), Read::Weights, Segments::only(&[2]), &mut []);
+        assert!(matches!(third, Err(WorkerError::Call(_))), "{third:?}");
         let mut rows = 0;
         worker
             .scan(table, |keys, floats| {
@@ -74,4 +84,28 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
         lost += worker.counters().links_lost;
     }
     assert!(lost > 10, "{lost} links lost: the test shows nothing");
+}
+
+#[test]
+fn segments_that_are_not_asked_for_do_not_travel() {
+    let add = Rule::Add(gannet_node::optim::Add);
+    let deep = Segment { dim: 31, rule: add, shaping: Shaping::NONE, init: Init::Zero };
+    let schema = Schema { shards: 4, more: vec![deep], ..Schema::scalar("wide", add) };
+    let sim = Sim::new(1, Faults::none());
+    let mut server = LocalServer::new(sim.clone(), ServerConfig::new("sim:0")).unwrap();
+    let addr = server.addr().to_owned();
+    sim.add_actor(move || server.run().unwrap());
+    let mut worker = Worker::connect(sim, WorkerConfig::new([addr], 1, 1)).unwrap();
+    let table = worker.open_table(&schema).unwrap();
+    let keys: Vec<u64> = (0..4_000).collect();
+    let mut received = |segments, floats: usize| {
+        let before = worker.counters().bytes_received;
+        let mut out = vec![1.0; keys.len() * floats];
+        worker.pull_segments(table, &keys, Read::Weights, segments, &mut out).unwrap();
+        (out.iter().all(|&x| x == 0.0), worker.counters().bytes_received - before)
+    };
+    assert_eq!(received(Segments::ALL, 32), (true, 4_000 * 32 * 4));
+    let (zero, bytes) = received(Segments::only(&[0]), 1);
+    // A chunk's rows are padded to 8 bytes.
+    assert!(zero && (4_000 * 4..4_000 * 4 + 100).contains(&bytes), "{bytes} bytes");
 }

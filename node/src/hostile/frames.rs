@@ -3,7 +3,7 @@
 
 use crate::control::{self, HelloV1, OpenTableV1};
 use crate::message::{self, Pull, Push, pair};
-use gannet_core::{Read, Schema, Write};
+use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::Head;
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
@@ -139,7 +139,9 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     match choices.below(24) {
         0..9 => {
             let keys = some_keys(choices, keys);
-            (Pull { table, keys: keys.len() as u32, read, keep }.head(id), bytes_of(&keys))
+            // Their rows have one segment: some of these choose what is not there.
+            let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
+            (Pull { table, keys: keys.len() as u32, read, keep, segments }.head(id), bytes_of(&keys))
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {

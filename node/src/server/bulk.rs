@@ -75,7 +75,9 @@ pub(super) fn pull(
     };
     let (shards, tally) = shards(tables, request.table)?;
     let count = request.keys as usize;
-    let bytes = count * shards.schema().read_floats(request.read) * 4;
+    let floats = shards.schema().read_floats_of(request.read, request.segments);
+    let floats = floats.map_err(|error| Stop::Refused(Refusal::of_pull(&error), error.to_string()))?;
+    let bytes = count * floats * 4;
     check_lengths(frame, count, count * 8, bytes)?;
     let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
     let out: &mut [f32] = cast_slice_mut(transmit.reserve(bytes).ok_or(Full)?);
@@ -84,14 +86,14 @@ pub(super) fn pull(
     let pulled = match keyset {
         Some(keyset) => {
             keyset.keys.extend_from_slice(keys);
-            shards.pull(keys, request.read, out, Some(&mut keyset.slots))
+            shards.pull_segments(keys, request.read, request.segments, out, Some(&mut keyset.slots))
         }
-        None => shards.pull(keys, request.read, out, None),
+        None => shards.pull_segments(keys, request.read, request.segments, out, None),
     };
     if let Err(error) = pulled {
         return refuse(Refusal::of_pull(&error), error.to_string());
     }
-    let words = [frame.head.words[0], u64::from(kept), 0, 0];
+    let words = [frame.head.words[0], u64::from(kept), frame.head.words[2], 0];
     tally.pulled_rows.add(count as u64);
     transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
     Ok(())

@@ -7,7 +7,7 @@ use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
 use crate::message::{self, Pull};
 use crate::tally::{ServerTally, ThreadTally};
 use crate::worker::{TableId, Worker, WorkerConfig};
-use gannet_core::{Read, Schema, Write};
+use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::sim::{Faults, Sim, SimStream};
@@ -82,7 +82,10 @@ fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
 }
 
 fn pull(keys: u32) -> (Head, Vec<u8>) {
-    (Pull { table: 0, keys, read: Read::Weights, keep: 0 }.head(5), vec![1; keys as usize * 8])
+    (
+        Pull { table: 0, keys, read: Read::Weights, keep: 0, segments: Segments::ALL }.head(5),
+        vec![1; keys as usize * 8],
+    )
 }
 
 /// A link that pours pulls into the server and never waits for an answer.

@@ -4,7 +4,7 @@ use crate::cut::Cut;
 use crate::message::{self, Pull, Push};
 use crate::tally::WorkerTally;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Applied, Read, Write};
+use gannet_core::{Applied, Read, Segments, Write};
 use gannet_transport::{Head, Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub(super) struct PullPart {
 pub(super) struct PullFlight {
     pub(super) cut: Arc<Cut>,
     pub(super) read: Read,
+    pub(super) segments: Segments,
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
     pub(super) parts: Vec<PullPart>,
@@ -180,7 +181,7 @@ impl Flights {
             Work::Pull(pull) => {
                 let keys = pull.cut.chunks()[chunk].len;
                 let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
-                (Pull { table, keys, read, keep }.head(id), keys as usize * 8)
+                (Pull { table, keys, read, keep, segments: pull.segments }.head(id), keys as usize * 8)
             }
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;

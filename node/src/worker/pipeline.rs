@@ -8,7 +8,7 @@ use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::limits::KEPT_PULLS_MAX;
 use crate::message::pair;
-use gannet_core::{Applied, Read, Write};
+use gannet_core::{Applied, Read, Schema, Segments, Write};
 use gannet_transport::Net;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,12 @@ pub(super) struct Kept {
     parts: Vec<PullPart>,
 }
 
+/// Floats that a pull answers for a row.
+pub(super) fn read_floats(schema: &Schema, read: Read, segments: Segments) -> Result<usize, WorkerError> {
+    let floats = schema.read_floats_of(read, segments);
+    floats.map_err(|error| WorkerError::Call(format!("table {:?}: {error}", schema.name)))
+}
+
 impl<N: Net> Worker<N> {
     /// Cuts a batch by shard. `keys` should hold no key twice (a pull answers it twice, a push applies it twice).
     ///
@@ -71,12 +77,28 @@ impl<N: Net> Worker<N> {
         table: TableId,
         cut: Arc<Cut>,
         read: Read,
+        values: Vec<f32>,
+        keep: bool,
+    ) -> Result<PullId, WorkerError> {
+        self.begin_pull_segments(table, cut, read, Segments::ALL, values, keep)
+    }
+
+    /// [`Worker::begin_pull`] of some segments of each row: the others do not travel.
+    ///
+    /// # Errors
+    /// As [`Worker::begin_pull`]; or rows of the table do not have these segments.
+    pub fn begin_pull_segments(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        read: Read,
+        segments: Segments,
         mut values: Vec<f32>,
         keep: bool,
     ) -> Result<PullId, WorkerError> {
         self.check_table(table, &cut)?;
         let known = &self.tables[table.0];
-        let (floats, saw) = (known.schema.read_floats(read), known.last_seq);
+        let (floats, saw) = (read_floats(&known.schema, read, segments)?, known.last_seq);
         let keys = cut.keys().len();
         values.resize(keys * floats, 0.0);
         let bytes = keys * (8 + 4 * floats);
@@ -87,7 +109,7 @@ impl<N: Net> Worker<N> {
             kept: 0,
         };
         let parts: Vec<_> = cut.chunks().iter().map(&mut part).collect();
-        let work = Work::Pull(PullFlight { cut: cut.clone(), read, floats, values, parts });
+        let work = Work::Pull(PullFlight { cut: cut.clone(), read, segments, floats, values, parts });
         let id = self.launch(work, &cut, bytes, false)?;
         Ok(PullId(id))
     }

@@ -1,10 +1,11 @@
 //! The simple calls: keys in any order, also twice; each waits for its answer.
 
 use super::Worker;
+use super::pipeline::read_floats;
 use super::tables::TableId;
 use crate::cut::Cut;
 use crate::error::WorkerError;
-use gannet_core::{Read, Write};
+use gannet_core::{Read, Segments, Write};
 use gannet_transport::Net;
 use std::sync::Arc;
 
@@ -20,7 +21,22 @@ impl<N: Net> Worker<N> {
         read: Read,
         out: &mut [f32],
     ) -> Result<(), WorkerError> {
-        let floats = self.schema(table).read_floats(read);
+        self.pull_segments(table, keys, read, Segments::ALL, out)
+    }
+
+    /// [`Worker::pull`] of some segments of each row, one after another; the others do not travel.
+    ///
+    /// # Errors
+    /// As [`Worker::pull`]; or rows of the table do not have these segments.
+    pub fn pull_segments(
+        &mut self,
+        table: TableId,
+        keys: &[u64],
+        read: Read,
+        segments: Segments,
+        out: &mut [f32],
+    ) -> Result<(), WorkerError> {
+        let floats = read_floats(self.schema(table), read, segments)?;
         if out.len() != keys.len() * floats {
             let (got, want) = (out.len(), keys.len() * floats);
             return Err(WorkerError::Call(format!(
@@ -30,7 +46,7 @@ impl<N: Net> Worker<N> {
         }
         let cut = self.own_cut(table, keys);
         let values = self.spare();
-        let id = self.begin_pull(table, cut.clone(), read, values, false)?;
+        let id = self.begin_pull_segments(table, cut.clone(), read, segments, values, false)?;
         let pulled = self.finish_pull(id)?;
         for (row, &from) in pulled.values.chunks_exact(floats).zip(cut.from()) {
             out[from as usize * floats..][..floats].copy_from_slice(row);
