@@ -100,7 +100,7 @@ fn tell(page: &str, grown: &mut Value) {
     grown["resident_bytes"] = all("process_resident_memory_bytes").sum::<f64>().into();
     let mut up_to = BTreeMap::<u64, f64>::new();
     for (name, value) in lines().filter(|(name, _)| name.starts_with("gannet_table_growth_seconds_bucket")) {
-        let bound = name.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let bound = name.split([',', '{']).find_map(|label| label.strip_prefix("le=\"")?.split('"').next());
         if let Some(bound) =
             bound.and_then(|bound| bound.parse::<f64>().ok()).filter(|bound| bound.is_finite())
         {
