@@ -60,8 +60,12 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         number("longer"),
         STRETCH * 1e3,
     );
-    for (bound, count) in grown["stretches_up_to_us"].as_object().into_iter().flatten() {
-        say!("  up to {bound:>10} us: {count}");
+    for row in grown["stretches_up_to_us"].as_array().into_iter().flatten() {
+        say!(
+            "  up to {:>9.0} us: {}",
+            row[0].as_f64().unwrap_or_default(),
+            row[1].as_f64().unwrap_or_default()
+        );
     }
     Ok(())
 }
@@ -114,7 +118,7 @@ fn tell(page: &str, grown: &mut Value) {
     let mut below = 0.0;
     let rows = up_to.into_iter().filter_map(|(bound, count)| {
         let here = count - std::mem::replace(&mut below, count);
-        (here > 0.0).then(|| (format!("{:.3}", bound as f64 / 1e3), json!(here)))
+        (here > 0.0).then(|| json!([bound as f64 / 1e3, here]))
     });
-    grown["stretches_up_to_us"] = Value::Object(rows.collect());
+    grown["stretches_up_to_us"] = Value::Array(rows.collect());
 }
