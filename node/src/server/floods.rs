@@ -247,6 +247,32 @@ fn answers_that_nobody_takes_end_the_session() {
     assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
 }
 
+/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it is
+/// slow, and nothing is wrong with it. One that takes next to nothing is not borne.
+#[test]
+fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
+    let sim = Sim::new(1, Faults { window_bytes: 10_000, ..Faults::none() });
+    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let mut opener = worker(&sim, &[&addr], 1);
+    opener.open_table(&schema()).unwrap();
+    opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
+    // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
+    let wide = Pull { table: 1, keys: 120, read: Read::Weights, keep: 0, segments: Segments::ALL }.head(5);
+    for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {
+        let (mut slow, mut owed) = (raw(&sim, &addr), 4);
+        let started = sim.now();
+        while sim.now() < started + 300 * SECOND {
+            (0..owed).for_each(|_| slow.transmit().send_copy(wide, &[1; 960]).unwrap());
+            let Some(frames) = exchange(&sim, &mut slow) else { break };
+            owed = frames.len();
+            sim.run(pause);
+        }
+        let lasted = (sim.now() - started).as_secs();
+        assert!(lasts.contains(&lasted), "{lasted} s with {pause:?} between looks");
+    }
+    assert_eq!(thread(&tally).stalled.get(), 1);
+}
+
 /// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was silent
 /// for an hour finds its way back.
 #[test]

@@ -43,6 +43,8 @@ pub(super) struct Session<S> {
     /// Waits for memory.
     hungry: bool,
     times: Times,
+    /// Bytes of answers that waited at `times.taken` and wait still.
+    owed: usize,
     /// Since when requests that are here whole, or on their way here, wait to be handled.
     since: Duration,
     /// Whole requests may be left of the turn before.
@@ -57,8 +59,8 @@ struct Times {
     heard: Duration,
     /// No frame was on its way, or one was handled; or the delay was ours.
     whole: Duration,
-    /// No answers waited.
-    drained: Duration,
+    /// Answers that had waited had all been taken.
+    taken: Duration,
 }
 
 /// Why a session ends.
@@ -142,7 +144,8 @@ impl<S: Stream> Session<S> {
             welcome: Some((Head { id: hello_id, ..head }, welcome)),
             blocked: false,
             hungry: false,
-            times: Times { moved: now, heard: now, whole: now, drained: now },
+            times: Times { moved: now, heard: now, whole: now, taken: now },
+            owed: 0,
             since: now,
             held: false,
         }
@@ -164,11 +167,8 @@ impl<S: Stream> Session<S> {
         if !self.link.receive().is_partial() {
             self.times.whole = now;
         }
-        if self.link.transmit().is_empty() {
-            self.times.drained = now;
-        }
         let queued = self.link.transmit().queued_bytes();
-        if self.link.can_send() && self.link.flush(&mut Nothing)? {
+        if self.link.can_send() && self.flush(now)? {
             self.blocked = false;
         }
         let mut moved = self.link.transmit().queued_bytes() != queued;
@@ -182,10 +182,10 @@ impl<S: Stream> Session<S> {
                 self.since = now;
             }
             let mut untimed = Untimed::default();
-            let handled = self.handle_frames(room, &mut turn, &mut untimed);
+            let handled = self.handle_frames(room, &mut turn, &mut untimed, now);
             untimed.settle(room, self.since);
             self.held = handled?;
-            let drained = self.link.flush(&mut Nothing)?;
+            let drained = self.flush(now)?;
             self.blocked &= !drained;
             turn.more = !self.blocked && (self.held || self.link.is_readable());
             if self.held && !self.blocked {
@@ -198,10 +198,20 @@ impl<S: Stream> Session<S> {
         if moved || turn.frames > 0 {
             self.times.moved = now;
         }
-        if self.link.transmit().is_empty() {
-            self.times.drained = now;
-        }
         Ok(turn)
+    }
+
+    /// Sends what the peer takes; `true` when nothing is left. New answers may always wait behind those that are taken, so
+    /// what is timed is how long it takes until those have gone that waited when those before them had.
+    fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
+        let before = self.link.transmit().queued_bytes();
+        let drained = self.link.flush(&mut Nothing)?;
+        let left = self.link.transmit().queued_bytes();
+        self.owed = self.owed.saturating_sub(before - left);
+        if self.owed == 0 {
+            (self.owed, self.times.taken) = (left, now);
+        }
+        Ok(drained)
     }
 
     /// Makes sure of memory for the buffers, and sends the welcome once there is.
@@ -250,6 +260,7 @@ impl<S: Stream> Session<S> {
         room: &mut Room<'_>,
         turn: &mut Turn,
         untimed: &mut Untimed,
+        now: Duration,
     ) -> Result<bool, LinkError> {
         while turn.frames < FRAMES_PER_TURN as u64 {
             let (receive, transmit) = self.link.halves();
@@ -286,7 +297,7 @@ impl<S: Stream> Session<S> {
                 untimed.settle(room, self.since);
             }
             if queued >= FLUSH_BYTES {
-                self.link.flush(&mut Nothing)?;
+                self.flush(now)?;
             }
         }
         Ok(true)
@@ -317,7 +328,7 @@ impl<S: Stream> Session<S> {
         if (begun || untaken) && over(self.times.moved, STALL_TIME) {
             return Some(End::Stalled(peer(), STALL_TIME.as_secs()));
         }
-        if begun && over(self.times.whole, whole) || untaken && over(self.times.drained, whole) {
+        if begun && over(self.times.whole, whole) || untaken && over(self.times.taken, whole) {
             return Some(End::Stalled(peer(), whole.as_secs()));
         }
         over(self.times.heard, silence).then(|| End::Silent(peer(), silence.as_secs()))
