@@ -404,3 +404,33 @@ fn sim_half(sim: &Sim, addr: &str) -> Link<SimStream> {
     sim.run(Duration::from_millis(1));
     link
 }
+
+/// What comes with a hello stands in the acceptor's buffer: a session that has no share of the memory cannot keep it.
+#[test]
+fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
+    let sim = Sim::new(1, Faults::none());
+    let limits = SessionLimits { buffer_bytes: LINK_BYTES_MAX, ..SessionLimits::default() };
+    let (addr, _) = serve(&sim, limits);
+    let half = sim_half(&sim, &addr);
+    let hasty = || {
+        let mut link = Link::new(sim.connect(&addr, SECOND).unwrap());
+        let hello = control::seal(&HelloV1 { pusher: 78, incarnation: 1, thread: 0 });
+        link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
+        let (head, payload) = pull(1);
+        link.transmit().send_copy(head, &payload).unwrap();
+        link
+    };
+    let answers = |mut link: Link<SimStream>| {
+        let all = (0..1000).map_while(|_| exchange(&sim, &mut link)).flatten();
+        all.take(2).collect::<Vec<_>>()
+    };
+    let refused = answers(hasty());
+    assert_eq!((refused[0].0.kind, refused[0].0.aux), (message::REFUSED, Refusal::Limit as u16));
+    let text = control::open::<RefusedV1>(&refused[0].1).unwrap().text;
+    assert!(refused.len() == 1 && text.contains("--session-memory"), "{text}");
+    // With memory for it, it is as good as any other.
+    drop(half);
+    sim.run(SECOND);
+    let kinds: Vec<_> = answers(hasty()).iter().map(|(head, _)| head.kind).collect();
+    assert_eq!(kinds, [message::WELCOME, message::ROWS]);
+}

@@ -27,8 +27,9 @@ pub(super) struct ShardThread<N: Net> {
     /// Sessions with something to do, each once (`queued`).
     ready: VecDeque<usize>,
     queued: Vec<bool>,
-    /// Sessions that wait for memory, in the order in which they came to it; one may stand here more than once.
+    /// Sessions that wait for memory, in the order in which they came to it, each once (`waiting`).
     hungry: VecDeque<usize>,
+    waiting: Vec<bool>,
     tables: Tables,
     scratch: ScanScratch,
     sparing: Sparing,
@@ -73,6 +74,7 @@ impl<N: Net> ShardThread<N> {
             ready: VecDeque::new(),
             queued: Vec::new(),
             hungry: VecDeque::new(),
+            waiting: Vec::new(),
             tables,
             scratch: ScanScratch::default(),
             sparing: Sparing::default(),
@@ -147,7 +149,8 @@ impl<N: Net> ShardThread<N> {
                 if turn.more {
                     self.enqueue(token);
                 }
-                if turn.hungry {
+                // Whatever its peer sends meanwhile, it waits once.
+                if turn.hungry && !std::mem::replace(&mut self.waiting[token], true) {
                     self.own_tally().memory_waits.add(1);
                     self.hungry.push_back(token);
                 }
@@ -172,7 +175,7 @@ impl<N: Net> ShardThread<N> {
 
     /// Makes room for sessions that wait for memory, and lets in those for whom there is some.
     fn feed(&mut self, now: Duration) {
-        let buffers = &self.settings.buffers;
+        let buffers = self.settings.buffers.clone();
         if !buffers.has(LINK_BYTES_MAX) {
             self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
         }
@@ -182,25 +185,34 @@ impl<N: Net> ShardThread<N> {
             && let Some(token) = self.hungry.pop_front()
         {
             room += LINK_BYTES_MAX;
-            if !std::mem::replace(&mut self.queued[token], true) {
-                self.ready.push_back(token);
-            }
+            self.waiting[token] = false;
+            self.enqueue(token);
         }
     }
 
     /// Takes over what the acceptor sent.
     fn admit(&mut self) -> Result<(), ServerError> {
         for _ in 0..INBOX_MAX {
-            let Ok(greeted) = self.inbox.try_recv() else { break };
+            let Ok(mut greeted) = self.inbox.try_recv() else { break };
             let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
             let limit = self.settings.limits.sessions;
             if free == limit {
-                self.refuse(greeted, limit);
+                self.own_tally().refused_sessions.add(1);
+                let more = "the limit (--sessions-max): end some, or start the server with more";
+                self.refuse(greeted, format!("this server thread has {limit} sessions, {more}"));
+                continue;
+            }
+            // What came behind the hello stands in a buffer that nobody has counted. Workers of ours wait for the welcome.
+            if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
+                let why =
+                    "there is no memory for what came before the welcome (--session-memory): wait for it";
+                self.refuse(greeted, why.to_owned());
                 continue;
             }
             if free == self.sessions.len() {
                 self.sessions.push(None);
                 self.queued.push(false);
+                self.waiting.push(false);
             }
             if let Err(error) = self.poll.add(greeted.link.stream(), free as u64) {
                 tracing::warn!(peer = %greeted.link.peer(), %error, "refused");
@@ -226,16 +238,11 @@ impl<N: Net> ShardThread<N> {
         Session::new(greeted, (head, welcome), limits, keysets, buffers.clone(), self.net.now())
     }
 
-    fn refuse(&mut self, mut greeted: Greeted<N::Stream>, limit: usize) {
-        let why = format!(
-            "this server thread has {limit} sessions, the limit (--sessions-max): end some, or start the server with more"
-        );
+    fn refuse(&mut self, mut greeted: Greeted<N::Stream>, why: String) {
         if let Some(kept_back) = self.sparing.allow(self.net.now()) {
             tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
         }
-        let tally = self.own_tally();
-        tally.refused_sessions.add(1);
-        tally.refused[Refusal::Limit.place()].add(1);
+        self.own_tally().refused[Refusal::Limit.place()].add(1);
         turn_away(&mut greeted.link, greeted.hello_id, Refusal::Limit, why);
     }
 
