@@ -24,6 +24,8 @@ pub(super) struct Keysets {
 }
 
 const BYTES_A_KEY: usize = 12;
+/// Also of a place that stands empty before the one that a worker chose.
+const BYTES_A_PLACE: usize = size_of::<Keyset>();
 
 impl Keysets {
     pub(super) fn new(bytes_max: usize, of: Arc<Memory>) -> Keysets {
@@ -62,17 +64,21 @@ impl Keysets {
         if place >= KEYSETS_MAX {
             return None;
         }
-        if self.places.len() <= place {
-            self.places.resize_with(place + 1, Keyset::default);
-        }
-        let keyset = &mut self.places[place];
-        let bytes = keys.saturating_sub(keyset.keys.capacity()) * BYTES_A_KEY;
-        keyset.keys.clear();
-        keyset.slots.clear();
-        let sum = self.share.bytes() + bytes;
+        let before = self.places.len();
+        let places = if place < before { before } else { (place + 1).next_power_of_two() };
+        let room = self.places.get_mut(place).map_or(0, |old| {
+            old.keys.clear();
+            old.slots.clear();
+            old.keys.capacity()
+        });
+        let more = keys.saturating_sub(room) * BYTES_A_KEY + (places - before) * BYTES_A_PLACE;
+        let sum = self.share.bytes() + more;
         if sum > self.bytes_max || !self.share.resize(sum) {
             return None;
         }
+        self.places.reserve_exact(places - before);
+        self.places.resize_with(places, Keyset::default);
+        let keyset = &mut self.places[place];
         keyset.keys.reserve_exact(keys);
         keyset.slots.reserve_exact(keys);
         (keyset.table, keyset.tick) = (table, self.tick);
@@ -92,8 +98,9 @@ mod tests {
 
     #[test]
     fn over_the_limit_nothing_is_kept() {
-        let memory = Memory::new(150 * BYTES_A_KEY);
-        let mut keysets = Keysets::new(100 * BYTES_A_KEY, memory.clone());
+        let memory = Memory::new(150 * BYTES_A_KEY + 3 * BYTES_A_PLACE);
+        let own = 100 * BYTES_A_KEY + 2 * BYTES_A_PLACE;
+        let mut keysets = Keysets::new(own, memory.clone());
         for place in 0..2 {
             let keyset = keysets.begin(place, 0, 50).unwrap();
             keyset.keys.extend(0..50);
@@ -110,7 +117,8 @@ mod tests {
         assert!(keysets.get(0, 0, 50).is_none());
         assert!(keysets.begin(KEYSETS_MAX as u32, 0, 1).is_none());
         // Of the server's bytes there are 50 keys' left, of the other session's own 100.
-        let mut other = Keysets::new(100 * BYTES_A_KEY, memory.clone());
+        let mut other = Keysets::new(own, memory.clone());
+        assert!(other.begin(KEYSETS_MAX as u32 - 1, 0, 0).is_none(), "empty places take memory, too");
         assert!(other.begin(0, 0, 51).is_none() && other.begin(0, 0, 50).is_some());
         drop(other);
         assert!(memory.has(50 * BYTES_A_KEY));
@@ -131,6 +139,6 @@ mod tests {
             keysets.tick();
         }
         assert!(keysets.get(0, 0, 50).is_some() && keysets.get(1, 0, 50).is_none());
-        assert_eq!(keysets.bytes(), 50 * BYTES_A_KEY);
+        assert_eq!(keysets.bytes(), 50 * BYTES_A_KEY + 2 * BYTES_A_PLACE);
     }
 }
