@@ -40,10 +40,6 @@ pub const GREETING_TIME: Duration = Duration::from_secs(5);
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// The most bytes of a token.
 pub const TOKEN_BYTES_MAX: usize = 4096;
-/// Lines logged about refused connections in [`COMPLAINTS_TIME`]; further ones are counted, and the count is logged.
-pub const COMPLAINTS_MAX: u32 = 10;
-/// See [`COMPLAINTS_MAX`].
-pub const COMPLAINTS_TIME: Duration = Duration::from_secs(10);
 /// How long a peer may leave a frame half sent, or leave answers in our out queue.
 pub const STALL_TIME: Duration = Duration::from_secs(30);
 /// How long a frame may be on its way, and answers wait to be taken, however steadily bytes trickle.
@@ -83,7 +79,7 @@ pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::
 pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
 /// A link on which a worker has heard nothing for so long, or for a third of what the server bears, is pinged.
 pub const PING_TIME: Duration = Duration::from_secs(10);
-/// Warnings about requests of peers that a thread logs in [`WARNINGS_TIME`]; further ones are counted.
+/// Warnings about what peers do that a thread, or the acceptor, logs in [`WARNINGS_TIME`]; further ones are counted.
 pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].
 pub const WARNINGS_TIME: Duration = Duration::from_secs(10);

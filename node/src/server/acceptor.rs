@@ -104,7 +104,10 @@ impl<N: Net> Acceptor<N> {
                 Ok(Some(stream)) => stream,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    let now = self.net.now();
+                    self.greeter.complain(now, |others| {
+                        tracing::warn!(%error, others, "a connection was not accepted");
+                    });
                     break;
                 }
             };
@@ -117,7 +120,12 @@ impl<N: Net> Acceptor<N> {
                     let deadline = self.net.now() + GREETING_TIME;
                     self.guests.push(Guest { link, stage: Stage::New, deadline, token });
                 }
-                Err(error) => tracing::warn!(peer = %link.peer(), %error, "a connection was not accepted"),
+                Err(error) => {
+                    let (peer, now) = (link.peer(), self.net.now());
+                    self.greeter.complain(now, |others| {
+                        tracing::warn!(%peer, %error, others, "a connection was not accepted");
+                    });
+                }
             }
         }
     }

@@ -1,9 +1,9 @@
 //! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
 
-use super::session::answer_refused;
+use super::session::turn_away;
+use super::sparing::Sparing;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::error::Refusal;
-use crate::limits::{COMPLAINTS_MAX, COMPLAINTS_TIME};
 use crate::message;
 use crate::tally::ServerTally;
 use crate::token::{Nonces, Side, Token, draw};
@@ -38,12 +38,13 @@ pub(super) type Hello = (HelloV1, u64);
 pub(super) struct Greeter {
     token: Option<Token>,
     tally: Arc<ServerTally>,
-    complaints: Complaints,
+    /// Keeps strangers from filling the log.
+    sparing: Sparing,
 }
 
 impl Greeter {
     pub(super) fn new(token: Option<Token>, tally: Arc<ServerTally>) -> Greeter {
-        Greeter { token, tally, complaints: Complaints::default() }
+        Greeter { token, tally, sparing: Sparing::default() }
     }
 
     /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
@@ -120,24 +121,19 @@ impl Greeter {
         }
     }
 
-    /// Tells a connection why it ends, counts it and logs it with its peer, not too often. The link is new and this
-    /// is small: it goes out in a few tries, or not at all.
+    /// Tells a connection why it ends, counts it and logs it with its peer, not too often.
     pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: Unfit, now: Duration) {
         let Unfit { refusal, id, why } = unfit;
         self.tally.acceptor.dropped.add(1);
         self.tally.acceptor.refused[refusal.place()].add(1);
         let peer = link.peer().clone();
         self.complain(now, |others| tracing::warn!(%peer, ?refusal, why, others, "a connection was refused"));
-        let hello = Head::new(message::HELLO, 0, id, [0; 4]);
-        if answer_refused(&hello, refusal, why, link.transmit()).is_ok() {
-            // Done, or gone already: both are the end of it.
-            let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
-        }
+        turn_away(link, id, refusal, why);
     }
 
     /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
     pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(u64)) {
-        if let Some(others) = self.complaints.next(now) {
+        if let Some(others) = self.sparing.allow(now) {
             log(others);
         }
     }
@@ -156,42 +152,4 @@ fn malformed(id: u64, why: String) -> Unfit {
 
 fn unproven(id: u64, why: &str) -> Unfit {
     Unfit { refusal: Refusal::Token, id, why: why.to_owned() }
-}
-
-/// Keeps strangers from filling the log.
-#[derive(Debug, Default)]
-struct Complaints {
-    until: Duration,
-    logged: u32,
-    hidden: u64,
-}
-
-impl Complaints {
-    /// `Some(hidden since the last)` when this one may be logged.
-    fn next(&mut self, now: Duration) -> Option<u64> {
-        if now >= self.until {
-            (self.until, self.logged) = (now + COMPLAINTS_TIME, 0);
-        }
-        if self.logged == COMPLAINTS_MAX {
-            self.hidden += 1;
-            return None;
-        }
-        self.logged += 1;
-        Some(std::mem::take(&mut self.hidden))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_logged_as_a_few_lines_and_a_count() {
-        let mut complaints = Complaints::default();
-        let start = Duration::from_secs(100);
-        let first = (0..1000).filter_map(|_| complaints.next(start)).collect::<Vec<_>>();
-        assert_eq!(first, vec![0; COMPLAINTS_MAX as usize]);
-        assert_eq!(complaints.next(start + COMPLAINTS_TIME), Some(1000 - u64::from(COMPLAINTS_MAX)));
-        assert_eq!(complaints.next(start + COMPLAINTS_TIME), Some(0));
-    }
 }
