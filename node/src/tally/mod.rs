@@ -11,6 +11,7 @@ pub use server::ServerTally;
 pub(crate) use server::{Kind, TableTally, ThreadTally};
 pub use worker::WorkerTally;
 
+use gannet_core::Applied;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -67,6 +68,35 @@ impl Count {
     #[inline(always)]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
+    }
+}
+
+/// What became of the rows of pushes: the server's counts of what it did, the worker's of what it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) applied: Count,
+    pub(crate) doubled: Count,
+    pub(crate) not_finite: Count,
+    pub(crate) not_admitted: Count,
+}
+
+impl Outcomes {
+    /// Counts a part.
+    pub(crate) fn count(&self, applied: &Applied) {
+        self.applied.add(u64::from(applied.applied));
+        self.doubled.add(u64::from(applied.doubled));
+        self.not_finite.add(u64::from(applied.not_finite));
+        self.not_admitted.add(u64::from(applied.not_admitted));
+    }
+
+    /// Each with its name.
+    fn named(&self) -> [(&'static str, &Count); 4] {
+        [
+            ("applied", &self.applied),
+            ("doubled", &self.doubled),
+            ("not_finite", &self.not_finite),
+            ("not_admitted", &self.not_admitted),
+        ]
     }
 }
 

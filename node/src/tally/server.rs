@@ -1,6 +1,6 @@
 //! A server's counts: the acceptor's, each thread's, each table's on each thread.
 
-use super::{Buckets, Count, Histogram, Page};
+use super::{Buckets, Count, Histogram, Outcomes, Page};
 use crate::error::Refusal;
 use crate::limits::STUCK_TIME;
 use crate::message;
@@ -115,10 +115,7 @@ pub(crate) struct TableTally {
     pub(crate) parts: Count,
     pub(crate) doubled_parts: Count,
     /// Rows of pushes, by what became of them.
-    pub(crate) applied: Count,
-    pub(crate) doubled: Count,
-    pub(crate) not_finite: Count,
-    pub(crate) not_admitted: Count,
+    pub(crate) pushed: Outcomes,
     /// At the last tick.
     pub(crate) rows: Count,
     pub(crate) bytes: Count,
@@ -145,10 +142,7 @@ impl TableTally {
     pub(crate) fn count(&self, applied: &Applied) {
         self.parts.add(1);
         self.doubled_parts.add(u64::from(applied.doubled > 0));
-        self.applied.add(u64::from(applied.applied));
-        self.doubled.add(u64::from(applied.doubled));
-        self.not_finite.add(u64::from(applied.not_finite));
-        self.not_admitted.add(u64::from(applied.not_admitted));
+        self.pushed.count(applied);
     }
 
     fn tell(&self, thread: &str, page: &mut dyn Page) {
@@ -162,12 +156,7 @@ impl TableTally {
             "Parts of pushes that the shards had already, in part or whole, and did not apply again.",
             &self.doubled_parts,
         );
-        for (outcome, count) in [
-            ("applied", &self.applied),
-            ("doubled", &self.doubled),
-            ("not_finite", &self.not_finite),
-            ("not_admitted", &self.not_admitted),
-        ] {
+        for (outcome, count) in self.pushed.named() {
             page.counter(
                 "gannet_table_pushed_rows_total",
                 "Rows of pushes, by what became of them.",

@@ -1,8 +1,7 @@
 //! A worker's counts: what it sent and got back, what is under way, how long it took.
 
-use super::{Count, Histogram, Page};
+use super::{Count, Histogram, Outcomes, Page};
 use crate::worker::Counters;
-use gannet_core::Applied;
 use std::time::Duration;
 
 /// What a worker has done and what it has under way. Its thread writes it, anyone may read it at any time.
@@ -20,10 +19,8 @@ pub struct WorkerTally {
     pub(crate) pings: Count,
     /// Links made again.
     pub(crate) reconnects: Count,
-    pub(crate) applied: Count,
-    pub(crate) doubled: Count,
-    pub(crate) not_finite: Count,
-    pub(crate) not_admitted: Count,
+    /// Rows of acknowledged pushes, by what became of them.
+    pub(crate) pushed: Outcomes,
     /// From the beginning of a pull or push to its last answer taken in.
     pub(crate) pull_took: Histogram,
     pub(crate) push_took: Histogram,
@@ -40,14 +37,6 @@ pub struct WorkerTally {
 }
 
 impl WorkerTally {
-    /// Counts what became of a push's part.
-    pub(crate) fn count(&self, applied: &Applied) {
-        self.applied.add(u64::from(applied.applied));
-        self.doubled.add(u64::from(applied.doubled));
-        self.not_finite.add(u64::from(applied.not_finite));
-        self.not_admitted.add(u64::from(applied.not_admitted));
-    }
-
     /// The counts that [`crate::Worker::counters`] tells.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
@@ -59,10 +48,10 @@ impl WorkerTally {
             links_lost: self.links_lost.get(),
             credit_waits: self.credit_waits.get(),
             pings: self.pings.get(),
-            applied: self.applied.get(),
-            doubled: self.doubled.get(),
-            not_finite: self.not_finite.get(),
-            not_admitted: self.not_admitted.get(),
+            applied: self.pushed.applied.get(),
+            doubled: self.pushed.doubled.get(),
+            not_finite: self.pushed.not_finite.get(),
+            not_admitted: self.pushed.not_admitted.get(),
         }
     }
 
@@ -82,12 +71,7 @@ impl WorkerTally {
         );
         counter("gannet_worker_pings_total", "Pings sent over quiet links.", &self.pings);
         counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
-        for (outcome, count) in [
-            ("applied", &self.applied),
-            ("doubled", &self.doubled),
-            ("not_finite", &self.not_finite),
-            ("not_admitted", &self.not_admitted),
-        ] {
+        for (outcome, count) in self.pushed.named() {
             page.counter(
                 "gannet_worker_pushed_rows_total",
                 "Rows of acknowledged pushes, by what became of them.",

@@ -4,7 +4,7 @@ use crate::cut::Cut;
 use crate::message::{self, Pull, Push};
 use crate::tally::WorkerTally;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Applied, Read, Segments, Write};
+use gannet_core::{Read, Segments, Write};
 use gannet_transport::{Head, Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,6 @@ pub(super) struct PushFlight {
     pub(super) seq: u64,
     /// For each part the keyset that it names instead of sending keys; 0 for none.
     pub(super) keysets: Vec<u64>,
-    pub(super) applied: Applied,
 }
 
 /// A request that is no bulk: one for each link it goes to (`peers`), or one.

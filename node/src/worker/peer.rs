@@ -297,12 +297,7 @@ fn answer(
             tally.bytes_received.add(u64::from(head.len));
         }
         Work::Push(push) => {
-            let now = acked(head);
-            push.applied.applied += now.applied;
-            push.applied.doubled += now.doubled;
-            push.applied.not_finite += now.not_finite;
-            push.applied.not_admitted += now.not_admitted;
-            tally.count(&now);
+            tally.pushed.count(&acked(head));
             if let Some(acked) = context.acked.get_mut(push.cut.table) {
                 *acked = true;
             }

@@ -8,7 +8,7 @@ use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::limits::KEPT_PULLS_MAX;
 use crate::message::pair;
-use gannet_core::{Applied, Read, Schema, Segments, Write};
+use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,8 +187,7 @@ impl<N: Net> Worker<N> {
         self.wait_for_room(bytes)?;
         let keysets = self.keysets_of(keyset_of, &cut);
         self.tables[table.0].last_seq = seq;
-        let applied = Applied::default();
-        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets, applied });
+        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets });
         let id = self.launch(work, &cut, bytes, true)?;
         Ok(PushId(id))
     }
