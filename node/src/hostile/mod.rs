@@ -5,7 +5,10 @@ mod frames;
 
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
-use crate::control::{self, HelloV1, OpenTableV1, PusherV1, RefusedV1, StatusV1, TableOpenedV1, WelcomeV1};
+use crate::control::{
+    self, ChallengeV1, HelloV1, KnockV1, OpenTableV1, ProofV1, PusherV1, RefusedV1, StatusV1, TableOpenedV1,
+    WelcomeV1,
+};
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
 use crate::server::scripted::play;
@@ -52,6 +55,9 @@ fn read_words(head: &Head) {
 }
 
 fn messages(bytes: &[u8]) {
+    reads::<KnockV1>(bytes);
+    reads::<ChallengeV1>(bytes);
+    reads::<ProofV1>(bytes);
     reads::<HelloV1>(bytes);
     reads::<WelcomeV1>(bytes);
     reads::<OpenTableV1>(bytes);
