@@ -133,7 +133,7 @@ impl Image {
         let step = step(have);
         if self.extents.ready(region) < bytes {
             let page = bytes.next_multiple_of(GROWTH_STEP_BYTES_MIN);
-            let more = page.max(have + step.min(GROWTH_LATE_BYTES)).min(region.bytes_max());
+            let more = page.max((have + step.min(GROWTH_LATE_BYTES)).min(region.bytes_max()));
             // The last pages before a limit are taken one at a time.
             self.extents.prepare(region, more).or_else(|_| self.extents.prepare(region, page))?;
             self.growth.by_owner += 1;
@@ -343,4 +343,27 @@ pub fn prefetch(at: *const u8) {
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    /// What asks for it must hear of it: it would write behind the region otherwise. Nothing is taken on the way.
+    #[test]
+    fn a_region_at_its_limit_is_refused_by_name() {
+        let file = memfd_create("limit", MemfdFlags::CLOEXEC).unwrap().into();
+        let grower = Arc::new(Grower::new(u64::MAX, None, None));
+        let mut image = Image::create(file, 24, 0, Medium::Memory, false, &grower).unwrap();
+        let before = image.bytes();
+        for region in REGIONS {
+            let refused = image.grow(region, region.bytes_max() + 1).unwrap_err();
+            assert!(
+                matches!(refused, GrowError::Region { region: r, .. } if r == region.name()),
+                "{refused}"
+            );
+        }
+        assert_eq!(image.bytes(), before);
+    }
 }
