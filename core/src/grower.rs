@@ -10,7 +10,7 @@ use crate::layout::{REGIONS, Region};
 use crate::limits::{CHUNK_BYTES, GROWTH_STEP_BYTES_MIN};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::AcqRel;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -47,7 +47,8 @@ impl Grower {
 
     /// Has someone look at what these extents want. At most one entry for each image waits.
     pub(crate) fn ask(&self, extents: &Arc<Extents>) {
-        if extents.queued.swap(true, Acquire) {
+        // Either the grower sees what was wanted before this, or this sees that it has looked already and sends again.
+        if extents.queued.swap(true, AcqRel) {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +105,7 @@ fn run(asked: Receiver<Arc<Extents>>) {
 }
 
 fn serve(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usize)>) {
-    extents.queued.store(false, Release);
+    extents.queued.swap(false, AcqRel);
     for region in REGIONS {
         // Why it cannot be is the owner's to say, when it needs the bytes.
         if let Err(error) = extents.prepare(region, extents.wanted(region)) {
