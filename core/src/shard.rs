@@ -176,8 +176,10 @@ impl Shard {
         None
     }
 
-    /// Marks the image as closed in order, once everything is on its medium.
+    /// Marks the image as closed in order, once everything is on its medium. Nothing of it changes afterwards: it does not
+    /// grow any more.
     pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
+        self.image.close();
         self.journal.settle(&self.image);
         self.image.sync()?;
         self.image.word(CLEAN).store(1, Release);

@@ -211,7 +211,7 @@ impl Shards {
         )
     }
 
-    /// After this every image is on its medium and marked as closed in order.
+    /// After this every image is on its medium and marked as closed in order, and does not grow until it is opened again.
     ///
     /// # Errors
     /// The system could not write; that image counts as not closed.

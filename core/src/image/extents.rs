@@ -6,7 +6,8 @@
 //!           (the image's words)       populated     the directory
 //! ```
 //! Two threads may make the same bytes ready at once: each step (allocate, populate) asks for a state, not a change.
-//! Extents are taken one thread at a time. Only the owner publishes.
+//! Extents are taken one thread at a time, and none once the owner has closed the image: what the grower still has to do
+//! for it then must not meet the next owner of the file. Only the owner publishes.
 #![allow(unsafe_code)]
 
 use super::Medium;
@@ -45,6 +46,8 @@ pub(crate) struct Extents {
 struct Charged {
     header: u64,
     regions: [usize; 3],
+    /// Nothing grows any more.
+    closed: bool,
 }
 
 // SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
@@ -70,7 +73,7 @@ impl Extents {
             wanted: zero(),
             named: zero(),
             queued: AtomicBool::new(false),
-            charged: Mutex::new(Charged { header: header as u64, regions: [0; 3] }),
+            charged: Mutex::new(Charged { header: header as u64, regions: [0; 3], closed: false }),
             _reservation: reservation,
         };
         extents.overlay(0, 0, CHUNK_BYTES)?;
@@ -206,6 +209,9 @@ impl Extents {
     /// extent when the last one is full.
     fn take(&self, region: Region, have: usize, end: usize) -> Result<usize, GrowError> {
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
+        if charged.closed {
+            return Err(io::Error::other("the image is closed: open the table again").into());
+        }
         let known = &mut charged.regions[region as usize];
         if end > *known {
             self.budget.take((end - *known) as u64)?;
@@ -234,6 +240,11 @@ impl Extents {
         crate::kill_point!();
         self.word(EXTENTS_USED).store(used as u64 + 1, Release);
         Ok(next * CHUNK_BYTES)
+    }
+
+    /// From now on nothing grows; waits for an extent that is being taken.
+    pub(super) fn close(&self) {
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
     /// The chunks of a region that are ready as a whole and have not been named here before.

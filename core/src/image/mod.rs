@@ -159,6 +159,11 @@ impl Image {
         &self.growth
     }
 
+    /// From now on the image does not grow, and the grower leaves its directory alone.
+    pub(crate) fn close(&self) {
+        self.extents.close();
+    }
+
     /// Writes the pages back and waits (clean close of a disk image).
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.extents.sync()
@@ -333,6 +338,13 @@ impl Image {
     }
 }
 
+impl Drop for Image {
+    /// The grower may have the extents in hand for a while; the file may be opened again before that.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// Asks the cache for the line at `at`: a hint that never faults, safe for any address.
 #[inline(always)]
 pub fn prefetch(at: *const u8) {
@@ -365,5 +377,19 @@ mod tests {
             );
         }
         assert_eq!(image.bytes(), before);
+    }
+
+    /// The grower may still hold the extents of an image whose file has been opened again.
+    #[test]
+    fn nobody_takes_an_extent_of_a_closed_image() {
+        let file = memfd_create("closed", MemfdFlags::CLOEXEC).unwrap().into();
+        let grower = Arc::new(Grower::new(u64::MAX, None, None));
+        let mut image = Image::create(file, 24, 0, Medium::Memory, false, &grower).unwrap();
+        image.grow(Region::Slab, 4096).unwrap();
+        let (extents, bytes) = (image.extents.clone(), image.bytes());
+        drop(image);
+        let refused = extents.prepare(Region::Slab, CHUNK_BYTES + 1).unwrap_err();
+        assert!(refused.to_string().contains("closed"), "{refused}");
+        assert_eq!(extents.bytes(), bytes);
     }
 }
