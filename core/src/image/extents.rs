@@ -16,6 +16,7 @@ use crate::error::GrowError;
 use crate::layout::*;
 use crate::limits::*;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -197,8 +198,8 @@ impl Extents {
             }
             let end = bytes.min((have / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let at = self.take(region, have, end)?;
-            fallocate(&self.file, FallocateFlags::empty(), at as u64, (end - have) as u64)
-                .map_err(io::Error::from)?;
+            let space = || fallocate(&self.file, FallocateFlags::empty(), at as u64, (end - have) as u64);
+            retry_on_intr(space).map_err(io::Error::from)?;
             self.advise(region.start() + have, end - have, libc::MADV_POPULATE_WRITE)?;
             crate::kill_point!();
             self.ready[region as usize].fetch_max(end, Release);
