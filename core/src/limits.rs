@@ -5,7 +5,8 @@ pub const CHUNK_BYTES: usize = 2 << 20;
 /// Smallest step in which the tail of a region is allocated, bytes.
 pub const GROWTH_STEP_BYTES_MIN: usize = 4 << 10;
 /// Regions from this size on are grown ahead of the need by the store's grower (small ones too where it is to be killed).
-pub const GROWTH_AHEAD_BYTES_MIN: usize = if cfg!(feature = "kill-points") { 16 << 10 } else { 1 << 20 };
+pub const GROWTH_AHEAD_BYTES_MIN: usize =
+    if cfg!(feature = "kill-points") { GROWTH_STEP_BYTES_MIN } else { 1 << 20 };
 /// The most that an owner makes ready at a time when help is late.
 pub const GROWTH_LATE_BYTES: usize = 64 << 10;
 /// Bytes reserved (address space only) for the header of a shard.

@@ -76,11 +76,11 @@ fn child() {
     kill::after(number("KILL_AFTER") as i64);
     for n in number("KILL_FIRST")..PARTS {
         push(&mut table, n);
-        std::fs::write(Path::new(&folder).join("acked"), n.to_string()).unwrap();
+        note(Path::new(&folder), "acked", n);
         for key in freed(n) {
             table.free(key);
         }
-        std::fs::write(Path::new(&folder).join("freed"), n.to_string()).unwrap();
+        note(Path::new(&folder), "freed", n);
     }
     std::process::exit(42);
 }
@@ -102,6 +102,13 @@ fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_ope
         (_, Some(9)) => false,
         other => panic!("the child ended with {other:?}"),
     }
+}
+
+/// Whole or not at all: the grower's kill points may come at any moment.
+fn note(folder: &Path, what: &str, n: u64) {
+    let new = folder.join("new");
+    std::fs::write(&new, n.to_string()).unwrap();
+    std::fs::rename(&new, folder.join(what)).unwrap();
 }
 
 fn done(folder: &Path, what: &str) -> u64 {
