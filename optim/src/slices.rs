@@ -123,7 +123,7 @@ pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -
     flat[0]
 }
 
-/// `v + c`: counters, and replay.
+/// `v + c`: counters.
 pub(crate) struct Plus;
 
 impl Step<1> for Plus {
