@@ -270,7 +270,9 @@ mod tests {
                     assert!(admitted, "most {most}, key {i}");
                 }
             }
-            assert!(f64::from(once) / 200_000.0 < 0.02, "most {most}: {once} of 200000 keys seen once");
+            // As `window` promises: fewer than 1 in 100 as a second push, none as a later one.
+            let allowed = if most == 1 { 200_000 / 100 } else { 1 };
+            assert!(once < allowed, "most {most}: {once} of 200000 keys seen once");
         }
     }
 
