@@ -246,6 +246,7 @@ fn vw() {
             ),
             ("an endless importance", text("1 inf | x\n"), Line(1, "an importance")),
             ("a base", text("1 1 0.3 | x\n"), Line(1, "no base")),
+            ("a base that the label has too", text("1 2 1 | x\n"), Line(1, "or 0, at character 5")),
             (
                 "too much before the bar",
                 text("1 1 0 2 'tag | x\n"),
