@@ -14,7 +14,7 @@ use gannet_node::optim::Rule;
 pub enum Reduce {
     /// They are added.
     Sum,
-    /// They are averaged over the examples that have the key.
+    /// They are averaged over the examples that have the key, those of importance 0 left out.
     Mean,
 }
 
@@ -80,7 +80,8 @@ impl Gradients {
             let (local, features) = (&batch.local[range.clone()], &block.values[range]);
             let margin = margin(local, features, values);
             margins.push(margin);
-            let error = (sigmoid(margin) - label) * block.importance(i);
+            let importance = block.importance(i);
+            let error = (sigmoid(margin) - label) * importance;
             if !error.is_finite() {
                 *not_finite += local.len() as u64;
                 continue;
@@ -88,12 +89,12 @@ impl Gradients {
             for (&at, x) in local.iter().zip(features) {
                 gradients[at as usize] += error * x;
             }
-            if *reduce == Reduce::Mean {
+            if *reduce == Reduce::Mean && importance > 0.0 {
                 local.iter().for_each(|&at| counts[at as usize] += 1);
             }
         }
         if *reduce == Reduce::Mean {
-            // A key of examples left out only has gradient 0.
+            // A key only of examples that are left out has gradient 0.
             gradients.iter_mut().zip(counts).for_each(|(g, n)| *g /= (*n).max(1) as f32);
         }
         std::mem::swap(values, gradients);

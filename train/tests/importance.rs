@@ -4,7 +4,7 @@
 mod model;
 
 use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule};
+use gannet_node::optim::{Ftrl, Rule, Sgd};
 use gannet_train::{Backend, Data, Flat, Format, Options, Push, Report, train};
 use model::{Example, MapRows, Rng, examples, file};
 use std::collections::HashMap;
@@ -57,6 +57,18 @@ fn online(examples: &[Example], importances: &[f64]) -> f64 {
     loss / mass
 }
 
+/// Every row, bit by bit.
+fn bits<B: Backend>(backend: &mut B) -> HashMap<u64, Vec<u32>> {
+    let (floats, mut found) = (backend.schema().floats(), HashMap::new());
+    backend
+        .scan(&mut |keys, rows| {
+            let rows = rows.chunks_exact(floats).map(|row| row.iter().map(|v| v.to_bits()).collect());
+            found.extend(keys.iter().copied().zip(rows));
+        })
+        .unwrap();
+    found
+}
+
 #[test]
 fn they_multiply_the_gradient_and_weigh_the_loss() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,13 +105,28 @@ fn an_importance_of_one_is_none() {
     );
     let scan = |path: &str| {
         let (report, mut rows) = run(flat(), path, 64, None);
-        let mut found = HashMap::new();
-        rows.scan(&mut |keys, rows| {
-            let bits = rows.chunks_exact(2).map(|row| [row[0].to_bits(), row[1].to_bits()]);
-            found.extend(keys.iter().copied().zip(bits));
-        })
-        .unwrap();
-        (report.progressive.unwrap().log_loss.to_bits(), found)
+        (report.progressive.unwrap().log_loss.to_bits(), bits(&mut rows))
     };
     assert!(scan(&plain) == scan(&ones), "the same bits");
+}
+
+/// Whatever becomes of a key's gradients, the batch's other examples move it as if that one were not there.
+#[test]
+fn an_example_of_importance_zero_is_only_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = examples(1_000, 5);
+    // Beside each example one of the same features and the other label.
+    let beside = data.iter().flat_map(|example| [example.clone(), (1.0 - example.0, example.1.clone())]);
+    let beside: Vec<Example> = beside.collect();
+    let zero = |i| if i % 2 == 1 { " 0".into() } else { String::new() };
+    let alone = file(&folder, "alone.vw", vw(&data, |_| String::new()).as_bytes());
+    let beside = file(&folder, "beside.vw", vw(&beside, zero).as_bytes());
+    for rule in [Rule::Sgd(Sgd { lr: 0.05 }), Rule::Ftrl(RULE)] {
+        let learn = |path: &str, batch: usize| {
+            let rows = Flat::new(&Schema::scalar("lr", rule)).unwrap();
+            let (report, mut rows) = run(rows, path, batch, Some(Push::Gradient));
+            (report.progressive.unwrap().log_loss.to_bits(), bits(&mut rows))
+        };
+        assert!(learn(&alone, 64) == learn(&beside, 128), "{}", rule.name());
+    }
 }
