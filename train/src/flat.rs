@@ -10,7 +10,7 @@ use crate::cells::{AHEAD, Cells};
 use crate::kernel::{Kernel, Work};
 use crate::lr::{Learner, Scratch};
 use gannet_node::optim::{Shaping, Update, Visitor, all_finite};
-use gannet_node::{Read, Schema, Stats, Write};
+use gannet_node::{Admission, Read, Schema, Stats, Write};
 
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
@@ -76,7 +76,7 @@ impl Flat {
     /// An empty table of this schema; its initial weights are zero.
     ///
     /// # Errors
-    /// The schema is not sound, or not one weight a row with initial value zero.
+    /// The schema is not sound, not one weight a row with initial value zero, or does not admit every key.
     pub fn new(schema: &Schema) -> Result<Flat, BackendError> {
         Flat::within(schema, u64::MAX)
     }
@@ -90,6 +90,11 @@ impl Flat {
         let unfit = |what| BackendError::Schema(format!("table {:?}: {what}", schema.name));
         if schema.weights() != 1 || schema.init != gannet_node::Init::Zero {
             return Err(unfit("a table in this process has one weight a row, at first 0"));
+        }
+        if schema.admission != Admission::All {
+            return Err(unfit(
+                "a table in this process admits every key; keep it in shards (Embedded) to admit fewer",
+            ));
         }
         let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());
         let fresh = schema.rule.visit(Fresh);

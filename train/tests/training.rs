@@ -5,7 +5,7 @@ mod model;
 
 use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Read, Schema, Server, ServerConfig, Store, Worker, WorkerConfig, Write};
+use gannet_node::{Admission, Read, Schema, Server, ServerConfig, Store, Worker, WorkerConfig, Write};
 use gannet_train::{
     Backend, Data, Embedded, Flat, Options, ReadError, Remote, Report, Share, TrainError, Weights, predict,
     train,
@@ -184,6 +184,8 @@ fn rows_learned_in_place() {
     }
     let wide = Schema { dim: 2, ..Schema::scalar("lr", FTRL) };
     assert!(Flat::new(&wide).is_err());
+    let choosy = Schema { admission: Admission::Probability(0.5), ..Schema::scalar("lr", FTRL) };
+    assert!(Flat::new(&choosy).is_err());
 }
 
 #[test]
