@@ -154,7 +154,7 @@ fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
     let mut command = gannet(&format!("train - --out {} --json", model.display()));
     command.stdin(std::process::Stdio::piped());
     let mut process = Process::start(command);
-    let mut pipe = process.child.stdin.take().unwrap();
+    let mut pipe = process.child.0.stdin.take().unwrap();
     pipe.write_all(&std::fs::read(&data).unwrap()).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     process.signal(Signal::INT);

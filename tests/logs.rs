@@ -8,6 +8,20 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// What a server says on standard error while a worker of its job trains; the worker, and the server's address.
+fn job(serve: &str, filter: &str, train: &str) -> (Done, String, String) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = with_filter(&format!("server --listen 127.0.0.1:0 {serve}"), filter);
+    command.stderr(log.reopen().unwrap());
+    let served = Served::start(command);
+    let addr = served.addr.clone();
+    let worker =
+        run(&format!("train {train} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --json"));
+    assert_eq!(worker.code, Some(0), "{worker:?}");
+    served.stop();
+    (worker, std::fs::read_to_string(log.path()).unwrap(), addr)
+}
+
 /// Every line as an object with what each must have.
 fn objects(err: &str) -> Vec<Value> {
     let parse = |line: &str| {
@@ -59,7 +73,7 @@ fn progress_and_complaints_are_objects_and_results_stay_on_standard_output() {
     let mut command = gannet("train - --format libsvm --skip-bad-lines 5 --log-json --batch 64");
     command.stdin(Stdio::piped());
     let mut process = Process::start(command);
-    let mut pipe = process.child.stdin.take().unwrap();
+    let mut pipe = process.child.0.stdin.take().unwrap();
     for part in 0..8 {
         pipe.write_all("1 1:1 2:1\n0 3:1\n".repeat(500).as_bytes()).unwrap();
         if part == 4 {
@@ -86,23 +100,15 @@ fn progress_and_complaints_are_objects_and_results_stay_on_standard_output() {
 fn a_job_tells_peers_and_tables_in_fields() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
-    let (addr, threads) = (free_addr(), 2);
-    let serve = format!("server --listen {addr} --threads {threads} --log debug --log-json");
-    let server = Process::start(gannet(&serve));
-    let worker = run(&format!(
-        "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --json --log-json --log info",
-        data.display()
-    ));
-    assert_eq!(worker.code, Some(0), "{worker:?}");
+    let threads = 2;
+    let serve = format!("--threads {threads} --log debug --log-json");
+    let (worker, log, addr) = job(&serve, "", &format!("{} --log-json --log info", data.display()));
     assert_eq!(worker.json()["examples"], 2_000);
     objects(&worker.err);
-    server.signal(rustix::process::Signal::TERM);
-    let done = server.wait();
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let objects = objects(&done.err);
+    let objects = objects(&log);
     let with = |message: &str| {
         let found: Vec<_> = objects.iter().filter(|object| object["message"] == message).collect();
-        assert!(!found.is_empty(), "{message}: {done:?}");
+        assert!(!found.is_empty(), "{message}: {log}");
         found
     };
     assert_eq!(with("serving")[0]["addr"], addr.as_str());
@@ -119,16 +125,7 @@ fn levels_come_from_the_flag_then_the_environment_then_warn() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     let serve = |flags: &str, filter: &str| {
-        let addr = free_addr();
-        let line = format!("server --listen {addr} --threads 1 {flags}");
-        let server = Process::start(with_filter(&line, filter));
-        let worker = format!(
-            "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --json",
-            data.display()
-        );
-        assert_eq!(run(&worker).code, Some(0));
-        server.signal(rustix::process::Signal::TERM);
-        server.wait().err
+        job(&format!("--threads 1 {flags}"), filter, &data.display().to_string()).1
     };
     assert_eq!(serve("", ""), "", "warn is the default");
     assert!(serve("", "info").contains("table opened"));

@@ -8,26 +8,24 @@ use harness::*;
 use prometheus_parse::{Scrape, Value};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A process that has said where its metrics are; what it says goes on being read.
 struct Running {
-    child: Child,
+    child: Owned,
     metrics: String,
     err: Option<std::thread::JoinHandle<String>>,
 }
 
 impl Running {
     fn start(mut command: Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        err.read_line(&mut line).unwrap();
+        let mut child = Owned(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let (line, mut err) = first_line(child.0.stderr.take().unwrap());
         let addr = line.trim().strip_prefix("gannet: metrics on http://");
         let addr = addr.and_then(|rest| rest.strip_suffix("/metrics")).unwrap_or_else(|| panic!("{line:?}"));
         let rest = std::thread::spawn(move || {
@@ -40,8 +38,7 @@ impl Running {
 
     /// The address in the first line of a server's standard output.
     fn listens(&mut self) -> String {
-        let mut line = String::new();
-        BufReader::new(self.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (line, _) = first_line(self.child.0.stdout.take().unwrap());
         line.split_whitespace().nth(4).unwrap_or_else(|| panic!("{line:?}")).to_owned()
     }
 
@@ -66,17 +63,9 @@ impl Running {
     }
 
     fn stop(mut self) -> String {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, Signal::TERM).unwrap();
-        self.child.wait().unwrap();
+        self.child.signal(Signal::TERM);
+        self.child.ended();
         self.err.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -448,9 +437,8 @@ fn addresses_that_cannot_be_are_one_clear_error() {
 fn a_worker_that_waits_tells_so() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
-    let addr = free_addr();
     let line = format!(
-        "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --metrics 127.0.0.1:0",
+        "train {} --ps-hosts {NOBODY} --worker-hosts 127.0.0.1:9 --job-name worker --metrics 127.0.0.1:0",
         data.display()
     );
     let worker = Running::start(gannet(&line));

@@ -33,8 +33,48 @@ impl Done {
 }
 
 /// A child that does not outlive the test.
+pub struct Owned(pub Child);
+
+impl Owned {
+    /// Waits for its end.
+    pub fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < LIMIT, "a process hangs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first line that comes, and where the rest comes from.
+pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut from, mut line) = (BufReader::new(from), String::new());
+        from.read_line(&mut line).unwrap();
+        let _ = say.send((line, from));
+    });
+    said.recv_timeout(LIMIT).expect("a process says nothing")
+}
+
+/// A process whose output is collected.
 pub struct Process {
-    pub child: Child,
+    pub child: Owned,
     out: Option<std::thread::JoinHandle<String>>,
     err: Option<std::thread::JoinHandle<String>>,
 }
@@ -49,41 +89,22 @@ fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String
 
 impl Process {
     pub fn start(mut command: Command) -> Process {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let out = child.stdout.take().map(drain);
-        let err = child.stderr.take().map(drain);
+        let mut child = Owned(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let out = child.0.stdout.take().map(drain);
+        let err = child.0.stderr.take().map(drain);
         Process { child, out, err }
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Waits for the end.
     pub fn wait(mut self) -> Done {
-        let status = self.status();
+        let status = self.child.ended();
         let text =
             |h: Option<std::thread::JoinHandle<String>>| h.map_or(String::new(), |h| h.join().unwrap());
         Done { code: status.code(), out: text(self.out.take()), err: text(self.err.take()) }
-    }
-
-    fn status(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < LIMIT, "a process hangs");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -93,48 +114,40 @@ pub fn run(line: &str) -> Done {
 
 /// A server process that has said where it listens.
 pub struct Served {
-    child: Child,
+    child: Owned,
     out: BufReader<std::process::ChildStdout>,
     pub addr: String,
 }
 
 impl Served {
     pub fn start(mut command: Command) -> Served {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
+        let mut child = Owned(command.stdout(Stdio::piped()).spawn().unwrap());
+        let (line, out) = first_line(child.0.stdout.take().unwrap());
         let addr = line.split_whitespace().nth(4).unwrap_or_else(|| panic!("{line:?}")).to_owned();
         Served { child, out, addr }
     }
 
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// kill -9.
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    pub fn kill(self) {
+        drop(self);
     }
 
     /// SIGTERM; what it said at the end.
     pub fn stop(mut self) -> String {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
+        self.child.signal(rustix::process::Signal::TERM);
+        assert!(self.child.ended().success());
         let mut text = String::new();
         self.out.read_to_string(&mut text).unwrap();
         text
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// An address where nobody listens, whatever other tests do: only root may, and nothing is given it by chance.
+pub const NOBODY: &str = "127.0.0.1:1";
 
 /// An address that was free a moment ago.
 pub fn free_addr() -> String {
