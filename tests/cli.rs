@@ -5,8 +5,9 @@ mod harness;
 use harness::*;
 use rustix::process::Signal;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     let path = folder.join(name);
@@ -167,6 +168,42 @@ fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
         run(&format!("predict --model {} {}", model.display(), data.display())).out.lines().count(),
         5000
     );
+}
+
+/// A test set that never comes: the wait for it ends too, in one process and in a job, and takes no model with it.
+#[test]
+fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 1000, 1);
+    let never = folder.path().join("never");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &never, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
+    let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker", served.addr);
+    for (name, job) in [("alone", ""), ("job", &job)] {
+        let model = folder.path().join(name);
+        let (data, out) = (data.display(), model.display());
+        let line =
+            format!("train {data} --format libsvm --test {} --out {out} --json {job}", never.display());
+        let process = Process::start(gannet(&line));
+        // A FIFO can be opened so when there is somebody who reads it: the training is over.
+        let mut to_it = std::fs::OpenOptions::new();
+        to_it.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+        let start = Instant::now();
+        let nothing = loop {
+            match to_it.open(&never) {
+                Ok(pipe) => break pipe,
+                Err(error) => assert!(start.elapsed() < LIMIT, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        process.signal(Signal::INT);
+        let done = process.wait();
+        drop(nothing);
+        assert_eq!(done.code, Some(130), "{name}: {done:?}");
+        assert!(done.err.contains("stopped by a signal after 1000 examples"), "{name}: {done:?}");
+        let scores = run(&format!("predict --model {out} {data}"));
+        assert_eq!(scores.out.lines().count(), 1000, "{name}: {scores:?}");
+    }
 }
 
 /// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md): no worse.

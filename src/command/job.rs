@@ -3,7 +3,7 @@
 use super::args::{JobArgs, TrainArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals, train};
-use gannet::train::{Backend, Quality, Remote, Share, evaluate};
+use gannet::train::{Backend, Quality, ReadError, Remote, Share, TrainError, evaluate};
 use gannet::{PusherStatus, Tcp, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -69,12 +69,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
-    let mut options = train::options(args, share, false)?;
+    let mut options = train::options(args, share, chief)?;
     if chief {
-        train::preflight(args, &train::options(args, share, true)?, &schema)?;
+        train::preflight(args, &options, &schema)?;
     }
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
+    // Looked at when every worker is done, not by the training itself.
+    let held_out = options.test.take();
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
@@ -93,8 +95,12 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
         wait_for_others(&mut backend, job, incarnation, &stop)?;
-        if let Some(data) = train::options(args, Share::ALL, true)?.test {
-            test = evaluate(&data, &mut backend).map_err(train::train_failure)?;
+        if let Some(data) = held_out {
+            match evaluate(&data, &mut backend) {
+                // Whoever ends the wait for the test set keeps what was learned.
+                Err(TrainError::Read(ReadError::Stopped { .. })) => trained.stopped = true,
+                tested => test = tested.map_err(train::train_failure)?,
+            }
         }
         let stats = backend.stats().map_err(train::backend_failure)?;
         trained.rows = stats.rows;

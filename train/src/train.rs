@@ -194,7 +194,7 @@ pub fn train<B: Backend>(
         _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
     let mut learner = Loop::new(backend, way, depth, start);
-    let (found, stopped) = std::thread::scope(|scope| {
+    let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
         let found = feed.finish();
@@ -206,7 +206,14 @@ pub fn train<B: Backend>(
     backend.drain()?;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
-        Some(data) if !stopped => evaluate(data, backend)?,
+        Some(data) if !stopped => match evaluate(data, backend) {
+            // Whoever ends the wait for the test set keeps what was learned.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                stopped = true;
+                None
+            }
+            tested => tested?,
+        },
         _ => None,
     };
     let stats = backend.stats()?;
