@@ -67,6 +67,10 @@ impl<S: Stream> Opening<S> {
         self.link.flush(&mut Nothing)?;
         if self.link.is_readable() {
             self.link.fill(&mut Nothing)?;
+            // A handshake of TLS that is over lets go what was put off: no event will tell of it.
+            if self.link.can_send() {
+                self.link.flush(&mut Nothing)?;
+            }
         }
         let Some(frame) = self.link.receive().peek(&mut Nothing)? else { return Ok(None) };
         let answer = (frame.head, frame.payload.to_vec());
