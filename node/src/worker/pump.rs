@@ -18,8 +18,9 @@ impl<N: Net> Worker<N> {
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
         let now = self.net.now();
         if self.turn_all(now)? || patience.is_zero() {
+            let looked = self.look(now);
             self.poll.submit()?;
-            return self.look(now);
+            return looked;
         }
         // Answers to little come soon: looking costs less than sleeping. Those to much are better slept for.
         let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
@@ -32,8 +33,8 @@ impl<N: Net> Worker<N> {
                 break;
             }
         }
-        self.poll.submit()?;
         let looked = self.look(now);
+        self.poll.submit()?;
         self.tally.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
         looked
     }
