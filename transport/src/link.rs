@@ -16,7 +16,8 @@ pub trait Stream {
     /// Receives into these pieces in order. `None`: nothing there now. An end of the stream is an error
     /// (`UnexpectedEof`). Fewer bytes than asked for: nothing more is there now.
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
-    /// Sends from these pieces in order. `None`: no room now. Fewer bytes than offered: no more room now.
+    /// Sends from these pieces in order. `None`: no room now. Fewer bytes than offered: no more room now. What was taken may
+    /// stay until the poll's next wait or [`crate::Poll::submit`].
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>>;
     /// The other side's address.
     fn peer(&self) -> Arc<str>;
@@ -140,7 +141,8 @@ impl<S: Stream> Link<S> {
         Ok(filled)
     }
 
-    /// Sends what is queued until nothing is left (`true`) or the stream takes no more (`false`).
+    /// Sends what is queued until nothing is left (`true`) or the stream takes no more (`false`). Who does not wait at the
+    /// poll next calls [`crate::Poll::submit`]: some streams keep what is small until then.
     pub fn flush<O: Owner>(&mut self, owner: &mut O) -> Result<bool, LinkError> {
         let done = self.transmit.flush(&mut self.stream, owner)?;
         self.writable = done;

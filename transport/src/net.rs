@@ -68,8 +68,8 @@ pub trait Poll {
     fn add_listener(&mut self, listener: &Self::Listener, token: u64) -> Result<(), NetError>;
     /// A handle that ends a wait from anywhere.
     fn waker(&self) -> Self::Waker;
-    /// Hands over now what streams have been given to send, where it would otherwise go with the next wait: for whoever
-    /// does other things first.
+    /// Hands over now what streams have been given to send, where it would otherwise go with the next wait: to be called
+    /// by whoever does other things first.
     fn submit(&mut self) -> Result<(), NetError> {
         Ok(())
     }

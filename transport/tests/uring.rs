@@ -279,6 +279,34 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
     }
 }
 
+/// Whoever found no room at one poll, and waits for an event, hears of room at the next.
+#[test]
+fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
+    for tcp in drivers() {
+        let (mut near, mut far) = pair(&tcp);
+        let (mut poll, mut events, piece) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
+        poll.add(&near, 1).unwrap();
+        let mut sent = 0;
+        while let Some(now) = near.send(&[IoSlice::new(&piece)]).unwrap() {
+            sent += now;
+        }
+        poll.remove(&near).unwrap();
+        poll = tcp.poll().unwrap();
+        poll.add(&near, 2).unwrap();
+        let reader = std::thread::spawn(move || far.read_exact(&mut vec![0; sent]).map(|()| far).unwrap());
+        let started = Instant::now();
+        loop {
+            poll.wait(Duration::from_secs(10), &mut events).unwrap();
+            let told = events.iter().any(|event| event.token == 2 && event.writable);
+            if told && near.send(&[IoSlice::new(&piece)]).unwrap().is_some() {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(10), "nothing tells of room");
+        }
+        reader.join().unwrap();
+    }
+}
+
 /// A poll and its streams go to another thread together, as a worker that moves.
 #[test]
 fn a_poll_that_moves_to_another_thread_goes_on() {

@@ -100,7 +100,7 @@ impl Drop for Seat {
     }
 }
 
-/// The thread's own, save for a drop from elsewhere: never waited for.
+/// The thread's own, so that nobody waits for it; save for a drop from elsewhere, which waits for the wait under way.
 fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
     driver.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -47,8 +47,9 @@ impl Driver {
         }
         self.seats[at as usize] = Some(traffic);
         self.touch(at);
-        if is_early {
-            self.note(at, |event| event.readable = true);
+        if !is_listener {
+            // A link that was told elsewhere that there is no room tries again here, and is promised room here.
+            self.note(at, |event| (event.readable, event.writable) = (is_early, true));
         }
         at
     }
