@@ -5,15 +5,11 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gannet_bench::links::{LAST, PATIENCE, TcpLink, answer, ask, connect};
 use gannet_bench::{criterion, sized};
 use gannet_transport::tcp::{Io, Tcp};
-use gannet_transport::{Head, Link, LinkError, Listener, Net, Nothing, Owner, Parts, Poll, Stream};
+use gannet_transport::{Head, Link, Listener, Net, Owner, Parts, Poll, Stream};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// The frame after which the other side answers.
-const LAST: u16 = 1;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Lends the same payload for every frame.
 struct Same(Vec<u8>);
@@ -34,51 +30,6 @@ fn drivers() -> Vec<Tcp> {
     both.into_iter().take(if Tcp::new().with_io(Io::Uring).io() == "io_uring" { 2 } else { 1 }).collect()
 }
 
-type TcpLink = Link<<Tcp as Net>::Stream>;
-
-/// Reads frames and answers each one marked [`LAST`] with `answer`, on `count` links until all peers have ended.
-fn sink(tcp: &Tcp, mut listener: <Tcp as Net>::Listener, count: usize, answer: &[u8]) {
-    let (mut poll, mut events) = (tcp.poll().expect("a poll"), Vec::new());
-    poll.add_listener(&listener, u64::MAX - 1).expect("a listener");
-    let mut links: Vec<Option<TcpLink>> = Vec::new();
-    while links.len() < count || links.iter().any(Option::is_some) {
-        while let Some(stream) = listener.accept().expect("a connection") {
-            let link = Link::new(stream);
-            poll.add(link.stream(), links.len() as u64).expect("a stream");
-            links.push(Some(link));
-        }
-        poll.wait(PATIENCE, &mut events).expect("a wait");
-        for event in &events {
-            let Some(slot) = links.get_mut(event.token as usize) else { continue };
-            let Some(link) = slot else { continue };
-            link.note(event);
-            if serve(link, answer).is_err() {
-                *slot = None;
-            }
-        }
-    }
-}
-
-fn serve(link: &mut TcpLink, answer: &[u8]) -> Result<(), LinkError> {
-    loop {
-        if link.is_readable() {
-            link.fill(&mut Nothing)?;
-        }
-        let (receive, transmit) = link.halves();
-        while let Some(frame) = receive.peek(&mut Nothing)? {
-            if frame.head.aux == LAST {
-                let head = Head::new(2, 0, frame.head.id, [0; 4]);
-                transmit.send_copy(head, answer).expect("room for an answer");
-            }
-            receive.consume();
-        }
-        link.flush(&mut Nothing)?;
-        if !link.is_readable() {
-            return Ok(());
-        }
-    }
-}
-
 /// A link to a sink in a thread of its own.
 struct Pair<P> {
     link: TcpLink,
@@ -90,10 +41,9 @@ fn pair(tcp: &Tcp) -> Pair<<Tcp as Net>::Poll> {
     let listener = tcp.listen("127.0.0.1:0").expect("a port");
     let addr = listener.addr().to_owned();
     let net = tcp.clone();
-    let sink = std::thread::spawn(move || sink(&net, listener, 1, &[]));
-    let link = Link::new(tcp.connect(&addr, PATIENCE).expect("a connection"));
+    let sink = std::thread::spawn(move || answer(&net, listener, 1, &[]));
     let mut poll = tcp.poll().expect("a poll");
-    poll.add(link.stream(), 0).expect("a stream");
+    let link = connect(tcp, &mut poll, &addr, 1).remove(0);
     Pair { link, poll, sink }
 }
 
@@ -181,44 +131,17 @@ fn many_links(c: &mut Criterion) {
         for tcp in drivers() {
             let listener = tcp.listen("127.0.0.1:0").expect("a port");
             let (addr, net) = (listener.addr().to_owned(), tcp.clone());
-            let sink = std::thread::spawn(move || sink(&net, listener, count, &[3; 256]));
+            let sink = std::thread::spawn(move || answer(&net, listener, count, &[3; 256]));
             let mut poll = tcp.poll().expect("a poll");
-            let connect = |number| {
-                let link = Link::new(tcp.connect(&addr, PATIENCE).expect("a connection"));
-                poll.add(link.stream(), number).expect("a stream");
-                link
-            };
-            let mut links: Vec<TcpLink> = (0..count as u64).map(connect).collect();
+            let mut links = connect(&tcp, &mut poll, &addr, count);
             group.bench_function(BenchmarkId::new(tcp.io(), count), |b| {
-                b.iter(|| ask_all(&mut links, &mut poll));
+                b.iter(|| ask(&mut links, &mut poll, &[1; 512]));
             });
             drop(links);
             sink.join().expect("the sink ends when its peers do");
         }
     }
     group.finish();
-}
-
-fn ask_all(links: &mut [TcpLink], poll: &mut impl Poll) {
-    for link in &mut *links {
-        link.transmit().send_copy(Head::new(1, LAST, 0, [0; 4]), &[1; 512]).expect("room for a request");
-        link.flush(&mut Nothing).expect("the sink is there");
-    }
-    let (mut left, mut events) = (links.len(), Vec::new());
-    while left > 0 {
-        poll.wait(PATIENCE, &mut events).expect("a wait");
-        for event in &events {
-            let link = &mut links[event.token as usize];
-            link.note(event);
-            while link.is_readable() {
-                link.fill(&mut Nothing).expect("the sink is there");
-                while link.receive().peek(&mut Nothing).expect("a sound frame").is_some() {
-                    link.receive().consume();
-                    left -= 1;
-                }
-            }
-        }
-    }
 }
 
 criterion_group! { name = benches; config = criterion(); targets = one_way, round_trip, many_links }

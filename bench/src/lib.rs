@@ -1,7 +1,9 @@
-//! What the benchmarks in benches/ share: how long they run, the rules, keys in cut order.
+//! What the benchmarks in benches/ share: how long they run, the rules, keys in cut order, links that ask and answer.
 //!
 //! `cargo bench -p gannet-bench` measures; `cargo test -p gannet-bench --benches` runs each once, on small tables.
 #![forbid(unsafe_code)]
+
+pub mod links;
 
 use criterion::Criterion;
 use gannet_core::{hash, mix, shard_of};
