@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs one fuzz target for so many seconds: `scripts/fuzz.sh frames 600`. Without arguments it lists them. The stable
-# compiler is enough (`-s none`: no sanitizer; gannet's unsafe code has Miri and bounds checks of its own). What it finds
+# compiler is enough (`-s none`: no sanitizer; unsafe code stands behind bounds checks). What it finds
 # interesting stays in fuzz/corpus/TARGET, what crashes in fuzz/artifacts/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -7,11 +7,16 @@ use gannet::bench::tcp::Bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// A stretch of growth should not be longer.
 const STRETCH: f64 = 0.005;
+
+/// How long the server's metrics may take.
+const SCRAPE_TIME: Duration = Duration::from_secs(10);
+/// Longer than a tick: the server's numbers are then those of the end.
+const SETTLED: Duration = Duration::from_millis(2500);
 
 /// The worker's process: says that it is ready, waits for a line, grows the table.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
@@ -26,16 +31,16 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
 /// Runs the command.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     let mut args = args.clone();
+    // The port must be known here: one that the system chooses is chosen now.
     let metrics = match &args.metrics.addr {
-        Some(addr) => addr.clone(),
-        None => free_addr()?,
+        Some(addr) if !addr.ends_with(":0") => addr.clone(),
+        _ => free_addr()?,
     };
     args.metrics.addr = Some(metrics.clone());
     let rows = args.grow.unwrap_or_default();
     let grown = with_server(&args, log, args.threads, false, |addr| {
         let mut grown = Worker::start("grow", addr, 1, 0, &args, log)?.measure()?;
-        // The numbers of a tick ago are not those of the end.
-        std::thread::sleep(Duration::from_millis(2500));
+        std::thread::sleep(SETTLED);
         let page = scrape(&metrics).map_err(|e| system(&format!("reading {metrics}"), &e))?;
         tell(&page, &mut grown);
         Ok(grown)
@@ -77,8 +82,10 @@ fn free_addr() -> Result<String, Failure> {
 
 /// The page at `http://addr/metrics`.
 fn scrape(addr: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let first = addr.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    let mut stream = TcpStream::connect_timeout(&first, SCRAPE_TIME)?;
+    stream.set_read_timeout(Some(SCRAPE_TIME))?;
+    stream.set_write_timeout(Some(SCRAPE_TIME))?;
     stream.write_all(
         format!("GET /metrics HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes(),
     )?;

@@ -1,6 +1,6 @@
 //! A worker of a job: trains its share of the batches over TCP; worker 0 waits for the others, evaluates and saves.
 
-use super::args::{JobArgs, TrainArgs};
+use super::args::{JobArgs, JobName, TrainArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals, train};
 use gannet::train::{Backend, Quality, ReadError, Remote, Share, TrainError, evaluate};
@@ -22,9 +22,43 @@ pub fn check_sync(job: &JobArgs) -> Result<(), Failure> {
     Err(Failure::input(text))
 }
 
+/// Flags that this process has no use for, alone or as what it is in a job, are more likely a mistake than nothing.
+pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
+    const OF_A_JOB: &str = "a process of a job (--job-name)";
+    let TrainArgs { job, memory, sessions, .. } = args;
+    let (alone, ps, worker) = match job.job_name {
+        None => (true, false, false),
+        Some(JobName::Ps) => (false, true, false),
+        Some(JobName::Worker) => (false, false, true),
+    };
+    let tls_ca = job.believing.tls_ca.is_some();
+    let misplaced = [
+        (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
+        (ps && job.believing.tls_name.is_some(), "--tls-name", "a worker"),
+        (
+            worker && job.asking.tls_client_ca.is_some(),
+            "--tls-client-ca",
+            "a ps; a worker believes servers by --tls-ca",
+        ),
+        (
+            worker && memory.memory_limit.is_some(),
+            "--memory-limit",
+            "a process that has tables, which a worker has not",
+        ),
+        (alone && job.security.token_file.is_some(), "--token-file", OF_A_JOB),
+        (alone && job.security.insecure, "--insecure", OF_A_JOB),
+        (alone && (tls_ca || job.security.tls_cert.is_some()), "TLS", OF_A_JOB),
+    ];
+    let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
+    let of_sessions = sessions.given().filter(|_| !ps).map(|flag| (flag, "a ps or gannet server"));
+    match misplaced.or(of_sessions) {
+        Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
+        None => Ok(()),
+    }
+}
+
 /// Checks the flags of a job.
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
-    use super::args::JobName;
     if job.worker_hosts.is_empty() {
         return Err(Failure::input("--worker-hosts is missing: name an address for each worker of the job"));
     }

@@ -3,7 +3,6 @@
 
 use super::Failure;
 use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
-use super::args::{JobArgs, JobName};
 use gannet::{Tcp, TlsClient, TlsServer, Token};
 use std::path::Path;
 
@@ -59,41 +58,6 @@ pub fn of_worker(
         Some(tls) => Secured { net: net.with_tls_client(tls), token, name: "tcp+tls" },
         None => Secured { net, token, name: "tcp" },
     })
-}
-
-/// Flags that the process's part in a job has no use for are more likely a mistake than nothing.
-pub fn check_role(job: &JobArgs) -> Result<(), Failure> {
-    let SecurityArgs { token_file, tls_cert, insecure, .. } = &job.security;
-    let misplaced = match job.job_name {
-        Some(JobName::Ps) => [
-            (
-                job.believing.tls_ca.is_some(),
-                "--tls-ca",
-                "a worker; a ps speaks TLS with --tls-cert and --tls-key",
-            ),
-            (job.believing.tls_name.is_some(), "--tls-name", "a worker"),
-        ],
-        Some(JobName::Worker) => [
-            (
-                job.asking.tls_client_ca.is_some(),
-                "--tls-client-ca",
-                "a ps; a worker believes servers by --tls-ca",
-            ),
-            (false, "", ""),
-        ],
-        None => [
-            (
-                token_file.is_some() || *insecure,
-                "--token-file and --insecure",
-                "a process of a job (--job-name)",
-            ),
-            (tls_cert.is_some() || job.believing.tls_ca.is_some(), "TLS", "a process of a job (--job-name)"),
-        ],
-    };
-    match misplaced.iter().find(|(given, ..)| *given) {
-        Some((_, flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
-        None => Ok(()),
-    }
 }
 
 fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {

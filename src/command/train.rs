@@ -6,7 +6,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
-use super::{Failure, input, job, optimizer, security, server, signals};
+use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Quality, ReadError, Reader, Report, Share, TrainError,
     train,
@@ -21,7 +21,7 @@ const TABLE: &str = "lr";
 /// Runs the command.
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
     job::check_sync(&args.job)?;
-    security::check_role(&args.job)?;
+    job::check_role(&args)?;
     match args.job.job_name {
         None => embedded(&args),
         Some(JobName::Ps) => {

@@ -13,7 +13,6 @@ mod sessions;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use input::{CountsName, FormatName, InputArgs};
 pub use io::IoArgs;
 pub use log::LogArgs;
@@ -22,6 +21,7 @@ pub use metrics::MetricsArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use sessions::SessionArgs;
 
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.

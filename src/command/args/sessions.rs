@@ -27,6 +27,18 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
+    /// A flag of these that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.sessions_max.is_some(), "--sessions-max"),
+            (self.session_silence.is_some(), "--session-silence"),
+            (self.session_memory.is_some(), "--session-memory"),
+            (self.keyset_memory.is_some(), "--keyset-memory"),
+            (self.credit_requests.is_some(), "--credit-requests"),
+        ];
+        flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+    }
+
     /// The defaults where nothing is said.
     pub fn limits(&self) -> SessionLimits {
         let usual = SessionLimits::default();
