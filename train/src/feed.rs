@@ -191,7 +191,11 @@ fn run(
     queued: &AtomicUsize,
     returned: &Receiver<Batch>,
 ) -> Result<Found, ReadError> {
-    while let Ok(mut batch) = returned.recv() {
+    // The last one back is the next one out: its memory is still in a cache.
+    let mut spare: Vec<Batch> = Vec::with_capacity(BUFFERS);
+    loop {
+        spare.extend(returned.try_iter());
+        let Some(mut batch) = spare.pop().or_else(|| returned.recv().ok()) else { break };
         if !maker.next(&mut batch)? {
             break;
         }
