@@ -8,8 +8,8 @@ use super::report::{self, Teller};
 use super::server::Serving;
 use super::{Failure, input, job, optimizer, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Quality, ReadError, Reader, Report, Share, TrainError,
-    train,
+    Backend, BackendError, Embedded, Flat, Options, Push, Quality, ReadError, Reader, Report, Share,
+    TrainError, train,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
 use std::sync::Arc;
@@ -58,7 +58,6 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !args.test.is_empty() {
         options.test = Some(input::data(&args.test, &args.input, !args.no_intercept)?);
     }
-    options.batch = args.batch as usize;
     options.epochs = args.epochs;
     options.threads = match args.threads {
         None => 2,
@@ -72,8 +71,22 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     };
     options.share = share;
     options.push = optimizer::push(&args.optimizer);
+    options.batch = batch(args, options.push)?;
     options.reduce = optimizer::reduce(&args.optimizer);
     Ok(options)
+}
+
+/// Examples a batch. With replay the loss does not depend on it, and a large batch has fewer unique keys an example to
+/// pull and push.
+fn batch(args: &TrainArgs, push: Option<Push>) -> Result<usize, Failure> {
+    const GRADIENTS: usize = 256;
+    const REPLAY_IN_A_JOB: usize = 2048;
+    let push = Push::choose(push, &schema(args)?).map_err(backend_failure)?;
+    Ok(match (args.batch, &args.job.job_name) {
+        (Some(batch), _) => batch as usize,
+        (None, Some(_)) if push == Push::Replay => REPLAY_IN_A_JOB,
+        (None, _) => GRADIENTS,
+    })
 }
 
 fn embedded(args: &TrainArgs) -> Result<(), Failure> {

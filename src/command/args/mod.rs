@@ -94,9 +94,9 @@ pub struct TrainArgs {
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,
-    /// Examples a batch.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub batch: u32,
+    /// Examples a batch [default: 256; 2048 for a worker of a job that replays, which learns the same in batches of any size]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch: Option<u32>,
     /// Threads: 1 (read and learn in turn) or 2 (side by side, the default); of a ps as of `gannet server`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
