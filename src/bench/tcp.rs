@@ -132,6 +132,7 @@ impl Bench {
         {
             self.worker.finish_push(oldest)?;
         }
+        // The same gradients every time: making them is no part of the work.
         let mut values = self.worker.spare();
         values.resize(cut.keys().len() * self.dim, 1e-6);
         let seq = self.worker.next_seq(self.table);

@@ -228,11 +228,9 @@ impl<N: Net> Worker<N> {
         self.pump(Duration::ZERO)
     }
 
-    /// A buffer of a push that has been acknowledged, empty, for the next one.
+    /// A buffer of a push that has been acknowledged, for the next one: as that push left it, or new and empty.
     pub fn spare(&mut self) -> Vec<f32> {
-        let mut spare = self.spare.pop().unwrap_or_default();
-        spare.clear();
-        spare
+        self.spare.pop().unwrap_or_default()
     }
 
     fn check_table(&self, table: TableId, cut: &Cut) -> Result<(), WorkerError> {

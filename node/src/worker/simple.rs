@@ -78,6 +78,7 @@ impl<N: Net> Worker<N> {
         }
         let cut = self.own_cut(table, keys);
         let mut rows = self.spare();
+        rows.clear();
         for &from in cut.from() {
             rows.extend_from_slice(&values[from as usize * floats..][..floats]);
         }
