@@ -63,7 +63,8 @@ def vw(o):
 
 def gannet_options(o):
     command = [o.gannet, "train", o.directory / "criteo.svm", "--format", "libsvm", "--optimizer", "ftrl", "--alpha",
-               o.alpha, "--beta", o.beta, "--l1", o.l1, "--l2", o.l2, "--batch", o.batch, "--json"]
+               o.alpha, "--beta", o.beta, "--l1", o.l1, "--l2", o.l2, "--json"]
+    command += ["--batch", o.batch] if o.batch else []
     return command + (["--no-intercept"] if o.no_intercept else [])
 
 
@@ -130,7 +131,7 @@ def parse():
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
     for name, value in [("alpha", 0.1), ("beta", 1.0), ("l1", 0.5), ("l2", 0.5)]:
         a.add_argument(f"--{name}", type=float, default=value)
-    a.add_argument("--batch", type=int, default=256)
+    a.add_argument("--batch", type=int, help="examples a batch (default: gannet's own)")
     a.add_argument("--threads", type=int, default=2, help="of the embedded gannet")
     a.add_argument("--bits", type=int, default=22, help="vw -b: its weights are 2^bits")
     a.add_argument("--no-intercept", action="store_true")
