@@ -121,7 +121,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let told = tally.clone();
     metrics.add(move |page| told.tell(page));
     let worker = Worker::connect_told(secured.net, config, tally)?;
-    let mut backend = Remote::open(worker, &schema, secured.name, DEPTH).map_err(train::backend_failure)?;
+    let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
 
     let mut trained = train::learn(&options, &mut backend, &stop, args, &metrics)?;
     let table = backend.table();

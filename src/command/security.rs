@@ -12,8 +12,6 @@ pub struct Secured {
     pub net: Tcp,
     /// What both sides prove to have.
     pub token: Option<Token>,
-    /// How it is said: "tcp" or "tcp+tls".
-    pub name: &'static str,
 }
 
 /// A server at `listen`.
@@ -31,8 +29,8 @@ pub fn of_server(
         check(&what, args.insecure, token.is_some(), tls.is_some(), "--tls-cert FILE with --tls-key FILE")?;
     }
     Ok(match tls {
-        Some(tls) => Secured { net: net.with_tls_server(tls), token, name: "tcp+tls" },
-        None => Secured { net, token, name: "tcp" },
+        Some(tls) => Secured { net: net.with_tls_server(tls), token },
+        None => Secured { net, token },
     })
 }
 
@@ -55,8 +53,8 @@ pub fn of_worker(
         check(&format!("server {far}"), args.insecure, token.is_some(), tls.is_some(), "--tls-ca FILE")?;
     }
     Ok(match tls {
-        Some(tls) => Secured { net: net.with_tls_client(tls), token, name: "tcp+tls" },
-        None => Secured { net, token, name: "tcp" },
+        Some(tls) => Secured { net: net.with_tls_client(tls), token },
+        None => Secured { net, token },
     })
 }
 

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let named = other.strip_prefix("tcp:").or(own.as_ref().map(Server::addr));
                 let address = named.ok_or("flat, shards, tcp or tcp:HOST:PORT")?;
                 let worker = Worker::connect(Tcp::new(), WorkerConfig::new([address], 1, round))?;
-                run(&options, Remote::open(worker, &schema, "tcp", depth)?)?;
+                run(&options, Remote::open(worker, &schema, depth)?)?;
             }
         }
     }

@@ -67,8 +67,8 @@ pub struct Rows {
 /// rows are in that order. Pulls are answered in the order in which they were begun; each finished pull is followed by
 /// one push to the same keys, before the next pull is finished. Pushes are numbered from 0.
 pub trait Backend {
-    /// How rows travel: "embedded", "tcp".
-    fn transport(&self) -> &'static str;
+    /// How rows travel: "embedded", "tcp", "shm".
+    fn transport(&self) -> String;
 
     /// The table's schema.
     fn schema(&self) -> &Schema;

@@ -58,8 +58,8 @@ impl Embedded {
 }
 
 impl Backend for Embedded {
-    fn transport(&self) -> &'static str {
-        "embedded"
+    fn transport(&self) -> String {
+        "embedded".to_owned()
     }
 
     fn schema(&self) -> &Schema {

@@ -240,8 +240,8 @@ impl<const W: usize> Visitor for Weigh<'_, W> {
 }
 
 impl Backend for Flat {
-    fn transport(&self) -> &'static str {
-        "embedded"
+    fn transport(&self) -> String {
+        "embedded".to_owned()
     }
 
     fn schema(&self) -> &Schema {

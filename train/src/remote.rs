@@ -12,7 +12,6 @@ pub struct Remote<N: Net> {
     worker: Worker<N>,
     table: TableId,
     schema: Schema,
-    transport: &'static str,
     depth: usize,
     flying: VecDeque<(PullId, Arc<Cut>)>,
     /// The pull finished last and not yet pushed.
@@ -32,12 +31,7 @@ impl<N: Net> Remote<N> {
     ///
     /// # Panics
     /// When `depth` is above [`DEPTH_MAX`].
-    pub fn open(
-        mut worker: Worker<N>,
-        schema: &Schema,
-        transport: &'static str,
-        depth: usize,
-    ) -> Result<Remote<N>, BackendError> {
+    pub fn open(mut worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
         assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
         let table = worker.open_table(schema)?;
         let base = worker.next_seq(table) - 1;
@@ -45,7 +39,6 @@ impl<N: Net> Remote<N> {
             worker,
             table,
             schema: schema.clone(),
-            transport,
             depth,
             flying: VecDeque::new(),
             finished: None,
@@ -86,8 +79,8 @@ impl<N: Net> Remote<N> {
 }
 
 impl<N: Net> Backend for Remote<N> {
-    fn transport(&self) -> &'static str {
-        self.transport
+    fn transport(&self) -> String {
+        self.worker.transport()
     }
 
     fn schema(&self) -> &Schema {

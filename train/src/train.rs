@@ -117,7 +117,7 @@ pub struct Report {
     /// `bytes / rows`; 0 without rows.
     pub bytes_per_row: f64,
     /// "embedded", "tcp".
-    pub transport: &'static str,
+    pub transport: String,
     /// What pushes carried.
     pub push: Push,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".

@@ -143,7 +143,7 @@ fn every_backend() {
             let addrs = servers.iter().map(Server::addr);
             let worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1, 1)).unwrap();
             let schema = Schema { name: format!("lr-{number}-{depth}"), ..schema.clone() };
-            let mut remote = Remote::open(worker, &schema, "tcp", depth).unwrap();
+            let mut remote = Remote::open(worker, &schema, depth).unwrap();
             check(&mut remote, &data, &path, 256, depth);
             assert_eq!(rows_of(&mut remote) == rows_of(&mut flat), depth == 0, "{} {depth}", rule.name());
         }

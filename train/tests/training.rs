@@ -67,7 +67,7 @@ fn sums_of_stale_rows_would_show() {
     // The test above can fail: a backend that says that it saw pushes which it did not see.
     struct Liar(MapRows);
     impl Backend for Liar {
-        fn transport(&self) -> &'static str {
+        fn transport(&self) -> String {
             self.0.transport()
         }
         fn schema(&self) -> &Schema {
@@ -221,7 +221,7 @@ fn servers_over_tcp() {
         let running: Vec<Server> = (0..servers).map(start).collect();
         let addrs: Vec<&str> = running.iter().map(Server::addr).collect();
         let worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1, 1)).unwrap();
-        let remote = Remote::open(worker, &Schema::scalar("lr", rule), "tcp", depth).unwrap();
+        let remote = Remote::open(worker, &Schema::scalar("lr", rule), depth).unwrap();
         drop(check_backend(remote, rule, batch));
         let rows: u64 = running.into_iter().map(|s| s.stop().unwrap()).sum();
         assert!(rows > 5_000);

@@ -42,6 +42,8 @@ pub const URING_SMALL_TURNS: u32 = 8;
 pub const URING_SMALL_BYTES: usize = 4 << 10;
 /// Records received and not yet opened, of a link with TLS.
 pub const TLS_BYTES: usize = 64 << 10;
+/// Open files that the other side of a stream gave and that were not taken: more of them end the stream.
+pub const GIVEN_FILES_MAX: usize = 1024;
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
 /// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so

@@ -8,6 +8,7 @@ use crate::net::Event;
 use crate::owner::Owner;
 use crate::receive::Receive;
 use crate::transmit::Transmit;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
@@ -23,6 +24,21 @@ pub trait Stream {
     fn peer(&self) -> Arc<str>;
     /// The bytes leave this host's memory (or are to be treated so): payloads then carry checksums.
     fn is_remote(&self) -> bool;
+    /// What carries the bytes, in a word for logs and reports: "tcp", "tcp+tls", "shm", "sim".
+    fn transport(&self) -> &'static str;
+    /// Hands the other side an open file of this process: it is there before any byte that is sent afterwards. What the
+    /// file allows (writing, say) the other side is allowed too.
+    ///
+    /// # Errors
+    /// `Unsupported`: this stream moves bytes only. `WouldBlock`: the other side has not taken in those before; try again.
+    fn give(&mut self, _file: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The next file that the other side gave, in the order of giving, if one is here. At most
+    /// [`crate::limits::GIVEN_FILES_MAX`] wait to be taken: more end the stream.
+    fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
     /// Bytes of the stream's own (a handshake) wait for room: when there is some, `recv` is to be called.
     fn holds(&self) -> bool {
         false

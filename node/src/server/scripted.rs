@@ -68,6 +68,10 @@ impl Stream for Scripted {
     fn is_remote(&self) -> bool {
         false
     }
+
+    fn transport(&self) -> &'static str {
+        "script"
+    }
 }
 
 /// Plays these bytes, as what follows a hello, to a session of a fresh server, `piece` bytes at most at a time. A row

@@ -190,6 +190,17 @@ impl<N: Net> Worker<N> {
         self.tally.clone()
     }
 
+    /// What carries its links: "tcp", "shm"; several, in the order in which the links were made, when they differ.
+    pub fn transport(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.peers.iter().map(|peer| peer.transport).filter(|name| !name.is_empty()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+
     /// Links: one to each thread of each server.
     pub fn links(&self) -> usize {
         self.peers.len()

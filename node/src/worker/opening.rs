@@ -228,6 +228,7 @@ impl<N: Net> Worker<N> {
             let again = peer.queue.len();
             tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
         }
+        peer.transport = link.stream().transport();
         peer.link = Some(link);
         peer.linked_at = self.net.now();
         peer.reorder();

@@ -27,6 +27,8 @@ pub(super) struct Peer<S> {
     pub(super) thread: u32,
     pub(super) threads: u32,
     pub(super) link: Option<Link<S>>,
+    /// What carries the link, or carried the last one.
+    pub(super) transport: &'static str,
     /// A connection that is to become the link.
     pub(super) opening: Option<Opening<S>>,
     /// Attempts to connect since there was a link.
@@ -85,6 +87,7 @@ impl<S: Stream> Peer<S> {
             thread,
             threads,
             link: None,
+            transport: "",
             opening: None,
             attempts: 0,
             credit: Credit::default(),

@@ -328,8 +328,8 @@ pub fn step(schema: &Schema, clock: u64, row: &mut [f32], gradient: f32) {
 }
 
 impl Backend for MapRows {
-    fn transport(&self) -> &'static str {
-        "map"
+    fn transport(&self) -> String {
+        "map".to_owned()
     }
 
     fn schema(&self) -> &Schema {

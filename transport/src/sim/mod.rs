@@ -230,6 +230,10 @@ impl Stream for SimStream {
     fn is_remote(&self) -> bool {
         true
     }
+
+    fn transport(&self) -> &'static str {
+        "sim"
+    }
 }
 
 /// A simulated listening address; dropping it frees the address.

@@ -90,6 +90,10 @@ impl Stream for TcpStream {
         self.remote
     }
 
+    fn transport(&self) -> &'static str {
+        if self.tls.is_some() { "tcp+tls" } else { "tcp" }
+    }
+
     fn holds(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.holds())
     }
