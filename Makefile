@@ -1,7 +1,8 @@
-# make demo  trains on the data in data/ and says what came out
-# make test  every check and test (what .ci/run calls)
-# make soak  the same randomised tests for SECONDS seconds (default 600)
-.PHONY: demo test soak bench clean
+# make demo       trains on the data in data/ and says what came out
+# make test       every check and test (what .ci/run calls)
+# make test-rdma  the tests of RDMA by themselves: in guests with soft-RoCE, or on GANNET_RDMA_DEVICE=name
+# make soak       the same randomised tests for SECONDS seconds (default 600)
+.PHONY: demo test test-rdma soak bench clean
 SECONDS ?= 600
 
 demo:
@@ -9,6 +10,9 @@ demo:
 
 test:
 	@scripts/test.sh
+
+test-rdma:
+	@scripts/test_rdma.sh
 
 soak:
 	@scripts/soak.sh $(SECONDS)

@@ -1,16 +1,30 @@
-# Sourced: makes sure that a tool is there, by the system's package manager when it is missing.
+# Sourced: makes sure that a tool or a library is there, by the system's package manager when it is missing.
 
-need() { # need COMMAND PACKAGE
-    command -v "$1" >/dev/null 2>&1 && return 0
+# Packages of the three package managers that are known here; a list may be several names.
+install() { # install WHAT APT DNF APK
     echo "installing $2 (for $1)"
     if command -v apt-get >/dev/null 2>&1; then
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2" >/dev/null
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $2 >/dev/null
     elif command -v dnf >/dev/null 2>&1; then
-        dnf install -y -q "$2"
+        dnf install -y -q $3
     elif command -v apk >/dev/null 2>&1; then
-        apk add -q "$2"
+        apk add -q $4
     else
         echo "$1 is missing and no package manager is known here: install $2" >&2
         return 1
     fi
+}
+
+need() { # need COMMAND PACKAGE
+    command -v "$1" >/dev/null 2>&1 || install "$1" "$2" "$2" "$2"
+}
+
+# What the features `rdma` (the libraries' headers) and `rdma-dlopen` (cmake) are built with; both read C headers by libclang.
+need_rdma() {
+    need pkg-config pkg-config && need cmake cmake || return 1
+    pkg-config --exists libibverbs librdmacm ||
+        install "libibverbs and librdmacm" "libibverbs-dev librdmacm-dev" rdma-core-devel rdma-core-dev || return 1
+    [ -n "${LIBCLANG_PATH:-}" ] || [ -n "$(find /usr/lib /usr/lib64 /usr/local/lib -name 'libclang.so*' -print -quit 2>/dev/null)" ] ||
+        [ -n "$(find /usr/lib /usr/lib64 /usr/local/lib -name 'libclang-[0-9]*.so*' -print -quit 2>/dev/null)" ] ||
+        install libclang libclang-dev clang-devel clang-dev
 }

@@ -48,6 +48,8 @@ check "build" cargo build --release
 tests "tests" cargo test --workspace --no-fail-fast
 check "benches, once" cargo test -p gannet-bench --benches
 tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill
+tests "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
+grep "^SKIPPED" "$log"
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 echo "$passed passed, $failed failed"

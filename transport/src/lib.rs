@@ -20,6 +20,7 @@ pub mod tcp;
 pub mod tls;
 mod transmit;
 mod uring;
+pub mod verbs;
 
 pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, node and the root, built with the features
+# `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest,
+# and those named verbs_pair* in two joined by a wire; on Debian 12's kernel and, where it can be had, that of its backports.
+# With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
+# The last line is `N passed, N failed`; what could not be run is a line that begins with SKIPPED.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+# Runs what a list names: lines of FOLDER BINARY ARGUMENTS. This is what a guest is told to do.
+if [ "${1:-}" = --list ]; then
+    status=0
+    while read -r folder binary arguments; do
+        echo "-- ${binary##*/} $arguments (node ${NODE_RANK:-0}, kernel $(uname -r))"
+        (cd "$folder" && timeout -k 5 "${3:-300}" "$binary" $arguments --test-threads=1 </dev/null) || status=1
+    done <"$2"
+    exit $status
+fi
+
+. scripts/needs.sh
+need cc gcc && need_rdma || exit 1
+work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+
+# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
+build() { # FEATURE
+    local room package tests test binary
+    : >"$work/$1.one"
+    : >"$work/$1.pair"
+    for room in transport node .; do
+        package=gannet-$room tests=()
+        [ "$room" = . ] && package=gannet
+        [ "$room" = transport ] && tests+=(--lib)
+        for test in "$room"/tests/verbs*.rs; do
+            [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
+        done
+        [ ${#tests[@]} -gt 0 ] || continue
+        cargo test --no-run --color never -p "$package" --features "$1" "${tests[@]}" 2>"$work/log" ||
+            { tail -n 60 "$work/log"; return 1; }
+        while read -r binary; do
+            case $binary in /*) ;; *) binary=$PWD/$binary ;; esac
+            case ${binary##*/} in
+                gannet_transport-*) echo "$PWD/$room $binary verbs::" >>"$work/$1.one" ;;
+                verbs_pair*) echo "$PWD/$room $binary" >>"$work/$1.pair" ;;
+                *) echo "$PWD/$room $binary" >>"$work/$1.one" ;;
+            esac
+        done < <(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$work/log")
+    done
+}
+
+# Runs a command and adds up what its tests say.
+count() { # NAME COMMAND...
+    local name=$1 status p f
+    shift
+    echo "== $name"
+    "$@" >"$work/out" 2>&1
+    status=$?
+    sed -i 's/^\[[01]\] //' "$work/out"
+    p=$(awk '/^test result:/ { n += $4 } END { print n + 0 }' "$work/out")
+    f=$(awk '/^test result:/ { n += $6 } END { print n + 0 }' "$work/out")
+    if [ $status -ne 0 ] && [ "$f" -eq 0 ]; then
+        f=1
+    elif [ $((p + f)) -eq 0 ]; then
+        echo "no test ran"
+        f=1
+    fi
+    if [ "$f" -ne 0 ]; then
+        tail -n 100 "$work/out"
+        echo "FAILED: $name (exit $status)"
+    fi
+    passed=$((passed + p)) failed=$((failed + f))
+    tail -n 1 "$work/out" | grep '^softroce-vm: kernel' | sed 's/^/   /'
+    echo "   $p passed, $f failed"
+}
+
+skip() {
+    skipped=$((skipped + 1))
+    echo "SKIPPED: $*"
+}
+
+vm=tests/softroce/softroce-vm
+in_guests() { # KERNEL NODES LIST
+    mkdir -p "$work/pair" && rm -rf "$work/pair/"*
+    "$vm" --kernel "$1" --nodes "$2" --timeout 900 --fail-grace 60 --share "$work/pair" \
+        --env "GANNET_PAIR_DIR=$work/pair" -- bash "$PWD/scripts/test_rdma.sh" --list "$3" 400
+}
+
+pair_here() { # LIST: the two nodes as two processes of this machine
+    local status=0 other
+    mkdir -p "$work/pair" && rm -rf "$work/pair/"*
+    export GANNET_PAIR_DIR=$work/pair NODE_COUNT=2 NODE_IP=$address PEER_IP=$address
+    NODE_RANK=1 scripts/test_rdma.sh --list "$1" & other=$!
+    NODE_RANK=0 scripts/test_rdma.sh --list "$1" || status=1
+    wait $other || status=1
+    return $status
+}
+
+for feature in rdma rdma-dlopen; do
+    echo "== build with --features $feature"
+    build $feature || { echo "FAILED: build with --features $feature"; echo "0 passed, 1 failed"; exit 1; }
+done
+
+if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
+    # The address of the device's interface: what rdma_cm finds it by.
+    interface=$(cat "/sys/class/infiniband/$GANNET_RDMA_DEVICE/ports/1/gid_attrs/ndevs/"* 2>/dev/null | head -n 1)
+    address=$(ip -o -4 addr show dev "${interface:-none}" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
+    for feature in rdma rdma-dlopen; do
+        count "$feature on $GANNET_RDMA_DEVICE" scripts/test_rdma.sh --list "$work/$feature.one"
+    done
+    if [ -z "$address" ]; then
+        skip "pairs: $GANNET_RDMA_DEVICE has no interface with an IPv4 address"
+    elif [ -s "$work/rdma.pair" ]; then
+        count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma.pair"
+    fi
+else
+    for kernel in stable backports; do
+        $vm --kernel $kernel --prepare 2>"$work/why"
+        case $? in
+            0) ;;
+            69)
+                skip "guests with the kernel $kernel: $(tail -n 1 "$work/why")"
+                continue
+                ;;
+            *)
+                cat "$work/why"
+                failed=$((failed + 1))
+                continue
+                ;;
+        esac
+        count "rdma in one guest, kernel $kernel" in_guests $kernel 1 "$work/rdma.one"
+        [ ! -s "$work/rdma.pair" ] || count "rdma in two guests, kernel $kernel" in_guests $kernel 2 "$work/rdma.pair"
+        [ $kernel != stable ] || count "rdma-dlopen in one guest, kernel $kernel" in_guests $kernel 1 "$work/rdma-dlopen.one"
+    done
+fi
+
+echo "$passed passed, $failed failed$([ $skipped -eq 0 ] || echo ", $skipped skipped")"
+[ $failed -eq 0 ]

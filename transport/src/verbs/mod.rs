@@ -1,0 +1,92 @@
+//! RDMA through libibverbs and librdmacm, in builds with the cargo feature `rdma` (which links them) or `rdma-dlopen`
+//! (which loads them when the process starts, and does without where there are none). Which devices the kernel has is
+//! told in every build.
+
+#[cfg(feature = "verbs")]
+mod device;
+mod error;
+mod sysfs;
+
+pub use error::{DeviceError, locked_bytes_max};
+pub use sysfs::{Device, Gid, GidKind, Port, devices};
+
+/// The bindings: the same names in both crates.
+#[cfg(feature = "rdma-dlopen")]
+pub(crate) use rdma_mummy_sys as ffi;
+#[cfg(all(feature = "rdma", not(feature = "rdma-dlopen")))]
+pub(crate) use rdma_sys as ffi;
+
+#[cfg(all(feature = "verbs", not(any(feature = "rdma", feature = "rdma-dlopen"))))]
+compile_error!("the feature `verbs` is chosen through `rdma` or `rdma-dlopen`");
+
+/// How this build reaches the libraries: "linked", "loaded" (when the process starts) or `None`.
+pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {
+    Some("loaded")
+} else if cfg!(feature = "rdma") {
+    Some("linked")
+} else {
+    None
+};
+
+/// What a device can do, as its driver says. Nothing of this is assumed anywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Scatter-gather elements of a work request.
+    pub sge: u32,
+    /// Work requests that a queue may hold.
+    pub work_requests: u32,
+    /// Completions that a completion queue may hold.
+    pub completions: u32,
+    /// Queue pairs, of all processes.
+    pub queue_pairs: u32,
+    /// Memory regions, of all processes.
+    pub regions: u32,
+    /// Bytes of one region.
+    pub region_bytes: u64,
+    /// READs that a queue pair answers at once.
+    pub reads_answered: u32,
+    /// READs that a queue pair asks at once.
+    pub reads_asked: u32,
+    /// Bytes that go into a work request itself, as a queue pair was found to take them (at most 512 are asked for).
+    pub inline_bytes: u32,
+    /// The ports, in order.
+    pub ports: Vec<PortLimits>,
+}
+
+/// What a port can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortLimits {
+    /// Counted from 1.
+    pub number: u8,
+    /// Payload bytes of a packet.
+    pub mtu: u32,
+    /// Bytes of one message.
+    pub message_bytes: u32,
+}
+
+/// Opens a device and asks for its limits.
+///
+/// # Errors
+/// A build without RDMA, no library, no driver, a device that cannot be opened.
+pub fn limits(device: &str) -> Result<Limits, DeviceError> {
+    #[cfg(feature = "verbs")]
+    return device::Opened::open(device)?.limits();
+    #[cfg(not(feature = "verbs"))]
+    Err(DeviceError::NotBuilt { device: device.to_owned() })
+}
+
+/// Registers so many bytes of anonymous memory at a device, for remote READ and WRITE, and lets them go again.
+///
+/// # Errors
+/// Those of [`limits`], and a registration that is refused: the limit of locked memory is the usual reason.
+pub fn try_registration(device: &str, bytes: usize) -> Result<(), DeviceError> {
+    #[cfg(feature = "verbs")]
+    return device::Opened::open(device)?.try_registration(bytes);
+    #[cfg(not(feature = "verbs"))]
+    {
+        let _ = bytes;
+        Err(DeviceError::NotBuilt { device: device.to_owned() })
+    }
+}
