@@ -66,6 +66,19 @@ pub enum OpenError {
         /// Which file.
         path: PathBuf,
     },
+    /// An image that a server gave cannot be read.
+    #[error(
+        "the image of shard {shard} of table {table:?} that the server gave cannot be read ({why}): are both sides of one \
+         version of gannet? --transport tcp does without"
+    )]
+    Given {
+        /// Table.
+        table: String,
+        /// Which shard.
+        shard: u32,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The image holds a table of another schema.
     #[error("{}: the image holds {found}; {wanted} was asked: use another table name or --data-dir", path.display())]
     OtherSchema {

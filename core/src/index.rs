@@ -42,6 +42,11 @@ impl Geometry {
         Geometry { split: word(SPLIT), level: word(LEVEL) as u32, stage: word(STAGE) as u32 }
     }
 
+    /// Of words that may not be sound, or not be of one moment: a home is then any bucket.
+    pub(crate) fn of(level: u64, stage: u64, split: u64) -> Geometry {
+        Geometry { split, level: level.min(29) as u32, stage: (stage & 1) as u32 }
+    }
+
     /// What is wrong with these words, if anything.
     pub(crate) fn check(self, image: &Image) -> Result<(), String> {
         let sound = self.level < 30 && self.stage < 2 && self.split < 1 << self.level;

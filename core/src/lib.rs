@@ -30,8 +30,10 @@ mod schema;
 mod segments;
 mod shard;
 mod slot;
+mod stamp;
 mod store;
 mod table;
+mod view;
 mod width;
 
 pub use admission::{Admission, SKETCH_BYTES_DEFAULT};
@@ -47,3 +49,4 @@ pub use schema::{Init, SHARDS_DEFAULT, Schema, SchemaError};
 pub use segments::{Segment, Segments};
 pub use store::{Growing, Store};
 pub use table::{NO_SLOT, PusherStatus, Read, Shards, Stats, Write};
+pub use view::View;

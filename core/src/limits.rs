@@ -36,6 +36,11 @@ pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
 /// Buckets of one index group that a journaled expansion may touch; a longer group is left as it is.
 pub const EXPANSION_BUCKETS_MAX: usize = 24;
 
+/// Looks at a row that is being written before a reader who is not its owner counts it as missing.
+pub const READ_TRIES: u32 = 16;
+/// Overflow buckets that such a reader follows a chain: what it sees may have been taken apart meanwhile.
+pub const CHAIN_MAX: usize = 32;
+
 /// Most pushes that admission by count asks for.
 pub const ADMIT_PUSHES_MAX: u32 = 256;
 /// Most bytes of a shard's admission sketch.

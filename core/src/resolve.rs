@@ -7,6 +7,42 @@ use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
 use crate::shard::Shard;
 
+/// What the stages ask of a shard, be it the caller's own or somebody else's that is only mapped.
+pub(crate) trait Indexed {
+    /// The home bucket of a hash, whose line is asked for.
+    fn locate(&self, hash: u64) -> usize;
+    /// The first slot in the home bucket whose tag fits, or [`NONE`]: then the first overflow bucket is asked for.
+    fn candidate(&self, home: usize, hash: u64) -> u32;
+    /// The same in the first overflow bucket.
+    fn second_candidate(&self, home: usize, hash: u64) -> u32;
+    /// Asks for the first `bytes` of a row.
+    fn prefetch_row(&self, slot: u32, bytes: usize);
+}
+
+impl Indexed for Shard {
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> usize {
+        let home = self.geometry.home(hash);
+        self.image.prefetch_bucket(home);
+        home
+    }
+
+    #[inline(always)]
+    fn candidate(&self, home: usize, hash: u64) -> u32 {
+        index::candidate(&self.image, home, hash)
+    }
+
+    #[inline(always)]
+    fn second_candidate(&self, home: usize, hash: u64) -> u32 {
+        index::second_candidate(&self.image, home, hash)
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, slot: u32, bytes: usize) {
+        self.image.prefetch_row(slot, bytes);
+    }
+}
+
 /// Keys of a block.
 pub(crate) const BLOCK: usize = 8;
 
@@ -38,7 +74,7 @@ impl Block {
     #[inline(always)]
     pub(crate) fn locate(
         &mut self,
-        shards: &[Shard],
+        shards: &[impl Indexed],
         table: u32,
         first: u32,
         keys: &[u64],
@@ -52,37 +88,35 @@ impl Block {
             let Some(shard) = shards.get(*owner as usize) else {
                 return Err(PullError::WrongShard { key, shard: number });
             };
-            let bucket = shard.geometry.home(*h);
-            shard.image.prefetch_bucket(bucket);
-            *home = bucket as u32;
+            *home = shard.locate(*h) as u32;
         }
         Ok(())
     }
 
-    /// Stage 2: candidates, whose rows of `stride` bytes are asked for.
+    /// Stage 2: candidates, the first `bytes` of whose rows are asked for.
     #[inline(always)]
-    pub(crate) fn candidates(&mut self, shards: &[Shard], stride: usize) {
+    pub(crate) fn candidates(&mut self, shards: &[impl Indexed], bytes: usize) {
         self.open = false;
         for i in 0..self.len {
             let shard = &shards[self.owners[i] as usize];
-            let slot = index::candidate(&shard.image, self.homes[i] as usize, self.hashes[i]);
+            let slot = shard.candidate(self.homes[i] as usize, self.hashes[i]);
             self.slots[i] = slot;
             self.open |= slot == NONE;
-            shard.image.prefetch_row(slot, stride);
+            shard.prefetch_row(slot, bytes);
         }
     }
 
     /// Stage 3: keys without a candidate have a look at their first overflow bucket.
     #[inline(always)]
-    pub(crate) fn second_look(&mut self, shards: &[Shard], stride: usize) {
+    pub(crate) fn second_look(&mut self, shards: &[impl Indexed], bytes: usize) {
         if !self.open {
             return;
         }
         for i in 0..self.len {
             if self.slots[i] == NONE {
                 let shard = &shards[self.owners[i] as usize];
-                self.slots[i] = index::second_candidate(&shard.image, self.homes[i] as usize, self.hashes[i]);
-                shard.image.prefetch_row(self.slots[i], stride);
+                self.slots[i] = shard.second_candidate(self.homes[i] as usize, self.hashes[i]);
+                shard.prefetch_row(self.slots[i], bytes);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! A row in its slot: version word, key, floats.
 //!
 //! The version word is `counter << 2 | live << 1 | writing`: odd while the row is being written, bit 1 set while it is
-//! live. In a free slot the key word links to the next free slot (slot + 1, 0 for none).
+//! live. In a free slot the key word links to the next free slot (slot + 1, 0 for none). stamp.rs has the order of stores
+//! that those who only read the image rely on.
 #![allow(unsafe_code)]
 
+use crate::stamp;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, compiler_fence, fence};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
 /// The row is being written.
 pub(crate) const WRITING: u64 = 1;
@@ -63,16 +65,14 @@ impl<'a> Row<'a> {
     #[inline(always)]
     pub(crate) fn write(&mut self, n: usize, counter: u64, write: impl FnOnce(&mut [f32])) {
         assert!(n <= self.floats);
-        let version = counter << 2 | LIVE;
-        self.words()[0].store(version | WRITING, Relaxed);
-        fence(Release);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        stamp::begin(&self.words()[0], counter);
+        compiler_fence(SeqCst);
         crate::kill_point!();
         // SAFETY: n floats follow the two words inside the slot (checked); `&mut self` is the only access.
         write(unsafe { std::slice::from_raw_parts_mut(self.at.add(16).cast(), n) });
         crate::kill_point!();
-        self.words()[0].store(version, Release);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        stamp::end(&self.words()[0], counter);
+        compiler_fence(SeqCst);
     }
 
     /// Puts a key into a slot that is not live yet (a `write` makes it live).
@@ -82,10 +82,7 @@ impl<'a> Row<'a> {
 
     /// Makes the slot free, linking to `next` (slot + 1, or 0).
     pub(crate) fn free(&mut self, counter: u64, next: u64) {
-        self.words()[0].store(counter << 2 | WRITING, Release);
-        crate::kill_point!();
-        self.words()[1].store(next, Release);
-        crate::kill_point!();
-        self.words()[0].store(counter << 2, Release);
+        let [version, key] = self.words();
+        stamp::free(version, key, counter, next);
     }
 }

@@ -177,6 +177,7 @@ impl Segmented<'_> {
 impl Update for Segmented<'_> {
     /// Not a number of planes: [`Whole`] says how long a row is.
     const PLANES: usize = 0;
+    const DERIVES: bool = true;
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         self.with(row, weights, |part, row, weights| part.rule.visit(Fresh(weights, row)));
@@ -218,6 +219,7 @@ pub(crate) struct Chosen<'a> {
 
 impl Update for Chosen<'_> {
     const PLANES: usize = 0;
+    const DERIVES: bool = true;
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         self.of.init(weights, row);

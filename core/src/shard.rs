@@ -13,7 +13,8 @@ use crate::schema::Schema;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 
 pub(crate) struct Shard {
     pub(crate) image: Image,
@@ -85,10 +86,12 @@ impl Shard {
             place.grower,
         )
         .map_err(io)?;
-        check_head(&image, place, schema, number)?;
+        check_image(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
+        // Who has the former life mapped must see that it is over before anything of the image changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
+        fence(SeqCst);
         Shard::start(image, place, schema, number)
     }
 
@@ -109,6 +112,7 @@ impl Shard {
         image.word(BOOT).store(a, Relaxed);
         image.word(BOOT + 8).store(b, Relaxed);
         image.word(CLEAN).store(0, Release);
+        image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let version = words(VERSION);
         Ok(Shard { image, journal, geometry, pushers, version, number, moved: Moved::new() })
@@ -186,9 +190,20 @@ impl Shard {
         self.image.sync()
     }
 
+    /// Tells those who have mapped the image that it is the truth no longer.
+    pub(crate) fn stop_serving(&self) {
+        self.image.word(SERVING).store(0, Release);
+    }
+
     /// This life of the shard: grows with every opening.
     pub(crate) fn incarnation(&self) -> u64 {
         self.image.word(INCARNATION).load(Relaxed)
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.stop_serving();
     }
 }
 
@@ -225,30 +240,46 @@ fn write_head(image: &mut Image, schema: &Schema, number: u32) {
     head[..8].copy_from_slice(&MAGIC.to_le_bytes());
 }
 
-fn check_head(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
-    let path = place.path;
-    let head = image.head();
+/// What a head may be instead of that of this shard.
+pub(crate) enum OtherHead {
+    Foreign(String),
+    Torn(String),
+    /// Found and wanted, in words.
+    Schema(String, String),
+}
+
+/// Checks the head of an image.
+pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<(), OtherHead> {
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
     if head[..8] != MAGIC.to_le_bytes() {
-        return Err(OpenError::Foreign { path: path.into(), why: "its first bytes are not GANNETIM".into() });
+        return Err(OtherHead::Foreign("its first bytes are not GANNETIM".into()));
     }
     if word(8) != FORMAT {
-        let why = format!("format {}, this program writes {FORMAT}", word(8));
-        return Err(OpenError::Foreign { path: path.into(), why });
+        return Err(OtherHead::Foreign(format!("format {}, this program writes {FORMAT}", word(8))));
     }
     if word(HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
-        return Err(OpenError::Torn { path: path.into(), why: "the checksum of its head is wrong".into() });
+        return Err(OtherHead::Torn("the checksum of its head is wrong".into()));
     }
     let length = (word(16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
     let found = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
     if found.as_ref() != Some(schema) || word(12) != number {
         let found = found.map_or("an unknown schema".into(), |s| format!("shard {} of {s:?}", word(12)));
-        let wanted = format!("shard {number} of {schema:?}");
-        return Err(OpenError::OtherSchema { path: path.into(), found, wanted });
+        return Err(OtherHead::Schema(found, format!("shard {number} of {schema:?}")));
     }
+    Ok(())
+}
+
+/// Checks that an image is that of this shard and was left in order.
+fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
+    let path = || place.path.to_path_buf();
+    check_head(image.head(), schema, number).map_err(|other| match other {
+        OtherHead::Foreign(why) => OpenError::Foreign { path: path(), why },
+        OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
+        OtherHead::Schema(found, wanted) => OpenError::OtherSchema { path: path(), found, wanted },
+    })?;
     let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
     if image.word(CLEAN).load(Relaxed) == 0 && boot != [0, 0] && boot != boot_words(place.boot) {
-        return Err(OpenError::OlderBoot { path: path.into() });
+        return Err(OpenError::OlderBoot { path: path() });
     }
     Ok(())
 }

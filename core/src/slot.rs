@@ -8,7 +8,7 @@
 //! bucket (counted from 1), 0 for none.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// Entries of a bucket.
 pub(crate) const ENTRIES: usize = 10;
@@ -89,6 +89,51 @@ impl Bucket {
     }
 }
 
+/// A bucket that somebody else may be writing: its words are loaded one by one, as atomics. What is seen need not be of one
+/// moment; a row's key proves a hit.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a>(&'a [AtomicU64; 8]);
+
+impl<'a> Seen<'a> {
+    pub(crate) fn new(words: &'a [AtomicU64; 8]) -> Seen<'a> {
+        Seen(words)
+    }
+
+    /// A bit for each entry whose tag is `tag`, and the link to the overflow bucket.
+    #[inline(always)]
+    pub(crate) fn matches(self, tag: u16) -> (u32, u32) {
+        let [a, b, c] = [0, 1, 2].map(|word: usize| self.0[word].load(Relaxed));
+        let link = (c >> 32) as u32;
+        #[cfg(target_arch = "x86_64")]
+        let mask = {
+            use std::arch::x86_64::*;
+            // SAFETY: SSE2 is part of x86_64; these are operations on registers.
+            unsafe {
+                let want = _mm_set1_epi16(tag as i16);
+                let low = _mm_cmpeq_epi16(_mm_set_epi64x(b as i64, a as i64), want);
+                let high = _mm_cmpeq_epi16(_mm_cvtsi64_si128(c as i64), want);
+                _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32
+            }
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let mask = {
+            let of = |word: u64, from: usize| {
+                (0..4)
+                    .filter(|i| (word >> (16 * i)) as u16 == tag)
+                    .fold(0u32, |mask, i| mask | 1 << (from + i))
+            };
+            of(a, 0) | of(b, 4) | of(c, 8)
+        };
+        (mask & ((1 << ENTRIES) - 1), link)
+    }
+
+    /// Slot of entry `i`.
+    #[inline(always)]
+    pub(crate) fn slot(self, i: usize) -> u32 {
+        (self.0[3 + i / 2].load(Relaxed) >> (32 * (i & 1))) as u32
+    }
+}
+
 /// The entries that a mask of [`Bucket::matches`] names.
 pub(crate) fn entries(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -113,9 +158,14 @@ mod tests {
                 slots: Default::default(),
             };
             for i in 0..ENTRIES {
-                bucket.fill(i, (crate::hash::mix(seed * 16 + i as u64) % 4) as u16, u32::from(u16::MAX));
+                bucket.fill(i, (crate::hash::mix(seed * 16 + i as u64) % 4) as u16, u32::from(u16::MAX) << i);
             }
+            // SAFETY: a bucket is 64 bytes of atomics, aligned, and nobody writes it here.
+            let words = unsafe { &*std::ptr::from_ref(&bucket).cast::<[AtomicU64; 8]>() };
+            let seen = Seen::new(words);
+            assert!((0..ENTRIES).all(|i| seen.slot(i) == bucket.slot(i)));
             for tag in 0..5u16 {
+                assert_eq!(seen.matches(tag), (bucket.matches(tag), u32::MAX));
                 let naive: Vec<usize> = (0..ENTRIES).filter(|&i| bucket.tag(i) == tag).collect();
                 assert_eq!(entries(bucket.matches(tag)).collect::<Vec<_>>(), naive);
             }

@@ -6,8 +6,10 @@ use crate::grower::{Clock, Grower};
 use crate::image::Medium;
 use crate::schema::Schema;
 use crate::shard::{Place, Shard};
-use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create, statfs};
-use std::fs::OpenOptions;
+use rustix::fs::{
+    FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create, statfs,
+};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +46,7 @@ impl Default for Growing {
     }
 }
 
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 impl Store {
     /// Images in memory.
@@ -155,12 +157,10 @@ impl Store {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         let Some(folder) = &self.0.folder else {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
-            let file =
-                memfd_create(format!("gannet-{}-{number}", schema.name), MemfdFlags::CLOEXEC).map_err(
-                    |e| OpenError::Io { what: "memfd_create for", path: path.clone(), source: e.into() },
-                )?;
+            let file = memory_file(&format!("gannet-{}-{number}", schema.name))
+                .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
             let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower };
-            return Shard::create(file.into(), &place, schema, number);
+            return Shard::create(file, &place, schema, number);
         };
         let table = folder.path.join(&schema.name);
         let path = table.join(format!("shard-{number:04}.image"));
@@ -185,4 +185,13 @@ impl Store {
             Err(e) => Err(io("opening", &path)(e)),
         }
     }
+}
+
+/// A memfd that never shrinks, so that who has mapped it cannot be made to fault, and that no other user can open again
+/// (through /proc) for writing.
+fn memory_file(name: &str) -> io::Result<File> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    fchmod(&file, Mode::RUSR)?;
+    Ok(file.into())
 }

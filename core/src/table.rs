@@ -9,6 +9,7 @@ use crate::shard::Shard;
 use crate::store::Store;
 use gannet_optim::Cpu;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 /// What a pull answers for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +210,24 @@ impl Shards {
                 rows.extend_from_slice(row);
             },
         )
+    }
+
+    /// What another process on this host needs to read these shards where they are ([`View`](crate::View)): of each its number,
+    /// a descriptor of its image that can only be read from, and its incarnation.
+    ///
+    /// Whoever has such a descriptor reads every row, and cannot write one: its mappings can only be read from, and the file's
+    /// mode lets no other user open it again for writing. A process of the same user could; it could trace this one as well.
+    ///
+    /// # Errors
+    /// The system gives no descriptor (its limit, or /proc is not there).
+    pub fn images(&self) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
+        let image = |shard: &Shard| Ok((shard.number, shard.image.share()?, shard.incarnation()));
+        self.shards.iter().map(image).collect()
+    }
+
+    /// From now on those who have mapped the images believe nothing of them. Dropping the shards does it too.
+    pub fn stop_serving(&self) {
+        self.shards.iter().for_each(Shard::stop_serving);
     }
 
     /// After this every image is on its medium and marked as closed in order, and does not grow until it is opened again.

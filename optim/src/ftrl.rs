@@ -87,6 +87,7 @@ impl Derive<2> for Ftrl {
 
 impl Update for Ftrl {
     const PLANES: usize = 2;
+    const DERIVES: bool = true;
 
     /// `weights()` gives the weights back to within `2^-23 * (2 |w| + l1 / (beta / alpha + l2))`: with a large
     /// `l1` small weights lose digits in `z`.

@@ -102,6 +102,7 @@ impl Derive<1> for Times {
 
 impl Update for GroupFtrl {
     const PLANES: usize = 2;
+    const DERIVES: bool = true;
 
     /// `weights()` gives the weights back as [`Ftrl`] does, with `l1 + l21 * sqrt(dim)` for `l1`.
     #[inline(always)]

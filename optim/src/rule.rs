@@ -14,6 +14,9 @@ pub trait Update: Copy {
     /// Floats that a row has once, after its planes.
     const SCALARS: usize = 0;
 
+    /// Whether the weights are derived from the whole row; they are its first plane otherwise.
+    const DERIVES: bool = false;
+
     /// Floats of a row of `dim` weights: `PLANES * dim + SCALARS`.
     #[inline(always)]
     fn floats(dim: usize) -> usize {

@@ -19,7 +19,7 @@ use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -127,17 +127,8 @@ impl Extents {
         }
         let mut mapped = [0usize; 3];
         for i in 0..used {
-            let (region, at, chunks) = self.extent(i);
-            if region >= 3 || chunks == 0 || at == 0 {
-                return Err(format!("extent {i} is of no region"));
-            }
-            mapped[region] = mapped[region].saturating_add(chunks.saturating_mul(CHUNK_BYTES));
-            if mapped[region] > REGIONS[region].bytes_max() {
-                return Err(format!("extent {i} is past the end of the {}", REGIONS[region].name()));
-            }
-            if ((at + chunks) * CHUNK_BYTES) as u64 > length {
-                return Err(format!("extent {i} ends past the file's {length} bytes"));
-            }
+            let word = self.word(EXTENTS + 8 * i).load(Relaxed);
+            check_extent(i, word, length, &mut mapped)?;
         }
         for region in REGIONS {
             let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
@@ -269,6 +260,12 @@ impl Extents {
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// A descriptor of the file that can only be read from, so that its mappings can neither.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(File::open(path)?.into())
+    }
+
     /// Writes the pages back and waits.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
@@ -287,12 +284,29 @@ impl Drop for Extents {
     }
 }
 
+/// Checks word `i` of the directory of a file of `length` bytes, and adds its bytes to those of its region.
+pub(super) fn check_extent(i: usize, word: u64, length: u64, mapped: &mut [usize; 3]) -> Result<(), String> {
+    let (region, at, chunks) = unpack_extent(word);
+    if region >= 3 || chunks == 0 || at == 0 {
+        return Err(format!("extent {i} is of no region"));
+    }
+    let bytes = mapped[region].saturating_add(chunks.saturating_mul(CHUNK_BYTES));
+    if bytes > REGIONS[region].bytes_max() {
+        return Err(format!("extent {i} is past the end of the {}", REGIONS[region].name()));
+    }
+    if ((at + chunks) * CHUNK_BYTES) as u64 > length {
+        return Err(format!("extent {i} ends past the file's {length} bytes"));
+    }
+    mapped[region] = bytes;
+    Ok(())
+}
+
 /// An extent as a word: region in the top byte, chunks in the next three, first chunk of the file below.
 fn pack_extent(region: usize, at: usize, chunks: usize) -> u64 {
     debug_assert!(chunks < 1 << 24 && at < 1 << 32);
     (region as u64) << 56 | (chunks as u64) << 32 | at as u64
 }
 
-fn unpack_extent(word: u64) -> (usize, usize, usize) {
+pub(super) fn unpack_extent(word: u64) -> (usize, usize, usize) {
     ((word >> 56) as usize, (word & 0xffff_ffff) as usize, (word >> 32 & 0xff_ffff) as usize)
 }

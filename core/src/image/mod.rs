@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod extents;
+mod mapped;
 
 use crate::error::GrowError;
 use crate::grower::{Grower, Growth, step};
@@ -15,9 +16,11 @@ use crate::limits::*;
 use crate::row::Row;
 use crate::slot::Bucket;
 pub(crate) use extents::Extents;
+pub(crate) use mapped::Mapped;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
@@ -152,6 +155,11 @@ impl Image {
             self.growth.record(now.saturating_sub(begun));
         }
         Ok(())
+    }
+
+    /// A read-only descriptor of the image's file.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.extents.share()
     }
 
     /// What growth has cost this thread.

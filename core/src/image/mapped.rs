@@ -1,0 +1,259 @@
+//! The image of somebody else's shard, mapped read-only from its file: what its owner has published is mapped as it
+//! appears, and all of it is only ever loaded as atomic words, since the owner writes meanwhile.
+//!
+//! Only published bytes are touched: their file space is allocated, and an image never shrinks (a memfd's is sealed
+//! against it), so no access faults. Everything the owner says (regions, directory, slots, links) is checked before it is
+//! used; an owner that contradicts itself is served no further.
+#![allow(unsafe_code)]
+
+use super::extents::{check_extent, unpack_extent};
+use super::prefetch;
+use crate::index::Geometry;
+use crate::layout::*;
+use crate::limits::*;
+use crate::slot::Seen;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
+
+/// A mapped image. It cannot be written through: the mapping is read-only.
+pub(crate) struct Mapped {
+    base: *const u8,
+    stride: usize,
+    buckets: usize,
+    overflow_buckets: usize,
+    slots: u32,
+    /// As it was when it was last looked at; a home that it names may be an old one.
+    geometry: Geometry,
+    incarnation: u64,
+    rest: Box<Rest>,
+}
+
+/// What is needed when the image grows.
+struct Rest {
+    file: File,
+    /// Pages are asked for before they are needed: not from a disk, whose tables may be larger than memory.
+    populate: bool,
+    published: [usize; 3],
+    mapped: [usize; 3],
+    extents: usize,
+    /// The owner has said what cannot be.
+    broken: bool,
+    /// Owns the address range; the extents are mapped over it and go with it.
+    _reservation: memmap2::MmapRaw,
+}
+
+// SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// Maps the header of `file`. Nothing that it says is believed yet.
+    pub(crate) fn open(file: File, stride: usize, incarnation: u64) -> io::Result<Mapped> {
+        if file.metadata()?.len() < CHUNK_BYTES as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is shorter than a header"));
+        }
+        // Whatever it covers is not touched before an extent is mapped over it.
+        let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
+        let base = reservation.as_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
+        let populate = rustix::fs::fstatfs(&file)?.f_type as u64 == crate::store::TMPFS_MAGIC;
+        let rest = Rest {
+            file,
+            populate,
+            published: [0; 3],
+            mapped: [0; 3],
+            extents: 0,
+            broken: false,
+            _reservation: reservation,
+        };
+        let mapped = Mapped {
+            base,
+            stride,
+            buckets: 0,
+            overflow_buckets: 0,
+            slots: 0,
+            geometry: Geometry::of(0, 0, 0),
+            incarnation,
+            rest: Box::new(rest),
+        };
+        mapped.overlay(0, 0, CHUNK_BYTES)?;
+        Ok(mapped)
+    }
+
+    /// A copy of the immutable head.
+    pub(crate) fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        for (at, bytes) in head.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.word(8 * at, Relaxed).to_le_bytes());
+        }
+        head
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize, order: Ordering) -> u64 {
+        assert!(at + 8 <= PUSHERS && at.is_multiple_of(8));
+        // SAFETY: inside the header, which is mapped and allocated up to here (checked), aligned, only loaded as an atomic.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }.load(order)
+    }
+
+    /// Whether the image is still served by the life of its owner that was mapped. Rows that were read before this was
+    /// asked are that owner's; the read that follows them must be ordered behind them (`stamp::read` ends with a fence).
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        self.word(INCARNATION, Relaxed) == self.incarnation
+            && self.word(SERVING, Relaxed) == 1
+            && !self.rest.broken
+    }
+
+    /// Takes note of how far the image has grown: maps what is new. An owner who says what cannot be is not followed, now or
+    /// later; the answer is then why.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn follow(&mut self) -> Result<(), String> {
+        if self.rest.broken {
+            return Ok(());
+        }
+        let followed = self.map_published();
+        if followed.is_err() {
+            self.rest.broken = true;
+            (self.buckets, self.overflow_buckets, self.slots) = (0, 0, 0);
+        }
+        followed
+    }
+
+    fn map_published(&mut self) -> Result<(), String> {
+        let words = [LEVEL, STAGE, SPLIT].map(|at| self.word(at, Relaxed));
+        self.geometry = Geometry::of(words[0], words[1], words[2]);
+        // What a region's word says, the directory has: the owner stores the word last.
+        let published = REGIONS.map(|region| self.word(REGION_BYTES + 8 * region as usize, Acquire) as usize);
+        if published == self.rest.published {
+            return Ok(());
+        }
+        self.map_extents()?;
+        for region in REGIONS {
+            let (r, name) = (region as usize, region.name());
+            let (old, new, mapped) = (self.rest.published[r], published[r], self.rest.mapped[r]);
+            if new > mapped || new < old {
+                return Err(format!("{new} bytes of {name} are claimed, {old} were; {mapped} are mapped"));
+            }
+            if self.rest.populate && new > old {
+                self.populate(region.start() + old, new - old);
+            }
+        }
+        self.rest.published = published;
+        let [index, overflow, slab] = published;
+        self.slots = (slab / self.stride).min(SLOTS_MAX as usize) as u32;
+        self.buckets = index / 64;
+        self.overflow_buckets = overflow / 64;
+        Ok(())
+    }
+
+    /// Maps the extents that the directory names and that are not mapped yet.
+    fn map_extents(&mut self) -> Result<(), String> {
+        let used = self.word(EXTENTS_USED, Acquire) as usize;
+        if used > EXTENTS_MAX || used < self.rest.extents {
+            return Err(format!(
+                "{used} extents are claimed, {} were; {EXTENTS_MAX} can be",
+                self.rest.extents
+            ));
+        }
+        let length = self.rest.file.metadata().map_err(|e| e.to_string())?.len();
+        for i in self.rest.extents..used {
+            let word = self.word(EXTENTS + 8 * i, Relaxed);
+            check_extent(i, word, length, &mut self.rest.mapped)?;
+            let (region, at, chunks) = unpack_extent(word);
+            let bytes = chunks * CHUNK_BYTES;
+            let to = REGIONS[region].start() + self.rest.mapped[region] - bytes;
+            self.overlay(to, at * CHUNK_BYTES, bytes).map_err(|e| format!("mapping extent {i}: {e}"))?;
+            self.rest.extents = i + 1;
+        }
+        Ok(())
+    }
+
+    /// Maps `bytes` of the file at `file_at` over the reserved range at `at`; all three are whole chunks.
+    fn overlay(&self, at: usize, file_at: usize, bytes: usize) -> io::Result<()> {
+        assert!(at + bytes <= END && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES));
+        // SAFETY: the range lies inside our own reservation (checked above, base is aligned up within its slack), and nothing
+        // refers to it yet: it is the header before anyone has seen it, or an extent past what is mapped.
+        let p = unsafe {
+            libc::mmap(
+                self.base.add(at).cast_mut().cast(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                self.rest.file.as_raw_fd(),
+                file_at as libc::off_t,
+            )
+        };
+        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Asks for the pages of published bytes, huge ones where the owner has them. That it may fail costs page faults later.
+    fn populate(&self, at: usize, bytes: usize) {
+        let start = at / 4096 * 4096;
+        // SAFETY: the range is inside our mapping and published; the advice changes no contents.
+        unsafe {
+            libc::madvise(
+                self.base.add(start).cast_mut().cast(),
+                at + bytes - start,
+                libc::MADV_POPULATE_READ,
+            )
+        };
+    }
+
+    /// The home bucket of a hash, as far as the growth of the index is known.
+    #[inline(always)]
+    pub(crate) fn home(&self, hash: u64) -> usize {
+        self.geometry.home(hash)
+    }
+
+    /// Index bucket `i`, if it is published as far as is known.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, i: usize) -> Option<Seen<'_>> {
+        // SAFETY: bucket i is published (checked): mapped, 64-byte aligned, only loaded as atomics.
+        (i < self.buckets).then(|| Seen::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
+    }
+
+    /// The overflow bucket behind a link, likewise.
+    #[inline(always)]
+    pub(crate) fn linked(&self, link: u32) -> Option<Seen<'_>> {
+        let i = (link as usize).wrapping_sub(1);
+        // SAFETY: as for `bucket`.
+        (i < self.overflow_buckets).then(|| Seen::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
+    }
+
+    /// The words of the row at `slot`, if it is published as far as is known. `stride` is the image's, given by the caller who
+    /// may know it at compile time.
+    #[inline(always)]
+    pub(crate) fn row(&self, slot: u32, stride: usize) -> Option<&[AtomicU64]> {
+        assert!(stride == self.stride);
+        // SAFETY: the slot is published (checked): `stride` bytes (a multiple of 8), mapped, aligned, only loaded as atomics.
+        (slot < self.slots).then(|| unsafe {
+            std::slice::from_raw_parts(self.base.add(SLAB + slot as usize * stride).cast(), stride / 8)
+        })
+    }
+
+    /// Asks the cache for index bucket `i`; any `i` will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(&self, i: usize) {
+        prefetch(self.base.wrapping_add(INDEX + i * 64));
+    }
+
+    /// Asks the cache for the overflow bucket behind a link; any link will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_linked(&self, link: u32) {
+        prefetch(self.base.wrapping_add(OVERFLOW + (link as usize).wrapping_sub(1).wrapping_mul(64)));
+    }
+
+    /// Asks the cache for the first `bytes` of a row; any slot will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_row(&self, slot: u32, bytes: usize) {
+        let at = self.base.wrapping_add(SLAB + slot as usize * self.stride);
+        let mut line = 0;
+        while line < bytes {
+            prefetch(at.wrapping_add(line));
+            line += 64;
+        }
+        prefetch(at.wrapping_add(bytes - 1));
+    }
+}

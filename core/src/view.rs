@@ -1,0 +1,325 @@
+//! Another process's shards, read where they are: their images mapped read-only, the index walked and rows copied without
+//! asking their owner, who goes on writing meanwhile. The pipeline is that of pull.rs.
+//!
+//! Only a hit is believed: a row whose key is the one that was looked for, copied between two looks at its version
+//! (stamp.rs), in an image that its owner still vouches for after the copy. Whatever else a walk meets (a bucket that is
+//! being split, an index that has grown, a row that is being written) is a miss, to be asked for.
+
+use crate::error::{OpenError, PullError};
+use crate::hash::{hash, shard_of, tag};
+use crate::image::Mapped;
+use crate::index::NONE;
+use crate::limits::{CHAIN_MAX, READ_TRIES};
+use crate::resolve::{BLOCK, Block, Indexed};
+use crate::row::LIVE;
+use crate::schema::Schema;
+use crate::segments::{Chosen, Segmented, Segments};
+use crate::shard::{OtherHead, check_head};
+use crate::slot::entries;
+use crate::stamp;
+use crate::table::Read;
+use crate::width::{Width, by_width};
+use gannet_optim::{Cpu, Isa, Rule, Scalar, Update, Visitor, Work};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks between a key's index line being asked for and its row being read.
+const STAGES: usize = 3;
+
+/// Another process's shards: a contiguous range of those of one table. Cannot write. One thread has it: `Send`, not `Sync`.
+pub struct View {
+    schema: Schema,
+    first: u32,
+    shards: Vec<Mapped>,
+    /// Stored floats of a row whose answer is derived from them.
+    row: Vec<f32>,
+    cpu: Cpu,
+}
+
+struct Pull<'a> {
+    view: &'a mut View,
+    keys: &'a [u64],
+    read: Read,
+    out: &'a mut [f32],
+    slots: &'a mut [u32],
+}
+
+impl View {
+    /// Maps images that [`Shards::images`](crate::Shards::images) gave: `files[i]` is that of shard `first + i` of a table of
+    /// this schema, in its life `incarnations[i]` (the second of the pair). Memory that the images have is mapped at once,
+    /// in huge pages where they have them; what they grow by is mapped when a pull meets it.
+    ///
+    /// # Errors
+    /// The schema or range is not sound; a file is no image of that shard and schema; the system refuses a mapping.
+    pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<View, OpenError> {
+        schema.check()?;
+        let to = first.saturating_add(files.len() as u32);
+        if first >= to || to > schema.shards {
+            let (table, shards) = (schema.name.clone(), schema.shards);
+            return Err(OpenError::Range { table, shards, from: first, to });
+        }
+        let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
+            let given = |why: String| OpenError::Given { table: schema.name.clone(), shard: number, why };
+            let mut shard =
+                Mapped::open(file, schema.stride(), incarnation).map_err(|error| given(error.to_string()))?;
+            check_head(&shard.head(), schema, number).map_err(|other| match other {
+                OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
+                OtherHead::Schema(found, wanted) => given(format!("it holds {found}, not {wanted}")),
+            })?;
+            shard.follow().map_err(given)?;
+            Ok(shard)
+        });
+        let shards = shards.collect::<Result<Vec<_>, OpenError>>()?;
+        let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
+        Ok(View { schema: schema.clone(), first, shards, row, cpu })
+    }
+
+    /// As [`Shards::set_cpu`](crate::Shards::set_cpu).
+    pub fn set_cpu(&mut self, cpu: Cpu) {
+        self.cpu = cpu;
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Which shards these are.
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first + self.shards.len() as u32
+    }
+
+    /// Whether every shard here is still served by the life of its owner that was mapped. A `false` is for ever. That the owner
+    /// is alive must be known otherwise: one that was stopped or killed has said nothing.
+    pub fn is_current(&self) -> bool {
+        self.shards.iter().all(Mapped::is_current)
+    }
+
+    /// Reads the rows of `keys` as [`Shards::pull_segments`](crate::Shards::pull_segments) does, with one difference: row `i` was
+    /// read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, which says nothing
+    /// about the table, and its floats are unspecified: ask for it. Shards that are not served any more have no rows.
+    /// `slots` is made as long as `keys`. Answers how many rows were not found.
+    ///
+    /// # Errors
+    /// As [`Shards::pull_segments`](crate::Shards::pull_segments).
+    pub fn pull(
+        &mut self,
+        keys: &[u64],
+        read: Read,
+        segments: Segments,
+        out: &mut [f32],
+        slots: &mut Vec<u32>,
+    ) -> Result<usize, PullError> {
+        let want = keys.len() * self.schema.read_floats_of(read, segments)?;
+        if out.len() != want {
+            return Err(PullError::Length { what: "floats of the answer", got: out.len(), want });
+        }
+        slots.resize(keys.len(), NONE);
+        let cpu = self.cpu.fit(self.schema.dim as usize);
+        let rule = self.schema.rule;
+        let call = Pull { view: self, keys, read, out, slots };
+        let parts = call.view.schema.parts(None);
+        let misses = match rule {
+            _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
+            Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
+            Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
+            rule => rule.visit(call),
+        }?;
+        // Asked after the last row was read: whoever changes an image in another life says so before.
+        Ok(if self.is_current() { misses } else { self.disbelieve(keys, slots) })
+    }
+
+    /// Makes misses of the rows of shards that are not served any more; how many misses there are then.
+    #[cold]
+    fn disbelieve(&self, keys: &[u64], slots: &mut [u32]) -> usize {
+        let current: Vec<bool> = self.shards.iter().map(Mapped::is_current).collect();
+        let mut misses = 0;
+        for (&key, slot) in keys.iter().zip(slots) {
+            let owner = shard_of(hash(key), self.schema.shards).wrapping_sub(self.first);
+            if !current.get(owner as usize).is_some_and(|&current| current) {
+                *slot = NONE;
+            }
+            misses += usize::from(*slot == NONE);
+        }
+        misses
+    }
+}
+
+impl Visitor for Pull<'_> {
+    type Out = Result<usize, PullError>;
+
+    fn run<U: Update>(self, rule: U) -> Self::Out {
+        let read = self.read;
+        by_width!(self.view.schema.dim as usize, width => match read {
+            Read::Weights => pull::<_, U, _, false>(self, width, width.dim(), Scalar, rule),
+            Read::State => pull::<_, U, _, true>(self, width, width.floats::<U>(), Scalar, rule),
+        })
+    }
+}
+
+impl Work for Pull<'_> {
+    type Out = Result<usize, PullError>;
+
+    #[inline(always)]
+    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
+        by_width!(self.view.schema.dim as usize, width => pull::<_, _, _, false>(self, width, width.dim(), isa, rule))
+    }
+}
+
+impl Pull<'_> {
+    /// The same for rows of several segments.
+    fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<usize, PullError> {
+        let width = rule.width();
+        if segments != Segments::ALL {
+            let floats = self.view.schema.read_floats_of(self.read, segments)?;
+            let chosen = Chosen { of: rule, segments, state: self.read == Read::State };
+            return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
+        }
+        match self.read {
+            Read::Weights => pull::<_, _, _, false>(self, width, width.dim(), Scalar, rule),
+            Read::State => {
+                let floats = width.floats::<Segmented<'_>>();
+                pull::<_, _, _, true>(self, width, floats, Scalar, rule)
+            }
+        }
+    }
+}
+
+/// The pipeline. The first `floats` floats of a row, its answer, or all that are stored are copied; with `U::DERIVES` and
+/// without `STATE` the answer is then derived from the copy. Answers how many rows were not found.
+#[inline(always)]
+fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
+    call: Pull<'_>,
+    width: W,
+    floats: usize,
+    isa: I,
+    rule: U,
+) -> Result<usize, PullError> {
+    let Pull { view: View { schema, first, shards, row: long, .. }, keys, out, slots, .. } = call;
+    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
+    let derived = U::DERIVES && !STATE;
+    let bytes = 16 + 4 * if derived { stored } else { floats };
+    let mut short = [0f32; 64];
+    let row: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
+    let blocks = keys.len().div_ceil(BLOCK);
+    let mut ring = [Block::EMPTY; STAGES + 1];
+    let mut misses = 0;
+    for b in 0..blocks + STAGES {
+        if b < blocks {
+            let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
+            ring[b % (STAGES + 1)].locate(shards, schema.shards, *first, keys)?;
+        }
+        if b >= 1 && b - 1 < blocks {
+            ring[(b - 1) % (STAGES + 1)].candidates(shards, bytes);
+        }
+        if b >= 2 && b - 2 < blocks {
+            ring[(b - 2) % (STAGES + 1)].second_look(shards, bytes);
+        }
+        let Some(b) = b.checked_sub(STAGES) else { continue };
+        let block = &ring[b % (STAGES + 1)];
+        let (start, end) = (b * BLOCK, keys.len().min((b + 1) * BLOCK));
+        let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
+        let places = keys[start..end].iter().zip(&mut slots[start..end]);
+        for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
+            let i = i % BLOCK; // in bounds, as the compiler can see
+            let shard = &mut shards[block.owners[i] as usize];
+            let mut slot = block.slots[i];
+            let copied = if derived { &mut *row } else { &mut *answer };
+            if !copy(shard, slot, stride, key, copied) {
+                slot = find(shard, block.hashes[i], key, stride);
+                if slot == NONE || !copy(shard, slot, stride, key, copied) {
+                    (*place, misses) = (NONE, misses + 1);
+                    continue;
+                }
+            }
+            *place = slot;
+            if derived {
+                rule.weights_on(isa, row, answer);
+            }
+        }
+    }
+    Ok(misses)
+}
+
+/// Copies the first floats of the row of `key`; `false` when it is not (or not for long enough) at `slot`.
+#[inline(always)]
+fn copy(shard: &Mapped, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
+    shard
+        .row(slot, stride)
+        .is_some_and(|row| stamp::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to)))
+}
+
+/// Floats from words, two each.
+#[inline(always)]
+fn copy_floats(words: &[AtomicU64], to: &mut [f32]) {
+    let of = |word: u64| [word as u32, (word >> 32) as u32].map(f32::from_bits);
+    let (pairs, last) = to.as_chunks_mut::<2>();
+    let (full, rest) = words.split_at(pairs.len());
+    for (word, pair) in full.iter().zip(pairs) {
+        *pair = of(word.load(Relaxed));
+    }
+    if let ([last], [word, ..]) = (last, rest) {
+        [*last, _] = of(word.load(Relaxed));
+    }
+}
+
+/// The slot of `key` by the whole chain, in the index as it is now.
+#[cold]
+#[inline(never)]
+fn find(shard: &mut Mapped, hash: u64, key: u64, stride: usize) -> u32 {
+    if let Err(why) = shard.follow() {
+        tracing::warn!(why, "a mapped image contradicts itself: its rows are asked for from now on");
+    }
+    let mut bucket = shard.bucket(shard.home(hash));
+    for _ in 0..=CHAIN_MAX {
+        let Some(seen) = bucket else { return NONE };
+        let (mask, link) = seen.matches(tag(hash));
+        for entry in entries(mask) {
+            let slot = seen.slot(entry);
+            if let Some([version, own, ..]) = shard.row(slot, stride)
+                && version.load(Relaxed) & LIVE != 0
+                && own.load(Relaxed) == key
+            {
+                return slot;
+            }
+        }
+        bucket = shard.linked(link);
+    }
+    NONE
+}
+
+impl Indexed for Mapped {
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> usize {
+        let home = self.home(hash);
+        self.prefetch_bucket(home);
+        home
+    }
+
+    #[inline(always)]
+    fn candidate(&self, home: usize, hash: u64) -> u32 {
+        let Some(bucket) = self.bucket(home) else { return NONE };
+        let (mask, link) = bucket.matches(tag(hash));
+        if mask != 0 {
+            return bucket.slot(mask.trailing_zeros() as usize % crate::slot::ENTRIES);
+        }
+        if link != 0 {
+            self.prefetch_linked(link);
+        }
+        NONE
+    }
+
+    #[inline(always)]
+    fn second_candidate(&self, home: usize, hash: u64) -> u32 {
+        let link = self.bucket(home).map_or(0, |bucket| bucket.matches(0).1);
+        let Some(bucket) = self.linked(link) else { return NONE };
+        let (mask, _) = bucket.matches(tag(hash));
+        if mask == 0 { NONE } else { bucket.slot(mask.trailing_zeros() as usize) }
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, slot: u32, bytes: usize) {
+        Mapped::prefetch_row(self, slot, bytes);
+    }
+}

@@ -1,0 +1,438 @@
+//! A view of mapped images beside the shards that own them: the same rows at rest, never a torn or another key's row while
+//! the owner writes, and nothing at all from an owner that is gone, replaced or talks nonsense.
+
+use gannet_core::*;
+use gannet_optim::{AdaGrad, Add, Cpu, Ftrl, GroupFtrl, Rule, Shaping};
+use proptest::prelude::*;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
+    Schema { dim, init: Init::Uniform { low: -1.0, high: 1.0 }, shards, ..Schema::scalar("t", rule) }
+}
+
+fn view(shards: &Shards) -> View {
+    let files = shards.images().unwrap().into_iter().map(|(_, fd, life)| (File::from(fd), life)).collect();
+    View::open(shards.schema(), shards.range().start, files).unwrap()
+}
+
+fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
+    keys.sort_by_key(|&key| shard_of(hash(key), shards));
+    keys
+}
+
+fn name(seq: u64) -> PushName {
+    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+}
+
+/// At rest a view finds what the owner finds, at the same slots, and reads the same bits.
+fn agree(shards: &mut Shards, view: &mut View, keys: &[u64]) {
+    let segments: &[Segments] = match shards.schema().more.len() {
+        0 => &[Segments::ALL],
+        _ => &[Segments::ALL, Segments::only(&[1]), Segments::only(&[0])],
+    };
+    for read in [Read::Weights, Read::State] {
+        for &segments in segments {
+            let floats = shards.schema().read_floats_of(read, segments).unwrap();
+            let (mut want, mut got) = (vec![0.0; keys.len() * floats], vec![f32::NAN; keys.len() * floats]);
+            let (mut owned, mut slots) = (Vec::new(), vec![7]);
+            shards.pull_segments(keys, read, segments, &mut want, Some(&mut owned)).unwrap();
+            let misses = view.pull(keys, read, segments, &mut got, &mut slots).unwrap();
+            assert_eq!(owned, slots);
+            assert_eq!(misses, slots.iter().filter(|&&slot| slot == NO_SLOT).count());
+            for (i, (want, got)) in want.chunks(floats).zip(got.chunks(floats)).enumerate() {
+                assert!(slots[i] == NO_SLOT || want == got, "key {}: {want:?}, {got:?}", keys[i]);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Push(Vec<u16>),
+    Free(Vec<u16>),
+    /// So many new rows at once.
+    Grow(u16),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let keys = || prop::collection::vec(0..3000u16, 1..300);
+    let action = prop_oneof![
+        4 => keys().prop_map(Action::Push),
+        3 => keys().prop_map(Action::Free),
+        1 => (1..4000u16).prop_map(Action::Grow),
+    ];
+    prop::collection::vec(action, 1..12)
+}
+
+fn rules() -> impl Strategy<Value = Rule> {
+    let (alpha, beta, l1, l2) = (0.1, 1.0, 0.1, 0.5);
+    prop::sample::select(vec![
+        Rule::Add(Add),
+        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
+        Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
+        Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
+    ])
+}
+
+/// Keys that have a row, that had one, and that never had.
+fn probes(first: u64) -> Vec<u64> {
+    (0..3100).chain(1 << 32..(1 << 32) + first).chain([u64::MAX, 0]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_view_at_rest_is_the_shards(
+        rule in rules(),
+        more in prop::collection::vec((rules(), 1..5u32), 0..3),
+        dim in prop::sample::select(vec![1, 2, 7, 16, 33, 64]),
+        shards in prop::sample::select(vec![1, 4]),
+        on_disk in any::<bool>(),
+        actions in actions(),
+    ) {
+        let init = Init::Uniform { low: -0.5, high: 0.5 };
+        let segment = |(rule, dim)| Segment { dim, rule, shaping: Shaping::NONE, init };
+        let schema = Schema { more: more.into_iter().map(segment).collect(), ..schema(rule, dim, shards) };
+        let folder = tempfile::tempdir().unwrap();
+        let store = if on_disk { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
+        let mut table = Shards::open(&store, &schema, 0..shards).unwrap();
+        let mut view = view(&table);
+        let floats = schema.write_floats(Write::Gradient);
+        let (mut seq, mut fresh) = (0, 0u64);
+        for action in actions {
+            let keys = match action {
+                Action::Free(keys) => {
+                    for key in keys {
+                        table.free(u64::from(key));
+                    }
+                    Vec::new()
+                }
+                Action::Push(keys) => keys.into_iter().map(u64::from).collect(),
+                Action::Grow(rows) => {
+                    fresh += u64::from(rows);
+                    (fresh - u64::from(rows)..fresh).map(|n| (1 << 32) + n).collect()
+                }
+            };
+            seq += 1;
+            let keys = cut(keys, shards);
+            let values: Vec<f32> = (0..keys.len() * floats).map(|i| (i % 97) as f32 * 0.25 - 5.0).collect();
+            table.push(&name(seq), Write::Gradient, &keys, None, &values).unwrap();
+            agree(&mut table, &mut view, &probes(fresh));
+        }
+        for cpu in Cpu::all() {
+            table.set_cpu(cpu);
+            view.set_cpu(cpu);
+            agree(&mut table, &mut view, &cut(probes(fresh), shards));
+        }
+        prop_assert!(view.is_current());
+    }
+}
+
+/// What is pushed to `key`: no two floats of a row and no two keys have the same, and every sum of them is exact.
+fn value(key: u64, float: usize) -> f32 {
+    (key % 61 + 1) as f32 * 64.0 + float as f32
+}
+
+/// Whether the floats of a hit are `n` pushes of `key`, for one `n`.
+fn is_whole(key: u64, row: &[f32]) -> bool {
+    let n = row[0] / value(key, 0);
+    n >= 1.0 && n.fract() == 0.0 && row.iter().enumerate().all(|(i, &x)| x == n * value(key, i))
+}
+
+const KEYS: u64 = 100;
+
+/// The owner of the torn-read tests: pushes, frees and reuses slots of the first `KEYS` keys, which are hot, while the table
+/// grows beside them, until it is told to stop.
+fn write_on(table: &mut Shards, incarnation: u64, mut on: impl FnMut() -> bool) {
+    let floats = table.schema().dim as usize;
+    let (mut seq, mut fresh) = (0, KEYS);
+    while on() {
+        seq += 1;
+        let mut random = seq;
+        let mut keys: Vec<u64> = (0..64)
+            .map(|_| {
+                random = mix(random);
+                random % KEYS
+            })
+            .collect();
+        if fresh < 60_000 {
+            keys.extend(fresh..fresh + 16);
+            fresh += 16;
+        }
+        let keys = cut(keys, table.schema().shards);
+        let values: Vec<f32> = keys.iter().flat_map(|&key| (0..floats).map(move |i| value(key, i))).collect();
+        let name = PushName { incarnation, ..name(seq) };
+        table.push(&name, Write::Gradient, &keys, None, &values).unwrap();
+        // The upper half comes and goes: its rows change places, and never grow to sums that are not exact.
+        for _ in 0..8 {
+            random = mix(random);
+            table.free(KEYS / 2 + random % (KEYS / 2));
+        }
+        if seq % 500 == 0 {
+            (0..KEYS).for_each(|key| {
+                table.free(key);
+            });
+        }
+    }
+}
+
+/// Pulls until `rounds` are done; every row that it is given must be one. Answers hits and misses.
+fn read_on(view: &mut View, rounds: u64) -> (usize, usize) {
+    let floats = view.schema().dim as usize;
+    let (mut out, mut slots) = (Vec::new(), Vec::new());
+    let (mut hits, mut misses) = (0, 0);
+    for round in 0..rounds {
+        let keys: Vec<u64> = (0..256).map(|i| mix(round * 256 + i) % KEYS).collect();
+        out.resize(keys.len() * floats, 0.0);
+        let missed = view.pull(&keys, Read::Weights, Segments::ALL, &mut out, &mut slots).unwrap();
+        for ((&key, &slot), row) in keys.iter().zip(&slots).zip(out.chunks(floats)) {
+            assert!(slot == NO_SLOT || is_whole(key, row), "key {key} at {slot}: {row:?}");
+        }
+        misses += missed;
+        hits += keys.len() - missed;
+    }
+    (hits, misses)
+}
+
+/// Stops the other thread, whatever becomes of this one.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn rows_are_whole_while_their_owner_writes() {
+    for (dim, enough) in [(1, 100_000), (16, 300_000), (64, 300_000), (200, 300_000)] {
+        let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), dim, 4) };
+        let mut table = Shards::open(&Store::memory(), &schema, 0..4).unwrap();
+        let mut view = view(&table);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _stop = Stop(&stop);
+            let writer = scope.spawn(|| {
+                write_on(&mut table, 1, || !stop.load(Relaxed));
+            });
+            let (mut hits, mut rounds) = (0, 0);
+            while hits < enough && !writer.is_finished() {
+                hits += read_on(&mut view, 100).0;
+                rounds += 1;
+                assert!(rounds < 1000, "the view finds nothing");
+            }
+        });
+        agree(&mut table, &mut view, &probes(0));
+        drop(table);
+        assert!(!view.is_current());
+        assert_eq!(read_on(&mut view, 1).0, 0, "rows of an owner that has gone");
+    }
+}
+
+/// The server of the next test: its images in a folder, or in memory, found through /proc by the descriptors that it names.
+#[test]
+fn child() {
+    let Ok(place) = std::env::var("VIEW_CHILD") else { return };
+    let store = match place.as_str() {
+        "memory" => Store::memory(),
+        folder => Store::open_dir(folder.as_ref()).unwrap(),
+    };
+    let mut table = Shards::open(&store, &child_schema(), 0..2).unwrap();
+    let images = table.images().unwrap();
+    let fds: Vec<String> = images.iter().map(|(_, fd, life)| format!("{}:{life}", raw(fd))).collect();
+    println!("\nimages {}", fds.join(" "));
+    std::io::stdout().flush().unwrap();
+    write_on(&mut table, 1, || true);
+}
+
+fn raw(fd: &impl std::os::fd::AsRawFd) -> i32 {
+    fd.as_raw_fd()
+}
+
+fn child_schema() -> Schema {
+    Schema { init: Init::Zero, ..schema(Rule::Add(Add), 24, 2) }
+}
+
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A child that writes for ever, and a view of its images.
+fn spawn(place: &str) -> (Child, View) {
+    use std::io::BufRead;
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--nocapture"]).env("VIEW_CHILD", place);
+    let mut child = Child(command.stdout(std::process::Stdio::piped()).spawn().unwrap());
+    let out = std::io::BufReader::new(child.0.stdout.take().unwrap());
+    let line = out.lines().map(Result::unwrap).find(|line| line.starts_with("images ")).unwrap();
+    let files = line["images ".len()..].split(' ').map(|image| {
+        let (fd, life) = image.split_once(':').unwrap();
+        let path = format!("/proc/{}/fd/{fd}", child.0.id());
+        (File::open(path).unwrap(), life.parse().unwrap())
+    });
+    let view = View::open(&child_schema(), 0, files.collect()).unwrap();
+    (child, view)
+}
+
+/// kill -9 of the server in the middle of whatever it does: what is mapped can be read on without a fault, every row that
+/// it shows is whole, and the next life of the shards makes the view silent before it changes a byte.
+#[test]
+fn a_killed_server_leaves_whole_rows_and_no_fault() {
+    for n in 0..12 {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let durable = n % 3 != 0;
+        let (mut child, mut view) = spawn(if durable { folder.path().to_str().unwrap() } else { "memory" });
+        let mut hits = 0;
+        for _ in 0..10_000 {
+            hits += read_on(&mut view, 5 + n).0;
+            if hits > 2000 {
+                break;
+            }
+        }
+        assert!(hits > 2000, "the view found {hits} rows");
+        child.0.kill().unwrap();
+        read_on(&mut view, 50);
+        child.0.wait().unwrap();
+        assert!(read_on(&mut view, 50).0 > 0, "nothing says yet that the server has gone");
+        if durable {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let (view, stop) = (&mut view, &stop);
+                let stopping = Stop(stop);
+                let reader = scope.spawn(move || {
+                    while !stop.load(Relaxed) {
+                        read_on(view, 20);
+                    }
+                    view
+                });
+                let store = Store::open_dir(folder.path()).unwrap();
+                let mut table = Shards::open(&store, &child_schema(), 0..2).unwrap();
+                let mut rounds = 0..200;
+                write_on(&mut table, 2, || rounds.next().is_some());
+                drop(stopping);
+                let view = reader.join().unwrap();
+                assert!(!view.is_current());
+                assert_eq!(read_on(view, 3).0, 0, "rows of another life");
+            });
+        }
+    }
+}
+
+#[test]
+fn only_the_image_that_was_meant_is_opened() {
+    let store = Store::memory();
+    let schema = schema(Rule::Add(Add), 3, 4);
+    let table = Shards::open(&store, &schema, 1..4).unwrap();
+    let files = |n: usize| -> Vec<(File, u64)> {
+        let images = table.images().unwrap().into_iter().take(n);
+        images.map(|(_, fd, life)| (File::from(fd), life)).collect()
+    };
+    assert!(View::open(&schema, 1, files(3)).is_ok_and(|view| view.is_current() && view.range() == (1..4)));
+    let refused = |schema: &Schema, first, files| match View::open(schema, first, files) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("opened"),
+    };
+    let other = Schema { seed: 5, ..schema.clone() };
+    assert!(refused(&other, 1, files(3)).contains("not shard 1 of"));
+    assert!(refused(&schema, 0, files(3)).contains("it holds shard 1"));
+    assert!(refused(&schema, 2, files(3)).contains("2..5"));
+    assert!(refused(&schema, 1, Vec::new()).contains("1..1"));
+    let mut text = tempfile::tempfile().unwrap();
+    assert!(refused(&schema, 1, vec![(text.try_clone().unwrap(), 1)]).contains("shorter than a header"));
+    text.write_all(&vec![b'x'; 3 << 20]).unwrap();
+    let error = refused(&schema, 1, vec![(text, 1)]);
+    assert!(error.contains("shard 1") && error.contains("not GANNETIM") && error.contains("tcp"), "{error}");
+    // Another life of the shard than was said: nothing of it is believed.
+    let files = files(1).into_iter().map(|(file, life)| (file, life + 1)).collect();
+    let mut view = View::open(&schema, 1, files).unwrap();
+    assert!(!view.is_current());
+    let key = (0..).find(|&key| shard_of(hash(key), 4) == 1).unwrap();
+    let (mut out, mut slots) = ([0.0; 3], Vec::new());
+    assert_eq!(view.pull(&[key], Read::Weights, Segments::ALL, &mut out, &mut slots), Ok(1));
+    let far = (0..).find(|&key| shard_of(hash(key), 4) == 3).unwrap();
+    let refused = view.pull(&[far], Read::Weights, Segments::ALL, &mut out, &mut slots).unwrap_err();
+    assert_eq!(refused, PullError::WrongShard { key: far, shard: 3 });
+    let refused = view.pull(&[key], Read::Weights, Segments::ALL, &mut [], &mut slots).unwrap_err();
+    assert!(matches!(refused, PullError::Length { got: 0, want: 3, .. }), "{refused}");
+}
+
+/// A reader gets no way to write, and none to make another reader fault.
+#[test]
+fn what_is_given_away_can_only_be_read() {
+    let table = Shards::open(&Store::memory(), &schema(Rule::Add(Add), 3, 1), 0..1).unwrap();
+    let (_, fd, _) = table.images().unwrap().pop().unwrap();
+    let seals = rustix::fs::fcntl_get_seals(&fd).unwrap();
+    assert!(seals.contains(rustix::fs::SealFlags::SHRINK));
+    let file = File::from(fd);
+    assert!(file.write_at(b"x", 0x400).is_err() && file.set_len(0).is_err());
+    assert!(memmap2::MmapOptions::new().len(4096).map_raw(&file).is_err(), "mapped for writing");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o400);
+}
+
+#[test]
+fn an_owner_that_stops_serving_is_not_believed() {
+    let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 3, 2) };
+    let mut table = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
+    let mut rounds = 0..100;
+    write_on(&mut table, 1, || rounds.next().is_some());
+    let mut view = view(&table);
+    assert!(read_on(&mut view, 4).0 > 0);
+    table.stop_serving();
+    assert!(!view.is_current());
+    assert_eq!(read_on(&mut view, 4).0, 0);
+}
+
+/// An image whose owner writes nonsense into it: rows may be missing or wrong, but nothing panics, faults or hangs.
+#[test]
+fn nonsense_in_an_image_is_survived() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 16, 1) };
+    {
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut table = Shards::open(&store, &schema, 0..1).unwrap();
+        let mut rounds = 0..400;
+        write_on(&mut table, 1, || rounds.next().is_some());
+        table.mark_clean().unwrap();
+        std::mem::forget(table);
+    }
+    let image = std::fs::read(folder.path().join("t/shard-0000.image")).unwrap();
+    let keys: Vec<u64> = (0..2000).collect();
+    let (mut out, mut slots) = (vec![0.0; keys.len() * 16], Vec::new());
+    let mut believed = 0;
+    for seed in 0..60u64 {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&image).unwrap();
+        let life = u64::from_le_bytes(image[0x308..0x310].try_into().unwrap());
+        // Every third is spoilt before it is opened, when a refusal will do.
+        let spoil = |step: u64| {
+            let random = mix(seed << 32 | step);
+            let value = [0, u64::MAX, mix(random), mix(random) >> 40, 1 << 30][(random % 5) as usize];
+            let at = match random >> 8 & 3 {
+                0 => 0x440 + (random >> 16) % 0x40,
+                1 => 0x500 + (random >> 16) % 0x48,
+                2 => 0x1000 + (random >> 16) % 0x40,
+                _ => (2 << 20) + (random >> 16) % (image.len() as u64 - (2 << 20)),
+            };
+            file.write_all_at(&value.to_le_bytes(), at / 8 * 8).unwrap();
+        };
+        if seed % 3 == 0 {
+            (0..4).for_each(spoil);
+        }
+        let Ok(mut view) = View::open(&schema, 0, vec![(file.try_clone().unwrap(), life)]) else { continue };
+        for step in 4..40 {
+            spoil(step);
+            let misses = view.pull(&keys, Read::State, Segments::ALL, &mut out, &mut slots).unwrap();
+            believed += keys.len() - misses;
+        }
+    }
+    assert!(believed > 10_000, "{believed}");
+}
