@@ -26,7 +26,11 @@ const UNSAFE: &[&str] = &[
     "optim/src/arch/avx512.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
+    "transport/src/verbs/cm.rs",
+    "transport/src/verbs/datapath.rs",
     "transport/src/verbs/device.rs",
+    "transport/src/verbs/memory.rs",
+    "transport/src/verbs/objects.rs",
 ];
 
 const BANNED: &[&str] =

@@ -3,6 +3,7 @@
 
 use crate::limits::{FRAME_BYTES_MAX, PAYLOAD_ALIGN};
 use crate::tls::TlsError;
+use crate::verbs::DeviceError;
 use std::io;
 use std::sync::Arc;
 
@@ -153,6 +154,9 @@ pub enum NetError {
         /// What the system said.
         source: io::Error,
     },
+    /// An RDMA device does not do what is asked of it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A descriptor could not be had or watched.
     #[error("cannot {what}: {source}; `ulimit -n` is the usual limit")]
     System {

@@ -1,5 +1,7 @@
 //! Every limit of the transport, and the relations between them, which are compile-time facts.
 
+use std::time::Duration;
+
 /// Bytes of a frame's head on the wire.
 pub const HEAD_BYTES: usize = 64;
 /// The most payload that one frame may carry: a part of 256 KiB and 4 KiB for what goes around it.
@@ -51,8 +53,50 @@ pub const BACKLOG: usize = 1024;
 pub const KEEPALIVE_SECONDS: (u32, u32, u32) = (20, 5, 4);
 /// TCP: sent bytes that the other machine has not acknowledged (or has had no room for) for so long end the connection.
 pub const UNACKNOWLEDGED_MS_MAX: u32 = 60_000;
+/// RDMA: each side of a session writes into a ring of so many bytes at the other, from a staging ring as large here.
+pub const VERBS_RING_BYTES: usize = 512 << 10;
+/// RDMA: the most bytes of one message.
+pub const VERBS_MESSAGE_BYTES: usize = 64 << 10;
+/// RDMA: messages with bytes that a side may have sent without having heard that they were taken in.
+pub const VERBS_MESSAGES_MAX: usize = 128;
+/// RDMA: work requests that the send queue of a session holds.
+pub const VERBS_SENDS_MAX: usize = 256;
+/// RDMA: of those, how many are kept for giving credit back; and the receives for as many such messages.
+pub const VERBS_CREDIT_SENDS: usize = 32;
+/// RDMA: receives posted.
+pub const VERBS_RECEIVES_MAX: usize = VERBS_MESSAGES_MAX + VERBS_CREDIT_SENDS;
+/// RDMA: at least every so many messages one reports its completion, for those before it too.
+pub const VERBS_SIGNAL_EVERY: usize = 16;
+/// RDMA: bytes that go into a work request itself, where the device takes them.
+pub const VERBS_INLINE_BYTES: usize = 256;
+/// RDMA: memory for the rings of all sessions of a process, in regions of [`VERBS_REGION_BYTES`]. Mapped when the device is
+/// opened; a session's part is pinned while it lives. Further sessions are refused.
+pub const VERBS_MEMORY_BYTES: usize = 512 << 20;
+/// See [`VERBS_MEMORY_BYTES`].
+pub const VERBS_REGION_BYTES: usize = 64 << 20;
+/// RDMA: READs that a session holds, where the device's queues do.
+pub const VERBS_READS_MAX: usize = 1024;
+/// RDMA: READs under way on the wire at once, where the device does as many.
+pub const VERBS_READS_AT_ONCE: i32 = 16;
+/// RDMA: who waits for READs looks for so long before it sleeps.
+pub const VERBS_READ_SPIN: Duration = Duration::from_micros(50);
+/// RDMA: how long a side may take to answer who connects.
+pub const VERBS_CONNECT_TIME: Duration = Duration::from_secs(3);
+/// RDMA: an address that could not be reached is left alone for so long.
+pub const VERBS_AGAIN: Duration = Duration::from_secs(30);
+/// RDMA: how long the last bytes of a session that was dropped may take.
+pub const VERBS_LINGER: Duration = Duration::from_secs(1);
+/// RDMA: sessions that end at once; further ones lose what they have not sent.
+pub const VERBS_ENDING_MAX: usize = 1024;
 
 const _: () = {
+    assert!(VERBS_RING_BYTES.is_multiple_of(64));
+    assert!(VERBS_RING_BYTES >= 4 * VERBS_MESSAGE_BYTES);
+    assert!(VERBS_REGION_BYTES.is_multiple_of(VERBS_RING_BYTES));
+    assert!(VERBS_MEMORY_BYTES.is_multiple_of(VERBS_REGION_BYTES));
+    // Messages are heard of before they fill the send queue, whatever gives credit back.
+    assert!(VERBS_MESSAGES_MAX + 2 * VERBS_CREDIT_SENDS <= VERBS_SENDS_MAX);
+    assert!(VERBS_SIGNAL_EVERY * 2 <= VERBS_CREDIT_SENDS);
     assert!(HEAD_BYTES.is_multiple_of(PAYLOAD_ALIGN));
     assert!(FRAME_BYTES_MAX.is_multiple_of(PAYLOAD_ALIGN));
     assert!(FRAME_BYTES_MAX <= u32::MAX as usize);

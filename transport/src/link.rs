@@ -7,6 +7,7 @@ use crate::error::LinkError;
 use crate::net::Event;
 use crate::owner::Owner;
 use crate::receive::Receive;
+use crate::remote::RemoteReader;
 use crate::transmit::Transmit;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -46,6 +47,17 @@ pub trait Stream {
     /// A `recv` has made room for a `send` that had been put off: told once.
     fn may_send_now(&mut self) -> bool {
         false
+    }
+    /// Reads the other side's registered memory, where the transport can and the other side is ready.
+    fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
+        None
+    }
+    /// Lets the other side read registered memory: to be called once it has proved who it is. `false`: it cannot anyway.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    fn allow_reads(&mut self) -> io::Result<bool> {
+        Ok(false)
     }
     /// Gives back memory that it does not need while nothing moves.
     fn rest(&mut self) {}

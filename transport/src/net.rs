@@ -2,6 +2,8 @@
 
 use crate::error::NetError;
 use crate::link::Stream;
+use crate::remote::Registrar;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a wait saw of one stream or listener. Reported once for each change: see [`crate::Link::note`].
@@ -38,6 +40,10 @@ pub trait Net: Clone + 'static {
     fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
     /// A poll for the calling thread.
     fn poll(&self) -> Result<Self::Poll, NetError>;
+    /// What makes this process's memory readable by its peers, where the transport can.
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        None
+    }
     /// Time since some fixed moment; never goes back.
     fn now(&self) -> Duration;
 }

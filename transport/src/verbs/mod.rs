@@ -3,12 +3,46 @@
 //! told in every build.
 
 #[cfg(feature = "verbs")]
+mod adapter;
+#[cfg(feature = "verbs")]
+mod cm;
+#[cfg(feature = "verbs")]
+mod connect;
+#[cfg(feature = "verbs")]
+mod datapath;
+#[cfg(feature = "verbs")]
 mod device;
+#[cfg(feature = "verbs")]
+mod ending;
 mod error;
+#[cfg(feature = "verbs")]
+mod memory;
+#[cfg(feature = "verbs")]
+mod objects;
+#[cfg(feature = "verbs")]
+mod reader;
+#[cfg(feature = "verbs")]
+mod session;
+#[cfg(feature = "verbs")]
+mod staging;
+#[cfg(feature = "verbs")]
+mod stream;
 mod sysfs;
+#[cfg(feature = "verbs")]
+mod window;
 
+#[cfg(feature = "verbs")]
+pub use adapter::Verbs;
+#[cfg(feature = "verbs")]
+pub use connect::VerbsListener;
 pub use error::{DeviceError, locked_bytes_max};
+#[cfg(feature = "verbs")]
+pub use staging::{Space, Staging};
+#[cfg(feature = "verbs")]
+pub use stream::{Seen, VerbsStream, Watch};
 pub use sysfs::{Device, Gid, GidKind, Port, devices};
+#[cfg(feature = "verbs")]
+pub use window::{Credit, Message};
 
 /// The bindings: the same names in both crates.
 #[cfg(feature = "rdma-dlopen")]

@@ -1,0 +1,210 @@
+//! The device of this process as all sessions share it: memory for messages, the domain of what others may read, the thread
+//! that lets sessions end, and which addresses RDMA did not reach.
+
+use super::cm::QueuePair;
+use super::connect::VerbsListener;
+use super::ending::Ender;
+use super::error::DeviceError;
+use super::memory::{Piece, Regions};
+use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::session::Session;
+use super::stream::{Shared, VerbsStream};
+use crate::error::NetError;
+use crate::limits::{
+    VERBS_AGAIN, VERBS_MEMORY_BYTES, VERBS_READS_AT_ONCE, VERBS_READS_MAX, VERBS_RING_BYTES,
+};
+use crate::remote::{Region, Registrar};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// RDMA on this host; clones are the same.
+#[derive(Clone)]
+pub struct Verbs(Arc<Inner>);
+
+struct Inner {
+    context: Context,
+    /// What is registered here can be read by all sessions that are let read. (What is written into is elsewhere: each
+    /// session has a domain of its own.)
+    shared: Arc<Domain>,
+    /// READs that a queue pair has under way on the wire.
+    reads: u8,
+    /// READs that a queue pair holds.
+    depth: usize,
+    memory: Arc<Regions>,
+    ender: Ender,
+    failures: Mutex<HashMap<Arc<str>, Failure>>,
+    registered: Arc<AtomicU64>,
+}
+
+/// An address that RDMA did not reach, or that broke.
+#[derive(Clone, Copy)]
+struct Failure {
+    at: Instant,
+    /// It is not to be tried for a while. (One session that breaks is tried again at once.)
+    gives_up: bool,
+}
+
+impl Verbs {
+    /// Opens the first device with an active port.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be used: the text says what to do.
+    pub fn open() -> io::Result<Verbs> {
+        let none = |why: &str| {
+            let text = format!("no RDMA device can be used: {why}; `gannet doctor` says more");
+            io::Error::new(io::ErrorKind::NotFound, text)
+        };
+        let contexts = Context::all().map_err(|error| none(&error.to_string()))?;
+        let devices = super::devices();
+        let active = |context: &&Context| {
+            let name = context.name();
+            devices
+                .iter()
+                .any(|device| device.name == name && device.ports.iter().any(|port| port.is_active()))
+        };
+        let chosen = contexts.iter().find(active).or(contexts.first());
+        let context = *chosen.ok_or_else(|| none("there is none"))?;
+        let limits = context.limits()?;
+        let at_once = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom);
+        let inner = Inner {
+            context,
+            shared: Domain::new(context)?,
+            reads: at_once.clamp(0, VERBS_READS_AT_ONCE) as u8,
+            depth: (limits.max_qp_wr.max(2) as usize)
+                .min(limits.max_cqe.max(2) as usize)
+                .min(VERBS_READS_MAX),
+            memory: Regions::new(VERBS_MEMORY_BYTES, VERBS_RING_BYTES)?,
+            ender: Ender::default(),
+            failures: Mutex::default(),
+            registered: Arc::default(),
+        };
+        Ok(Verbs(Arc::new(inner)))
+    }
+
+    /// The device's name.
+    pub fn device(&self) -> String {
+        self.0.context.name()
+    }
+
+    /// Listens on an address, with its port.
+    ///
+    /// # Errors
+    /// When no device has the address, or the port is taken.
+    pub fn listen(&self, addr: SocketAddr) -> io::Result<VerbsListener> {
+        VerbsListener::new(self, addr)
+    }
+
+    /// Begins to connect: what is sent goes once the other side has answered. `name` is the peer's in messages.
+    ///
+    /// # Errors
+    /// When it cannot be tried.
+    pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
+        let begun = Session::begin(self, addr, name.into());
+        if begun.is_err() {
+            self.failed(&name.into(), false);
+        }
+        begun.map(VerbsStream::new)
+    }
+
+    /// Makes memory readable by those who are connected.
+    pub fn registrar(&self) -> Arc<dyn Registrar> {
+        Arc::new(self.clone())
+    }
+
+    /// Whether this peer is worth trying: it has not just failed.
+    pub fn may_try(&self, name: &str) -> bool {
+        let failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(name).is_none_or(|failure| !failure.gives_up || failure.at.elapsed() > VERBS_AGAIN)
+    }
+
+    /// A session with this peer could not be made, or (`open`) broke.
+    pub(super) fn failed(&self, name: &Arc<str>, open: bool) {
+        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.retain(|_, failure| failure.at.elapsed() <= VERBS_AGAIN);
+        // The second within that time, or none at all to begin with.
+        let gives_up = !open || failures.contains_key(name);
+        failures.insert(name.clone(), Failure { at: Instant::now(), gives_up });
+    }
+
+    pub(super) fn reads(&self) -> u8 {
+        self.0.reads
+    }
+
+    pub(super) fn take_piece(&self) -> Option<Piece> {
+        self.0.memory.take()
+    }
+
+    /// Sessions that have memory, those that are ending among them.
+    pub fn sessions(&self) -> usize {
+        (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.0.memory.bytes()
+    }
+
+    /// There is memory for another session.
+    pub(super) fn check_room(&self) -> io::Result<()> {
+        if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
+            return Ok(());
+        }
+        let text = format!("the server's {} bytes for RDMA sessions are in use", self.memory_bytes());
+        Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
+    }
+
+    /// A queue pair for READs, if this device is the one whose memory others read.
+    pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
+        if context != self.0.context || self.0.reads == 0 {
+            return Ok(None);
+        }
+        // What fails ends all that is under way, and each of those is reported then.
+        let completions = Completions::new(context, self.0.depth + 1)?;
+        let depths = Depths { sends: self.0.depth, receives: 1, inline: 0 };
+        QueuePair::new(&self.0.shared, &completions, depths).map(Some)
+    }
+
+    pub(super) fn read_depth(&self) -> usize {
+        self.0.depth
+    }
+
+    /// Registers memory that READs land in, in the domain of [`Verbs::reading_pair`].
+    pub(super) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<Registration> {
+        self.register_as(addr, bytes, Access::LocalWrite).map_err(io::Error::other)
+    }
+
+    fn register_as(&self, addr: usize, bytes: usize, access: Access) -> Result<Registration, DeviceError> {
+        Registration::new(&self.0.shared, addr, bytes, access)
+            .map_err(|source| self.0.context.not_registered(bytes, source))
+    }
+
+    /// A stream is gone: its last bytes go still, within a limit.
+    pub(super) fn end(&self, session: Arc<Shared>) {
+        self.0.ender.end(session);
+    }
+}
+
+impl Registrar for Verbs {
+    fn register(&self, addr: usize, bytes: usize) -> Result<Region, NetError> {
+        let key = self.register_as(addr, bytes, Access::RemoteRead)?;
+        let counted = Counted(self.0.registered.clone());
+        counted.0.fetch_add(1, Ordering::Relaxed);
+        let rkey = key.rkey();
+        Ok(Region { addr: addr as u64, bytes: bytes as u64, rkey, held: Box::new((key, counted)) })
+    }
+
+    fn regions(&self) -> u64 {
+        self.0.registered.load(Ordering::Relaxed)
+    }
+}
+
+struct Counted(Arc<AtomicU64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,320 @@
+//! How sessions come about (the cold part): the steps of rdma_cm on both sides, each taken when it is told of, and what
+//! the two sides say to each other. Nothing here waits.
+
+use super::adapter::Verbs;
+use super::cm::{Id, QueuePair, Told};
+use super::datapath::{Local, Remote};
+use super::memory::Piece;
+use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::session::Session;
+use super::staging::Staging;
+use super::stream::VerbsStream;
+use super::window::Incoming;
+use crate::error::NetError;
+use crate::limits::{
+    BACKLOG, VERBS_CONNECT_TIME, VERBS_INLINE_BYTES, VERBS_RECEIVES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX,
+};
+use rustix::fd::BorrowedFd;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// "GNV" and the version of all that goes over verbs.
+const MAGIC: u32 = u32::from_le_bytes(*b"GNV\x01");
+/// The status of a rejection where nobody listens.
+const NOBODY: i32 = 8;
+/// Bytes of a [`Hello`].
+const HELLO_BYTES: usize = 32;
+
+/// What each side says of itself while it connects: magic, the ring's key u32, its address u64, its size u32, the number of
+/// the queue pair for READs u32 (0: none), READs at once u8, zeros; little-endian.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Hello {
+    pub(super) ring: Remote,
+    pub(super) reader: u32,
+    pub(super) reads: u8,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.ring.key.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.ring.addr.to_le_bytes());
+        bytes[16..20].copy_from_slice(&(VERBS_RING_BYTES as u32).to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.reader.to_le_bytes());
+        bytes[24] = self.reads;
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Hello, String> {
+        let Some(bytes) = bytes.first_chunk::<HELLO_BYTES>() else {
+            return Err(format!("{} bytes where gannet's {HELLO_BYTES} are due", bytes.len()));
+        };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if word(0) != MAGIC {
+            return Err(format!(
+                "it speaks {:#010x} and not {MAGIC:#010x}: run the same gannet on both sides",
+                word(0)
+            ));
+        }
+        if word(16) as usize != VERBS_RING_BYTES {
+            return Err(format!("a ring of {} bytes; ours are of {VERBS_RING_BYTES}", word(16)));
+        }
+        let addr = u64::from(word(8)) | u64::from(word(12)) << 32;
+        Ok(Hello { ring: Remote { addr, key: word(4) }, reader: word(20), reads: bytes[24] })
+    }
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The way to the other side is looked for.
+    Resolving,
+    /// The other side was asked.
+    Asked,
+    /// This side has accepted; the other has not confirmed it.
+    Accepted,
+    /// Bytes may go.
+    Open,
+}
+
+/// What bytes flow through: made once the device is known. The queue pair goes before the memory that it uses.
+pub(super) struct Flow {
+    pub(super) pair: QueuePair,
+    pub(super) staging_key: Registration,
+    pub(super) staging: Staging,
+    pub(super) ring_key: Registration,
+    pub(super) ring: Piece,
+    pub(super) into: Incoming,
+    /// Where messages go.
+    pub(super) to: Remote,
+}
+
+impl Flow {
+    /// In a protection domain of its own: the key of its ring, which is told before the other side has proved anything,
+    /// opens nothing to any other session.
+    fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
+        let pieces = verbs.take_piece().zip(verbs.take_piece());
+        let (ring, staging) = pieces.ok_or_else(|| {
+            let text = format!("all {} bytes of memory for RDMA sessions are in use", verbs.memory_bytes());
+            io::Error::new(io::ErrorKind::OutOfMemory, text)
+        })?;
+        let domain = Domain::new(context)?;
+        let register = |piece: &Piece, access| {
+            let (addr, bytes) = (piece.addr(), piece.len());
+            Registration::new(&domain, addr, bytes, access)
+                .map_err(|source| io::Error::other(context.not_registered(bytes, source)))
+        };
+        let ring_key = register(&ring, Access::RemoteWrite)?;
+        let staging_key = register(&staging, Access::Local)?;
+        let completions = Completions::new(context, VERBS_SENDS_MAX + VERBS_RECEIVES_MAX)?;
+        let inline = VERBS_INLINE_BYTES;
+        let mut depths = Depths { sends: VERBS_SENDS_MAX, receives: VERBS_RECEIVES_MAX, inline };
+        let pair = QueuePair::new(&domain, &completions, depths).or_else(|_| {
+            // Some devices take nothing into the request itself, and say so by refusing.
+            depths.inline = 0;
+            QueuePair::new(&domain, &completions, depths)
+        })?;
+        let (staging, into) = (Staging::within(staging), Incoming::default());
+        Ok(Flow { pair, staging_key, staging, ring_key, ring, into, to: Remote::default() })
+    }
+
+    /// Ready to be written into, once the other side has the key.
+    fn prepare(&self, id: &Id) -> io::Result<()> {
+        self.pair.initialise(id)?;
+        self.pair.post_receives(VERBS_RECEIVES_MAX)
+    }
+
+    fn hello(&self, verbs: &Verbs, reading: Option<&QueuePair>) -> Hello {
+        let ring = Remote { addr: self.ring.addr() as u64, key: self.ring_key.rkey() };
+        Hello { ring, reader: reading.map_or(0, QueuePair::number), reads: verbs.reads() }
+    }
+
+    pub(super) fn staging_memory(&self) -> Local {
+        Local { addr: self.staging.addr(), key: self.staging_key.lkey() }
+    }
+}
+
+impl Session {
+    /// Begins to connect.
+    pub(super) fn begin(verbs: &Verbs, addr: SocketAddr, name: Arc<str>) -> io::Result<Session> {
+        let id = Id::new()?;
+        id.resolve_address(addr, VERBS_CONNECT_TIME.as_millis() as i32)?;
+        Session::new(verbs.clone(), id, Phase::Resolving, name)
+    }
+
+    /// Takes the steps that rdma_cm tells of.
+    pub(super) fn step(&mut self) -> io::Result<()> {
+        while let Some(told) = self.id.next()? {
+            match told {
+                Told::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
+                Told::RouteResolved => self.ask()?,
+                Told::Answered(said) => {
+                    let hello = Hello::decode(&said).map_err(io::Error::other)?;
+                    let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+                    flow.pair.make_ready(&self.id)?;
+                    flow.to = hello.ring;
+                    let reads = hello.reads.min(self.verbs.reads());
+                    match &self.reading {
+                        Some(pair) if hello.reader != 0 && reads > 0 => {
+                            pair.make_ready_to(&self.id, hello.reader, reads)?;
+                        }
+                        _ => self.reading = None,
+                    }
+                    self.id.establish()?;
+                    self.open();
+                }
+                Told::Established => self.open(),
+                Told::Request(id, _) => id.reject("this side does not listen"),
+                Told::Rejected { status, said } => return Err(rejected(status, &said)),
+                Told::Disconnected => {
+                    self.reap();
+                    self.close();
+                }
+                Told::Failed { what, status } => {
+                    let kind = io::ErrorKind::HostUnreachable;
+                    return Err(io::Error::new(kind, format!("{} ({status})", in_words(&what))));
+                }
+            }
+        }
+        if self.phase != Phase::Open && Instant::now() > self.give_up {
+            let text = format!("no answer over RDMA for {} s", VERBS_CONNECT_TIME.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        Ok(())
+    }
+
+    /// The way is known, and the device with it: asks the other side.
+    fn ask(&mut self) -> io::Result<()> {
+        let context = self.id.context()?;
+        let flow = Flow::new(&self.verbs, context)?;
+        flow.prepare(&self.id)?;
+        self.reading = self.verbs.reading_pair(context)?;
+        let hello = flow.hello(&self.verbs, self.reading.as_ref()).encode();
+        self.id.connect(&flow.pair, &hello)?;
+        self.phase = Phase::Asked;
+        self.install(flow)
+    }
+
+    /// Accepts who asked with this hello.
+    fn accept(verbs: &Verbs, id: Id, hello: &Hello) -> io::Result<Session> {
+        let context = id.context()?;
+        let mut flow = Flow::new(verbs, context)?;
+        flow.prepare(&id)?;
+        flow.pair.make_ready(&id)?;
+        flow.to = hello.ring;
+        let reads = hello.reads.min(verbs.reads());
+        let reading = if hello.reader != 0 && reads > 0 { verbs.reading_pair(context)? } else { None };
+        if let Some(pair) = &reading {
+            pair.make_ready_to(&id, hello.reader, reads)?;
+        }
+        id.accept(&flow.pair, &flow.hello(verbs, reading.as_ref()).encode())?;
+        let peer = id.peer().map_or_else(|| "an unknown peer".to_owned(), |peer| peer.to_string());
+        let mut session = Session::new(verbs.clone(), id, Phase::Accepted, peer.into())?;
+        session.reading = reading;
+        session.install(flow)?;
+        Ok(session)
+    }
+}
+
+fn rejected(status: i32, said: &[u8]) -> io::Error {
+    let said = said.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = match String::from_utf8_lossy(said) {
+        _ if status == NOBODY => "nobody listens for RDMA there".to_owned(),
+        said if said.is_empty() => format!("the other side refuses RDMA (reason {status})"),
+        said => format!("the other side refuses RDMA: {said}"),
+    };
+    io::Error::new(io::ErrorKind::ConnectionRefused, text)
+}
+
+fn in_words(event: &str) -> String {
+    match event {
+        "RDMA_CM_EVENT_ADDR_ERROR" => "no RDMA device of this host reaches it".to_owned(),
+        "RDMA_CM_EVENT_ROUTE_ERROR" => "no route to it over RDMA".to_owned(),
+        "RDMA_CM_EVENT_UNREACHABLE" => "it does not answer over RDMA".to_owned(),
+        "RDMA_CM_EVENT_CONNECT_ERROR" => "the connection over RDMA failed".to_owned(),
+        "RDMA_CM_EVENT_DEVICE_REMOVAL" => "the RDMA device was removed".to_owned(),
+        other => other.to_lowercase(),
+    }
+}
+
+/// Where connections over verbs come in.
+pub struct VerbsListener {
+    id: Id,
+    verbs: Verbs,
+}
+
+impl VerbsListener {
+    pub(super) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
+        let id = Id::new()?;
+        id.listen(addr, BACKLOG)?;
+        Ok(VerbsListener { id, verbs: verbs.clone() })
+    }
+
+    /// Readable when somebody wants to connect.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.id.fd()
+    }
+
+    /// The next connection, or `None` when none waits.
+    ///
+    /// # Errors
+    /// When the system does not say who waits.
+    pub fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
+        loop {
+            let told = self.id.next();
+            let told =
+                told.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
+            match told {
+                None => return Ok(None),
+                Some(Told::Request(id, said)) => match self.admit(id, &said) {
+                    Ok(session) => return Ok(Some(VerbsStream::new(session))),
+                    Err(error) => tracing::warn!(%error, "a connection over RDMA was not accepted"),
+                },
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn admit(&self, id: Id, said: &[u8]) -> io::Result<Session> {
+        let hello = match Hello::decode(said) {
+            Ok(hello) => hello,
+            Err(error) => {
+                id.reject(&error);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        };
+        if let Err(error) = self.verbs.check_room() {
+            id.reject(&error.to_string());
+            return Err(error);
+        }
+        Session::accept(&self.verbs, id, &hello)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_is_what_it_was() {
+        let hello = Hello { ring: Remote { addr: 0x0102_0304_0506_0708, key: 9 }, reader: 77, reads: 16 };
+        let bytes = hello.encode();
+        assert_eq!(&bytes[..20], b"GNV\x01\x09\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\0\0\x08\0");
+        let padded: Vec<u8> = bytes.iter().copied().chain([0; 24]).collect();
+        let again = Hello::decode(&padded).unwrap();
+        assert_eq!(
+            (again.ring.addr, again.ring.key, again.reader, again.reads),
+            (0x0102_0304_0506_0708, 9, 77, 16)
+        );
+        assert!(Hello::decode(&bytes[..31]).unwrap_err().contains("31 bytes"));
+        let mut other = bytes;
+        other[3] = 2;
+        assert!(Hello::decode(&other).unwrap_err().contains("the same gannet"));
+        other = bytes;
+        other[16] = 1;
+        assert!(Hello::decode(&other).unwrap_err().contains("a ring of"));
+    }
+}

@@ -1,0 +1,161 @@
+//! The memory that messages go through: a few large anonymous regions, mapped once, cut into pieces of one size. A piece
+//! is one session's; a device reads it, and the other side may write into it through the device at any time. So there
+//! is never a reference to its bytes: they are copied in and out.
+#![allow(unsafe_code)]
+
+use crate::limits::VERBS_REGION_BYTES;
+use memmap2::MmapMut;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Large regions and the pieces of them that are free.
+pub(super) struct Regions {
+    /// Mapped for as long as any piece is there; their bytes are reached through pieces only.
+    _maps: Vec<MmapMut>,
+    free: Mutex<Vec<NonNull<u8>>>,
+    piece_bytes: usize,
+    bytes: usize,
+}
+
+// SAFETY: the addresses are those of mappings that it owns; who takes one out of the list is its only user.
+unsafe impl Send for Regions {}
+// SAFETY: as above; the list stands behind a lock.
+unsafe impl Sync for Regions {}
+
+impl Regions {
+    /// Regions of `bytes` bytes altogether, for pieces of `piece_bytes` (a multiple of 64).
+    pub(super) fn new(bytes: usize, piece_bytes: usize) -> io::Result<Arc<Regions>> {
+        assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(64));
+        let (mut maps, mut free) = (Vec::new(), Vec::new());
+        let mut left = bytes / piece_bytes;
+        while left > 0 {
+            let pieces = left.min((VERBS_REGION_BYTES / piece_bytes).max(1));
+            let mut map = MmapMut::map_anon(pieces * piece_bytes)?;
+            // A child between fork and exec would take the device's pages away from under it.
+            map.advise(memmap2::Advice::DontFork)?;
+            let first = NonNull::from(&mut map[..]).cast::<u8>();
+            // SAFETY: `number * piece_bytes` stays inside the mapping.
+            free.extend((0..pieces).rev().map(|number| unsafe { first.add(number * piece_bytes) }));
+            maps.push(map);
+            left -= pieces;
+        }
+        let bytes = free.len() * piece_bytes;
+        Ok(Arc::new(Regions { _maps: maps, free: Mutex::new(free), piece_bytes, bytes }))
+    }
+
+    /// A piece, zeroed or as its last user left it; `None`: all are taken.
+    pub(super) fn take(self: &Arc<Regions>) -> Option<Piece> {
+        let at = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Piece { at, regions: self.clone() })
+    }
+
+    /// Bytes of all pieces.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the pieces that are free.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).len() * self.piece_bytes
+    }
+}
+
+/// Some of the memory of [`Regions`]; goes back there when dropped.
+pub(super) struct Piece {
+    at: NonNull<u8>,
+    regions: Arc<Regions>,
+}
+
+// SAFETY: it is the only one with its address, and copies are made through raw pointers.
+unsafe impl Send for Piece {}
+
+impl Piece {
+    pub(super) fn addr(&self) -> usize {
+        self.at.as_ptr() as usize
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.regions.piece_bytes
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When they reach past the end.
+    pub(super) fn copy_in(&mut self, at: usize, from: &[u8]) {
+        self.check(at, from.len());
+        // SAFETY: inside the piece, which is mapped as long as it lives and is no Rust object, so that `from` is elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.as_ptr().add(at), from.len()) }
+    }
+
+    /// Copies bytes out, each read once: the other side may write them at the same time, and then they are any bytes.
+    ///
+    /// # Panics
+    /// When they reach past the end.
+    pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) {
+        self.check(at, to.len());
+        let (mut from, end) = (at, at + to.len());
+        let mut to = to.as_mut_ptr();
+        while from < end {
+            // SAFETY: `from` (and seven bytes more, where it is a multiple of 8 and they are wanted) lies inside the piece
+            // and `to` in the slice. Reads are volatile: a device that writes there meanwhile changes what comes out and
+            // nothing else.
+            unsafe {
+                let source = self.at.as_ptr().add(from);
+                let step = if from.is_multiple_of(8) && end - from >= 8 {
+                    to.cast::<u64>().write_unaligned(source.cast::<u64>().read_volatile());
+                    8
+                } else {
+                    to.write(source.read_volatile());
+                    1
+                };
+                (from, to) = (from + step, to.add(step));
+            }
+        }
+    }
+
+    fn check(&self, at: usize, bytes: usize) {
+        let size = self.len();
+        assert!(at <= size && bytes <= size - at, "{bytes} bytes at {at} of a piece of {size}");
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.regions.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_apart_and_come_back() {
+        let regions = Regions::new(VERBS_REGION_BYTES + 5 * 4096, 4096).unwrap();
+        let mut pieces: Vec<Piece> = std::iter::from_fn(|| regions.take()).collect();
+        assert_eq!(pieces.len() * 4096, regions.bytes());
+        assert_eq!(regions.free_bytes(), 0);
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            assert_eq!(piece.addr() % 64, 0);
+            let bytes: Vec<u8> = (0..4096).map(|i| (i * 7 + number * 13) as u8).collect();
+            piece.copy_in(0, &bytes);
+        }
+        for (number, piece) in pieces.iter().enumerate() {
+            for (at, len) in [(0, 4096), (1, 4095), (7, 9), (8, 8), (4095, 1), (4096, 0), (13, 1000)] {
+                let mut got = vec![0; len];
+                piece.copy_out(at, &mut got);
+                assert!((at..at + len).zip(&got).all(|(i, &got)| got == (i * 7 + number * 13) as u8));
+            }
+        }
+        drop(pieces);
+        assert_eq!(regions.free_bytes(), regions.bytes());
+    }
+
+    #[test]
+    #[should_panic(expected = "of a piece of 64")]
+    fn nothing_reaches_past_a_piece() {
+        Regions::new(128, 64).unwrap().take().unwrap().copy_out(60, &mut [0; 5]);
+    }
+}

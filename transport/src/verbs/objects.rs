@@ -1,0 +1,324 @@
+//! The verbs objects as owners: each is destroyed when dropped, after what stands on it (which holds a share of it).
+#![allow(unsafe_code)]
+
+use super::error::{DeviceError, locked_bytes_max};
+use super::ffi;
+use super::window::Garbage;
+use rustix::fd::BorrowedFd;
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// A device as librdmacm opened it: it stays open for as long as the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Context(*mut ffi::ibv_context);
+
+// SAFETY: verbs may be called from any thread, and the context is never closed.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// `context` is one of librdmacm's, and not null.
+    pub(super) fn of(context: *mut ffi::ibv_context) -> Context {
+        Context(context)
+    }
+
+    /// All devices that librdmacm has.
+    pub(super) fn all() -> io::Result<Vec<Context>> {
+        let mut count = 0;
+        // SAFETY: the list has `count` entries and a null behind them; freeing it leaves the contexts open.
+        unsafe {
+            let list = ffi::rdma_get_devices(&mut count);
+            if list.is_null() {
+                return Err(io::Error::last_os_error());
+            }
+            let contexts = (0..count.max(0) as usize).map(|i| Context(*list.add(i))).collect();
+            ffi::rdma_free_devices(list);
+            Ok(contexts)
+        }
+    }
+
+    pub(super) fn name(self) -> String {
+        // SAFETY: a context has a device, whose name is a C string that lives as long.
+        let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name((*self.0).device)) };
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Why so many bytes could not be registered.
+    pub(super) fn not_registered(self, bytes: usize, source: io::Error) -> DeviceError {
+        DeviceError::Registration { device: self.name(), bytes, allowed: locked_bytes_max(), source }
+    }
+
+    /// What the device can do.
+    pub(super) fn limits(self) -> io::Result<ffi::ibv_device_attr> {
+        // SAFETY: a C struct of numbers, which the call fills in.
+        unsafe {
+            let mut limits: ffi::ibv_device_attr = std::mem::zeroed();
+            checked(ffi::ibv_query_device(self.0, &mut limits)).map(|()| limits)
+        }
+    }
+}
+
+/// A call that returns an error number.
+pub(super) fn checked(returned: i32) -> io::Result<()> {
+    match returned {
+        0 => Ok(()),
+        // librdmacm returns -1 and sets errno; libibverbs returns the number itself.
+        error if error > 0 => Err(io::Error::from_raw_os_error(error)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn made<T>(object: *mut T) -> io::Result<*mut T> {
+    if object.is_null() { Err(io::Error::last_os_error()) } else { Ok(object) }
+}
+
+/// A protection domain: keys of its regions open nothing to the queue pairs of another.
+pub(super) struct Domain(*mut ffi::ibv_pd);
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(super) fn new(context: Context) -> io::Result<Arc<Domain>> {
+        // SAFETY: the context is open.
+        let domain = made(unsafe { ffi::ibv_alloc_pd(context.0) })?;
+        Ok(Arc::new(Domain(domain)))
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
+        self.0
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: what stands on it held a share, so nothing does.
+        unsafe { ffi::ibv_dealloc_pd(self.0) };
+    }
+}
+
+/// Who may do what with registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// This side's device reads it: what is sent.
+    Local,
+    /// This side's device writes it: where READs land.
+    LocalWrite,
+    /// The other side writes it.
+    RemoteWrite,
+    /// The other side reads it.
+    RemoteRead,
+}
+
+/// Registered memory.
+pub(super) struct Registration {
+    region: *mut ffi::ibv_mr,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers `bytes` bytes at `addr`. The kernel refuses what is not mapped; what is, it pins: so the device never
+    /// touches other memory, whatever becomes of the mapping.
+    ///
+    /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be reached through raw
+    /// pointers only: pieces of [`super::memory`].
+    pub(super) fn new(domain: &Arc<Domain>, addr: usize, bytes: usize, access: Access) -> io::Result<Self> {
+        use ffi::ibv_access_flags as flags;
+        let access = match access {
+            Access::Local => 0,
+            Access::LocalWrite => flags::IBV_ACCESS_LOCAL_WRITE.0,
+            Access::RemoteWrite => (flags::IBV_ACCESS_LOCAL_WRITE | flags::IBV_ACCESS_REMOTE_WRITE).0,
+            Access::RemoteRead => flags::IBV_ACCESS_REMOTE_READ.0,
+        };
+        // SAFETY: the domain lives; the range is looked at by the kernel only.
+        let region = made(unsafe { ffi::ibv_reg_mr(domain.0, addr as *mut c_void, bytes, access as i32) })?;
+        Ok(Registration { region, _domain: domain.clone() })
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: the region lives.
+        unsafe { (*self.region).lkey }
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the region lives.
+        unsafe { (*self.region).rkey }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's own. Devices that still use it get an error.
+        unsafe { ffi::ibv_dereg_mr(self.region) };
+    }
+}
+
+/// A completion queue and the channel that wakes who sleeps for it.
+pub(super) struct Completions {
+    queue: *mut ffi::ibv_cq,
+    channel: *mut ffi::ibv_comp_channel,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Completions {}
+// SAFETY: as above.
+unsafe impl Sync for Completions {}
+
+/// A work request that is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) id: u64,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    /// A WRITE or a READ of ours.
+    Sent,
+    /// A WRITE_WITH_IMM of the other side.
+    Received { bytes: u32, word: u32 },
+}
+
+/// Why a work request failed, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failed {
+    #[error("{what} (status {status}, vendor error {vendor:#x})")]
+    Status { status: u32, vendor: u32, what: String },
+    #[error("the completion queue cannot be read")]
+    Queue,
+    #[error("the peer did what no gannet does: {0}")]
+    Garbage(#[from] Garbage),
+    #[error("the peer sent a message of another kind (opcode {0})")]
+    Opcode(u32),
+}
+
+/// Completions looked at in one call.
+const BATCH: usize = 32;
+
+impl Completions {
+    /// For at most `entries` work requests under way.
+    pub(super) fn new(context: Context, entries: usize) -> io::Result<Arc<Completions>> {
+        // SAFETY: the context is open; the queue is made on the channel, which is destroyed after it.
+        unsafe {
+            let channel = made(ffi::ibv_create_comp_channel(context.0))?;
+            let flags = rustix::fs::fcntl_getfl(BorrowedFd::borrow_raw((*channel).fd));
+            let ready = flags.map_err(io::Error::from).and_then(|flags| {
+                let fd = BorrowedFd::borrow_raw((*channel).fd);
+                Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+            });
+            let queue = ready
+                .and_then(|()| made(ffi::ibv_create_cq(context.0, entries as i32, null_mut(), channel, 0)));
+            match queue {
+                Ok(queue) => Ok(Arc::new(Completions { queue, channel })),
+                Err(error) => {
+                    ffi::ibv_destroy_comp_channel(channel);
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// Becomes readable after [`Completions::arm`] when there is something to reap.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's descriptor is open as long as it is.
+        unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
+    }
+
+    /// What is over, in order, to `each`; `true` when there was anything. A failed one is an error.
+    pub(super) fn reap(&self, mut each: impl FnMut(Done) -> Result<(), Failed>) -> Result<bool, Failed> {
+        let mut any = false;
+        loop {
+            // SAFETY: a C struct of numbers; the call fills in as many as it says.
+            let mut batch: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
+            // SAFETY: the queue lives, and the array has that many places.
+            let count = unsafe { ffi::ibv_poll_cq(self.queue, BATCH as i32, batch.as_mut_ptr()) };
+            let count = usize::try_from(count).map_err(|_| Failed::Queue)?;
+            for done in &batch[..count] {
+                each(read(done)?)?;
+            }
+            any |= count > 0;
+            if count < BATCH {
+                return Ok(any);
+            }
+        }
+    }
+
+    /// The next completion makes the descriptor readable. Reap once more after this: what came before is not told.
+    pub(super) fn arm(&self) -> io::Result<()> {
+        // SAFETY: the queue lives.
+        checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
+    }
+
+    /// Takes in that the descriptor was readable.
+    pub(super) fn quiet(&self) {
+        let (mut queue, mut context) = (null_mut(), null_mut());
+        // SAFETY: the channel lives and does not block; each event is of this queue, and is acknowledged at once.
+        unsafe {
+            while ffi::ibv_get_cq_event(self.channel, &mut queue, &mut context) == 0 {
+                ffi::ibv_ack_cq_events(queue, 1);
+            }
+        }
+    }
+}
+
+fn read(done: &ffi::ibv_wc) -> Result<Done, Failed> {
+    use ffi::{ibv_wc_opcode as opcode, ibv_wc_status as status};
+    if done.status != status::IBV_WC_SUCCESS {
+        // SAFETY: a C string that lives for ever, for any number.
+        let what = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(done.status)) };
+        let what = what.to_string_lossy().into_owned();
+        return Err(Failed::Status { status: done.status, vendor: done.vendor_err, what });
+    }
+    let what = match done.opcode {
+        opcode::IBV_WC_RDMA_WRITE | opcode::IBV_WC_RDMA_READ => What::Sent,
+        opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
+            // SAFETY: with this opcode the union holds an immediate; any bits are a number.
+            let word = u32::from_be(unsafe { done.imm_data_invalidated_rkey_union.imm_data });
+            What::Received { bytes: done.byte_len, word }
+        }
+        other => return Err(Failed::Opcode(other)),
+    };
+    Ok(Done { id: done.wr_id, what })
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.quiet();
+        // SAFETY: queue pairs on it held a share, so there are none; all events were acknowledged.
+        unsafe {
+            ffi::ibv_destroy_cq(self.queue);
+            ffi::ibv_destroy_comp_channel(self.channel);
+        }
+    }
+}
+
+/// What a queue pair is to hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Depths {
+    pub(super) sends: usize,
+    pub(super) receives: usize,
+    pub(super) inline: usize,
+}
+
+/// The attributes of an RC queue pair to be made.
+pub(super) fn attributes(completions: &Completions, depths: Depths) -> ffi::ibv_qp_init_attr {
+    // SAFETY: a C struct of numbers and pointers, of which null is one.
+    let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
+    (attributes.send_cq, attributes.recv_cq) = (completions.queue, completions.queue);
+    attributes.cap.max_send_wr = depths.sends as u32;
+    attributes.cap.max_recv_wr = depths.receives as u32;
+    (attributes.cap.max_send_sge, attributes.cap.max_recv_sge) = (1, 1);
+    attributes.cap.max_inline_data = depths.inline as u32;
+    attributes
+}

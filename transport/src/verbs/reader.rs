@@ -1,0 +1,137 @@
+//! READs of the other side's memory: a queue pair of its own, apart from the one for messages.
+
+use super::adapter::Verbs;
+use super::cm::QueuePair;
+use super::datapath::Local;
+use super::objects::{Failed, Registration, What};
+use super::stream::Shared;
+use crate::limits::VERBS_READ_SPIN;
+use crate::remote::{RemoteReader, Want};
+use memmap2::{Advice, MmapMut};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// The smallest landing.
+const LANDING_MIN: usize = 64 << 10;
+
+/// Reads over one session.
+pub(super) struct Reader {
+    /// Goes before the memory: while it lives the device may write there. `None` after a failure.
+    pair: Option<QueuePair>,
+    key: Option<Registration>,
+    landing: Option<MmapMut>,
+    verbs: Verbs,
+    session: Weak<Shared>,
+    /// Names the next signalled READ.
+    next: u64,
+}
+
+impl Reader {
+    pub(super) fn new(pair: QueuePair, verbs: Verbs, session: Weak<Shared>) -> Reader {
+        Reader { pair: Some(pair), key: None, landing: None, verbs, session, next: 0 }
+    }
+
+    fn read_all(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()> {
+        let (Some(pair), Some(key), Some(landing)) = (&self.pair, &self.key, &self.landing) else {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "reads over RDMA have failed before"));
+        };
+        let memory = Local { addr: landing.as_ptr() as usize, key: key.lkey() };
+        let give_up = Instant::now() + timeout;
+        // Two doorbells in flight: the device has work while this side makes the next.
+        let batch = (self.verbs.read_depth() / 2).max(1);
+        let mut rest = wants.chunks(batch);
+        let mut under_way: VecDeque<u64> = VecDeque::new();
+        let mut quiet_since = Instant::now();
+        loop {
+            while under_way.len() < 2
+                && let Some(batch) = rest.next()
+            {
+                pair.post_reads(batch, memory, self.next)?;
+                under_way.push_back(self.next);
+                self.next += 1;
+            }
+            if under_way.is_empty() {
+                return Ok(());
+            }
+            if reap(pair, &mut under_way)? {
+                quiet_since = Instant::now();
+            } else if quiet_since.elapsed() >= VERBS_READ_SPIN {
+                pair.completions().arm()?;
+                if !reap(pair, &mut under_way)? {
+                    sleep(pair, give_up)?;
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Takes the batches that are over off the front.
+fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
+    let reaped = pair.completions().reap(|done| match done.what {
+        What::Sent if under_way.front() == Some(&done.id) => {
+            under_way.pop_front();
+            Ok(())
+        }
+        What::Sent => Err(super::window::Garbage::Completion(done.id).into()),
+        What::Received { .. } => Err(Failed::Opcode(0)),
+    });
+    reaped.map_err(|failed| {
+        io::Error::new(io::ErrorKind::ConnectionAborted, format!("a READ failed: {failed}"))
+    })
+}
+
+/// Sleeps until something is over, or time is up, which is an error.
+fn sleep(pair: &QueuePair, give_up: Instant) -> io::Result<()> {
+    let left = give_up.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "READs were not over in time"));
+    }
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let fd = pair.completions().fd();
+    match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => pair.completions().quiet(),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+impl RemoteReader for Reader {
+    fn landing(&mut self, bytes: usize) -> io::Result<()> {
+        if self.landing.as_ref().is_some_and(|landing| landing.len() >= bytes) {
+            return Ok(());
+        }
+        (self.key, self.landing) = (None, None);
+        let bytes = bytes.next_power_of_two().max(LANDING_MIN);
+        let landing = MmapMut::map_anon(bytes)?;
+        landing.advise(Advice::DontFork)?;
+        self.key = Some(self.verbs.register_landing(landing.as_ptr() as usize, bytes)?);
+        self.landing = Some(landing);
+        Ok(())
+    }
+
+    fn landed(&self) -> &[u8] {
+        self.landing.as_deref().unwrap_or_default()
+    }
+
+    fn read(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()> {
+        let size = self.landed().len() as u64;
+        for want in wants {
+            let end = u64::from(want.at) + u64::from(want.bytes);
+            assert!(end <= size, "a READ that ends at {end} of a landing of {size} bytes");
+        }
+        let done = self.read_all(wants, timeout);
+        if let Err(error) = &done {
+            // Nothing may land any more: with the queue pair ends what is under way.
+            self.pair = None;
+            if let Some(session) = self.session.upgrade() {
+                session.lock().fail(error);
+            }
+        }
+        done
+    }
+}

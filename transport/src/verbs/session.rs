@@ -1,0 +1,317 @@
+//! A session over verbs as its stream and its poll share it: what has come, what may go, how it ended.
+
+use super::adapter::Verbs;
+use super::cm::{Id, QueuePair};
+use super::connect::{Flow, Phase};
+use super::objects::{Failed, What};
+use super::window::{Credit, Message};
+use crate::limits::VERBS_CONNECT_TIME;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What there is to tell a poll of, once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Edges {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) closed: bool,
+}
+
+/// How a session ended.
+struct End {
+    kind: io::ErrorKind,
+    text: String,
+}
+
+pub(super) struct Session {
+    /// Goes before the id that it is connected by.
+    pub(super) flow: Option<Flow>,
+    /// For READs, of the other side (until a reader takes it) or by it.
+    pub(super) reading: Option<QueuePair>,
+    pub(super) id: Id,
+    /// Readable when rdma_cm or, once armed, the completions have something.
+    pub(super) bell: Arc<OwnedFd>,
+    pub(super) phase: Phase,
+    /// When connecting has taken too long.
+    pub(super) give_up: Instant,
+    pub(super) verbs: Verbs,
+    /// The address that was asked for, or the peer's.
+    pub(super) name: Arc<str>,
+    edges: Edges,
+    /// A send found no room: tell when there is some.
+    refused: bool,
+    ended: Option<End>,
+    /// rdma_cm may have something to tell.
+    pub(super) cm_ready: bool,
+    /// Its stream has been dropped.
+    pub(super) gone: bool,
+    /// The last message was posted.
+    end_posted: bool,
+}
+
+impl Session {
+    pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<Session> {
+        let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&bell, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        Ok(Session {
+            flow: None,
+            reading: None,
+            id,
+            bell: Arc::new(bell),
+            phase,
+            give_up: Instant::now() + VERBS_CONNECT_TIME,
+            verbs,
+            name,
+            edges: Edges::default(),
+            refused: false,
+            ended: None,
+            cm_ready: true,
+            gone: false,
+            end_posted: false,
+        })
+    }
+
+    /// The device is known: what comes rings too.
+    pub(super) fn install(&mut self, flow: Flow) -> io::Result<()> {
+        epoll::add(&self.bell, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
+        self.flow = Some(flow);
+        Ok(())
+    }
+
+    /// The other side has agreed.
+    pub(super) fn open(&mut self) {
+        if self.phase != Phase::Open {
+            self.phase = Phase::Open;
+            (self.edges.readable, self.edges.writable) = (true, true);
+        }
+    }
+
+    /// The other side has ended it.
+    pub(super) fn close(&mut self) {
+        self.end(io::ErrorKind::UnexpectedEof, "the other side closed the connection".to_owned());
+    }
+
+    fn end(&mut self, kind: io::ErrorKind, text: String) {
+        if self.ended.is_none() {
+            if kind != io::ErrorKind::UnexpectedEof && !self.gone {
+                tracing::info!(peer = %self.name, why = text, "a session over RDMA broke");
+                self.verbs.failed(&self.name, self.phase == Phase::Open);
+            }
+            self.ended = Some(End { kind, text });
+            self.edges = Edges { readable: true, writable: true, closed: true };
+        }
+    }
+
+    /// A part of it failed, and with that the whole.
+    pub(super) fn fail(&mut self, error: &io::Error) {
+        self.end(error.kind(), error.to_string());
+    }
+
+    /// Why it ended, if it has.
+    pub(super) fn end_of(&self) -> Option<io::Error> {
+        self.ended.as_ref().map(|end| io::Error::new(end.kind, end.text.clone()))
+    }
+
+    /// Goes on with connecting, and hears of the other side's end. `watched`: a poll says when rdma_cm has something.
+    pub(super) fn advance(&mut self, watched: bool) {
+        let due = self.cm_ready || !watched || self.phase != Phase::Open;
+        if due && self.ended.is_none() {
+            self.cm_ready = false;
+            if let Err(error) = self.step() {
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Takes in what is over and what has come.
+    pub(super) fn reap(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let Some(flow) = &mut self.flow else { return };
+        let (mut receives, mut came) = (0, false);
+        let Flow { pair, staging, into, .. } = flow;
+        let reaped = pair.completions().reap(|done| match done.what {
+            What::Sent => Ok(staging.window.completed(done.id)?),
+            What::Received { bytes, word } => {
+                let credit = Credit::decode(word);
+                (receives, came) = (receives + 1, came | (bytes > 0));
+                into.arrive(bytes, credit)?;
+                Ok(staging.window.credited(credit)?)
+            }
+        });
+        let posted = if receives > 0 { pair.post_receives(receives) } else { Ok(()) };
+        let (ended, room) = (into.has_ended(), staging.window.room());
+        if receives > 0 {
+            // Who sends has seen our answer.
+            self.open();
+        }
+        self.edges.readable |= came;
+        if self.refused && room > 0 && self.phase == Phase::Open {
+            (self.refused, self.edges.writable) = (false, true);
+        }
+        match (reaped, posted) {
+            (Err(failed), _) => self.end(kind_of(&failed), format!("a work request failed: {failed}")),
+            (Ok(_), Err(error)) => self.end(error.kind(), format!("cannot post a receive: {error}")),
+            (Ok(_), Ok(())) if ended => self.close(),
+            _ => self.repay(),
+        }
+    }
+
+    /// Gives back what is owed, when that is much and goes with nothing else.
+    fn repay(&mut self) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        if let Some(flow) = &mut self.flow
+            && flow.into.owes_much()
+            && flow.staging.window.has_place()
+        {
+            let message = flow.staging.window.post_credit(flow.into.tell());
+            self.post(&[message]);
+        }
+    }
+
+    fn post(&mut self, messages: &[Message]) {
+        let Some(flow) = &self.flow else { return };
+        if let Err(error) = flow.pair.post_messages(messages, flow.staging_memory(), flow.to) {
+            self.end(error.kind(), format!("cannot post a message: {error}"));
+        }
+    }
+
+    pub(super) fn recv(&mut self, pieces: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
+        self.reap();
+        let got = self.flow.as_mut().map_or(0, |flow| read(flow, pieces));
+        if got > 0 {
+            self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
+            if self.ended.is_none() {
+                self.repay();
+            }
+            return Ok(Some(got));
+        }
+        self.advance(watched);
+        self.end_of().map_or(Ok(None), Err)
+    }
+
+    pub(super) fn send(&mut self, pieces: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
+        self.reap();
+        self.advance(watched);
+        if let Some(error) = self.end_of() {
+            return Err(error);
+        }
+        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut messages = Vec::new();
+        let mut sent = 0;
+        if let Some(flow) = self.flow.as_mut().filter(|_| self.phase == Phase::Open) {
+            sent = stage(flow, pieces, offered, &mut messages);
+            self.post(&messages);
+        }
+        self.refused = sent < offered;
+        if let Some(error) = self.end_of() {
+            return Err(error);
+        }
+        Ok((sent > 0).then_some(sent))
+    }
+
+    /// Looks whether there is something to tell.
+    pub(super) fn look(&mut self) -> Edges {
+        if self.cm_ready || self.phase != Phase::Open {
+            self.advance(true);
+        }
+        self.reap();
+        std::mem::take(&mut self.edges)
+    }
+
+    /// From now on what comes makes a descriptor readable. To be looked at once more after this.
+    pub(super) fn arm(&mut self) {
+        if self.ended.is_none()
+            && let Some(flow) = &self.flow
+            && let Err(error) = flow.pair.completions().arm()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// It rang.
+    pub(super) fn woken(&mut self) {
+        self.cm_ready = true;
+        if let Some(flow) = &self.flow {
+            flow.pair.completions().quiet();
+        }
+    }
+
+    /// The stream is gone: posts the last message.
+    pub(super) fn begin_end(&mut self) {
+        self.gone = true;
+        self.reap();
+        if self.ended.is_none()
+            && self.phase == Phase::Open
+            && let Some(flow) = &mut self.flow
+            && let Some(message) = flow.staging.window.post_end()
+        {
+            self.end_posted = true;
+            self.post(&[message]);
+        }
+    }
+
+    /// Nothing of what was sent is under way any more, or there is nothing to be done for it.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.reap();
+        self.cm_ready = true;
+        self.advance(true);
+        let settled = self.flow.as_ref().is_none_or(|flow| flow.staging.window.is_settled());
+        self.ended.is_some() || !self.end_posted || settled
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.id.disconnect();
+    }
+}
+
+fn kind_of(failed: &Failed) -> io::ErrorKind {
+    match failed {
+        Failed::Garbage(_) | Failed::Opcode(_) => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::ConnectionAborted,
+    }
+}
+
+/// Copies out what has arrived.
+fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
+    let mut got = 0;
+    for piece in pieces {
+        let mut done = 0;
+        while done < piece.len() {
+            let (at, run) = flow.into.unread();
+            let bytes = run.min(piece.len() - done);
+            if bytes == 0 {
+                return got;
+            }
+            flow.ring.copy_out(at, &mut piece[done..done + bytes]);
+            flow.into.consume(bytes);
+            (done, got) = (done + bytes, got + bytes);
+        }
+    }
+    got
+}
+
+/// Copies what there is room for into the staging memory, as messages.
+fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
+    let (mut sent, mut number, mut done) = (0, 0, 0);
+    while sent < offered {
+        let Some(mut space) = flow.staging.space() else { break };
+        while space.room() > 0 && number < pieces.len() {
+            let taken = space.fill(&pieces[number][done..]);
+            (sent, done) = (sent + taken, done + taken);
+            if done == pieces[number].len() {
+                (number, done) = (number + 1, 0);
+            }
+        }
+        messages.push(space.post(flow.into.tell()));
+    }
+    sent
+}

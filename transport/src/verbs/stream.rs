@@ -1,0 +1,174 @@
+//! A connection over verbs, and what a poll keeps of it.
+
+use super::connect::Phase;
+use super::reader::Reader;
+use super::session::Session;
+use crate::link::Stream;
+use crate::remote::RemoteReader;
+use rustix::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What the stream and its poll share.
+pub(super) struct Shared {
+    session: Mutex<Session>,
+    /// A poll says when rdma_cm has something to tell.
+    watched: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream of bytes over a pair of rings, each written by the other side's device.
+pub struct VerbsStream {
+    shared: Arc<Shared>,
+    peer: Arc<str>,
+    reader: Option<Reader>,
+}
+
+impl VerbsStream {
+    pub(super) fn new(session: Session) -> VerbsStream {
+        let peer = session.name.clone();
+        let shared = Shared { session: Mutex::new(session), watched: AtomicBool::new(false) };
+        VerbsStream { shared: Arc::new(shared), peer, reader: None }
+    }
+
+    /// The other side has answered, and bytes may go; an error: there will be no connection.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn is_open(&mut self) -> io::Result<bool> {
+        let mut session = self.shared.lock();
+        session.advance(false);
+        session.end_of().map_or_else(|| Ok(session.phase == Phase::Open), Err)
+    }
+
+    /// What a poll keeps to watch it.
+    pub fn watch(&self) -> Watch {
+        self.shared.watched.store(true, Ordering::Relaxed);
+        Watch(Arc::downgrade(&self.shared))
+    }
+
+    /// The descriptor to sleep for.
+    pub fn bell(&self) -> Arc<OwnedFd> {
+        self.shared.lock().bell.clone()
+    }
+
+    /// No poll watches it any more.
+    pub fn unwatch(&self) {
+        self.shared.watched.store(false, Ordering::Relaxed);
+        self.shared.lock().cm_ready = true;
+    }
+
+    fn watched(&self) -> bool {
+        self.shared.watched.load(Ordering::Relaxed)
+    }
+}
+
+impl Stream for VerbsStream {
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let watched = self.watched();
+        self.shared.lock().recv(pieces, watched)
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let watched = self.watched();
+        self.shared.lock().send(pieces, watched)
+    }
+
+    fn peer(&self) -> Arc<str> {
+        self.peer.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn transport(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn allow_reads(&mut self) -> io::Result<bool> {
+        match &self.shared.lock().reading {
+            Some(pair) => pair.allow_reads().map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
+        if self.reader.is_none() {
+            let mut session = self.shared.lock();
+            if session.phase == Phase::Open
+                && session.end_of().is_none()
+                && let Some(pair) = session.reading.take()
+            {
+                let verbs = session.verbs.clone();
+                drop(session);
+                self.reader = Some(Reader::new(pair, verbs, Arc::downgrade(&self.shared)));
+            }
+        }
+        self.reader.as_mut().map(|reader| reader as &mut dyn RemoteReader)
+    }
+}
+
+impl Drop for VerbsStream {
+    fn drop(&mut self) {
+        self.reader = None;
+        let verbs = {
+            let mut session = self.shared.lock();
+            session.begin_end();
+            session.verbs.clone()
+        };
+        verbs.end(self.shared.clone());
+    }
+}
+
+/// What a poll keeps of a stream. It does not keep it alive.
+pub struct Watch(Weak<Shared>);
+
+/// What a look at a stream saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// The stream is gone.
+    Gone,
+    /// These edges, each told once.
+    Edges {
+        /// Bytes have come.
+        readable: bool,
+        /// There is room to send again.
+        writable: bool,
+        /// It has ended.
+        closed: bool,
+    },
+}
+
+impl Watch {
+    /// Looks what has changed; no system call once it is connected, unless it was [`Watch::woken`].
+    pub fn look(&self) -> Seen {
+        let Some(shared) = self.0.upgrade() else { return Seen::Gone };
+        let mut session = shared.lock();
+        if session.gone {
+            return Seen::Gone;
+        }
+        let edges = session.look();
+        Seen::Edges { readable: edges.readable, writable: edges.writable, closed: edges.closed }
+    }
+
+    /// From now on the next completion makes the stream's descriptor readable. To be looked at once more before sleeping.
+    pub fn arm(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lock().arm();
+        }
+    }
+
+    /// Its descriptor was readable.
+    pub fn woken(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lock().woken();
+        }
+    }
+}

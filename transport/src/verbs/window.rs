@@ -1,0 +1,410 @@
+//! What may be written into the other side's ring, and what it is told of ours: counts, without memory or a device.
+//!
+//! Positions are counts of bytes that only grow; a byte stands at its position modulo the ring's size. A message is one
+//! WRITE_WITH_IMM: its bytes go behind those before, its immediate gives back what its sender has read and reaped.
+
+use crate::limits::{
+    VERBS_CREDIT_SENDS, VERBS_MESSAGES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY,
+};
+use std::collections::VecDeque;
+
+const RING: u64 = VERBS_RING_BYTES as u64;
+/// Bits of an immediate that count bytes; the others count messages.
+const BYTE_BITS: u32 = 20;
+
+const _: () = {
+    assert!(RING < 1 << BYTE_BITS);
+    assert!(VERBS_MESSAGES_MAX < 1 << (32 - BYTE_BITS));
+};
+
+/// What the other side may have sent anew: the word that every message carries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Credit {
+    pub(super) bytes: u32,
+    pub(super) messages: u32,
+}
+
+impl Credit {
+    pub(super) fn encode(self) -> u32 {
+        self.messages << BYTE_BITS | self.bytes
+    }
+
+    pub(super) fn decode(word: u32) -> Credit {
+        Credit { bytes: word & ((1 << BYTE_BITS) - 1), messages: word >> BYTE_BITS }
+    }
+
+    /// Nothing: a message with neither bytes nor this is the end.
+    fn is_none(self) -> bool {
+        self == Credit::default()
+    }
+}
+
+/// What a peer said or did that no peer of ours does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Garbage {
+    #[error("an immediate that gives back {bytes} bytes and {messages} messages, more than there were")]
+    Credit { bytes: u32, messages: u32 },
+    #[error("a message of {bytes} bytes where there was room for {room}")]
+    Overrun { bytes: u32, room: u64 },
+    #[error("more than {VERBS_MESSAGES_MAX} messages that it was not told of")]
+    Flood,
+    #[error("a message behind the end")]
+    AfterEnd,
+    #[error("a completion (of work request {0}) that nobody waits for")]
+    Completion(u64),
+}
+
+/// A message for the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// Names it in its completion.
+    pub(super) id: u64,
+    /// Where its bytes stand in both rings; they do not reach over the end.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+    pub(super) credit: Credit,
+    /// Its completion is to be reported, and stands for all before it.
+    pub(super) signalled: bool,
+}
+
+/// The way out.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// Bytes posted; of them those whose memory is ours again; and those that the other side has read.
+    posted: u64,
+    freed: u64,
+    taken: u64,
+    /// Messages with bytes posted, and those of them that the other side has reaped.
+    messages: u64,
+    reaped: u64,
+    /// Work requests posted, and those known to be over.
+    sends: u64,
+    done: u64,
+    /// Posted since the last signalled one: work requests and bytes.
+    quiet: (usize, u64),
+    /// The signalled ones under way: id, and the bytes posted with and before it.
+    signals: VecDeque<(u64, u64)>,
+}
+
+impl Outgoing {
+    /// Bytes that may be posted now.
+    pub(super) fn room(&self) -> usize {
+        let full = self.messages - self.reaped >= VERBS_MESSAGES_MAX as u64
+            || self.sends - self.done >= (VERBS_SENDS_MAX - VERBS_CREDIT_SENDS) as u64;
+        if full { 0 } else { (RING - (self.posted - self.freed.min(self.taken))) as usize }
+    }
+
+    /// Where the next bytes stand, and how many may at most: up to the ring's end.
+    pub(super) fn space(&self) -> (usize, usize) {
+        let at = (self.posted % RING) as usize;
+        (at, self.room().min(VERBS_RING_BYTES - at))
+    }
+
+    /// The next `bytes` bytes, and what goes back with them, as a message.
+    pub(super) fn post(&mut self, bytes: usize, credit: Credit) -> Message {
+        let (at, most) = self.space();
+        assert!(0 < bytes && bytes <= most, "{bytes} bytes posted where {most} have room");
+        self.messages += 1;
+        self.posted += bytes as u64;
+        self.send(at, bytes, credit)
+    }
+
+    /// The queue takes a message without bytes.
+    pub(super) fn has_place(&self) -> bool {
+        self.sends - self.done < VERBS_SENDS_MAX as u64
+    }
+
+    /// A message without bytes. There must be a place for it.
+    pub(super) fn post_credit(&mut self, credit: Credit) -> Message {
+        assert!(self.has_place());
+        self.send(0, 0, credit)
+    }
+
+    /// The end, whose completion stands for all that was posted; `None`: the queue is full.
+    pub(super) fn post_end(&mut self) -> Option<Message> {
+        if !self.has_place() {
+            return None;
+        }
+        self.quiet.0 = VERBS_SIGNAL_EVERY;
+        Some(self.send(0, 0, Credit::default()))
+    }
+
+    fn send(&mut self, at: usize, bytes: usize, credit: Credit) -> Message {
+        let id = self.sends;
+        self.sends += 1;
+        self.quiet = (self.quiet.0 + 1, self.quiet.1 + bytes as u64);
+        let signalled = self.quiet.0 >= VERBS_SIGNAL_EVERY || self.quiet.1 >= RING / 4;
+        if signalled {
+            self.quiet = (0, 0);
+            self.signals.push_back((id, self.posted));
+        }
+        Message { id, at, bytes, credit, signalled }
+    }
+
+    /// A signalled message is over, and all before it.
+    pub(super) fn completed(&mut self, id: u64) -> Result<(), Garbage> {
+        match self.signals.pop_front() {
+            Some((first, posted)) if first == id => (self.done, self.freed) = (id + 1, posted),
+            _ => return Err(Garbage::Completion(id)),
+        }
+        Ok(())
+    }
+
+    /// The other side gives back.
+    pub(super) fn credited(&mut self, credit: Credit) -> Result<(), Garbage> {
+        let (taken, reaped) =
+            (self.taken + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
+        if taken > self.posted || reaped > self.messages {
+            return Err(Garbage::Credit { bytes: credit.bytes, messages: credit.messages });
+        }
+        (self.taken, self.reaped) = (taken, reaped);
+        Ok(())
+    }
+
+    /// All that was posted is known to be over.
+    pub(super) fn is_settled(&self) -> bool {
+        self.done == self.sends
+    }
+}
+
+/// The way in.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    arrived: u64,
+    read: u64,
+    /// Of `read` and `messages`, what the other side has been told.
+    told: u64,
+    messages: u64,
+    messages_told: u64,
+    ended: bool,
+}
+
+impl Incoming {
+    /// A message has come.
+    pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), Garbage> {
+        if self.ended {
+            return Err(Garbage::AfterEnd);
+        }
+        if bytes == 0 {
+            self.ended = credit.is_none();
+            return Ok(());
+        }
+        let room = RING - (self.arrived - self.told);
+        if u64::from(bytes) > room {
+            return Err(Garbage::Overrun { bytes, room });
+        }
+        self.arrived += u64::from(bytes);
+        self.messages += 1;
+        if self.messages - self.messages_told > VERBS_MESSAGES_MAX as u64 {
+            return Err(Garbage::Flood);
+        }
+        Ok(())
+    }
+
+    /// Where the next unread bytes stand, and how many in a row.
+    pub(super) fn unread(&self) -> (usize, usize) {
+        let at = (self.read % RING) as usize;
+        (at, ((self.arrived - self.read) as usize).min(VERBS_RING_BYTES - at))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.arrived == self.read
+    }
+
+    /// Nothing comes after what has arrived.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        assert!(bytes as u64 <= self.arrived - self.read, "only what has arrived can be read");
+        self.read += bytes as u64;
+    }
+
+    /// Enough is owed to be worth a message of its own.
+    pub(super) fn owes_much(&self) -> bool {
+        self.read - self.told >= RING / 4
+            || self.messages - self.messages_told >= VERBS_MESSAGES_MAX as u64 / 4
+    }
+
+    /// What is owed, which is told with this.
+    pub(super) fn tell(&mut self) -> Credit {
+        let (bytes, messages) = (self.read - self.told, self.messages - self.messages_told);
+        (self.told, self.messages_told) = (self.read, self.messages);
+        Credit { bytes: bytes as u32, messages: messages as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One direction's data with both sides' counts; the wire keeps order, delays, and loses nothing.
+    #[derive(Default)]
+    struct Side {
+        out: Outgoing,
+        into: Incoming,
+        /// Memory as the device sees it: the ring that the other side writes into.
+        ring: Vec<u8>,
+        /// On their way to this side: the message and a copy of its bytes at the post.
+        wire: VecDeque<(Message, Vec<u8>)>,
+        /// Signalled messages that have gone and whose completion has not been reaped.
+        completions: VecDeque<u64>,
+        staging: Vec<u8>,
+        sent: u64,
+        got: u64,
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Send(bool, usize),
+        Deliver(bool, usize),
+        Complete(bool),
+        Read(bool, usize),
+    }
+
+    fn byte(position: u64) -> u8 {
+        (position.wrapping_mul(0x9e37_79b9) >> 7) as u8
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (any::<bool>(), prop_oneof![0..200usize, 0..2 * VERBS_RING_BYTES])
+                .prop_map(|(s, n)| Step::Send(s, n)),
+            (any::<bool>(), 0..40usize).prop_map(|(s, n)| Step::Deliver(s, n)),
+            any::<bool>().prop_map(Step::Complete),
+            (any::<bool>(), prop_oneof![0..300usize, 0..2 * VERBS_RING_BYTES])
+                .prop_map(|(s, n)| Step::Read(s, n)),
+        ];
+        prop::collection::vec(step, 1..300)
+    }
+
+    fn send(sides: &mut [Side; 2], side: usize, mut wanted: usize) {
+        loop {
+            let (at, most) = sides[side].out.space();
+            let bytes = wanted.min(most);
+            if bytes == 0 {
+                return;
+            }
+            let from = sides[side].sent;
+            for i in 0..bytes {
+                sides[side].staging[at + i] = byte(from + i as u64);
+            }
+            sides[side].sent += bytes as u64;
+            let credit = sides[side].into.tell();
+            let message = sides[side].out.post(bytes, credit);
+            assert_eq!((message.at, message.bytes), (at, bytes));
+            let copy = sides[side].staging[at..at + bytes].to_vec();
+            sides[1 - side].wire.push_back((message, copy));
+            wanted -= bytes;
+        }
+    }
+
+    fn deliver(sides: &mut [Side; 2], side: usize, most: usize) {
+        for _ in 0..most {
+            let Some((message, copy)) = sides[side].wire.pop_front() else { break };
+            // The device reads the memory late: it must still hold what was posted.
+            let late = &sides[1 - side].staging[message.at..message.at + message.bytes];
+            assert!(late == copy, "a posted buffer was touched");
+            sides[side].ring[message.at..message.at + message.bytes].copy_from_slice(&copy);
+            let word = Credit::decode(message.credit.encode());
+            assert_eq!(word, message.credit);
+            sides[side].into.arrive(message.bytes as u32, word).unwrap();
+            sides[side].out.credited(word).unwrap();
+            if message.signalled {
+                sides[1 - side].completions.push_back(message.id);
+            }
+            repay(sides, side);
+        }
+    }
+
+    fn repay(sides: &mut [Side; 2], side: usize) {
+        if sides[side].into.owes_much() && sides[side].out.has_place() {
+            let credit = sides[side].into.tell();
+            let message = sides[side].out.post_credit(credit);
+            sides[1 - side].wire.push_back((message, Vec::new()));
+        }
+    }
+
+    fn read(sides: &mut [Side; 2], side: usize, mut wanted: usize) {
+        while wanted > 0 && !sides[side].into.is_empty() {
+            let (at, run) = sides[side].into.unread();
+            let bytes = run.min(wanted);
+            for i in 0..bytes {
+                assert_eq!(sides[side].ring[at + i], byte(sides[side].got + i as u64));
+            }
+            sides[side].got += bytes as u64;
+            sides[side].into.consume(bytes);
+            wanted -= bytes;
+            repay(sides, side);
+        }
+    }
+
+    fn complete(sides: &mut [Side; 2], side: usize) {
+        if let Some(id) = sides[side].completions.pop_front() {
+            sides[side].out.completed(id).unwrap();
+            repay(sides, side);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn bytes_come_in_order_and_no_side_gets_stuck(steps in steps()) {
+            let mut sides = [Side::default(), Side::default()];
+            for side in &mut sides {
+                (side.ring, side.staging) = (vec![0; VERBS_RING_BYTES], vec![0; VERBS_RING_BYTES]);
+            }
+            for step in steps {
+                match step {
+                    Step::Send(side, bytes) => send(&mut sides, usize::from(side), bytes),
+                    Step::Deliver(side, most) => deliver(&mut sides, usize::from(side), most),
+                    Step::Complete(side) => complete(&mut sides, usize::from(side)),
+                    Step::Read(side, bytes) => read(&mut sides, usize::from(side), bytes),
+                }
+            }
+            // Whatever happened, once everything is delivered and read there is room again, on both sides.
+            for _ in 0..8 {
+                for side in 0..2 {
+                    deliver(&mut sides, side, usize::MAX);
+                    read(&mut sides, side, usize::MAX);
+                    while !sides[side].completions.is_empty() {
+                        complete(&mut sides, side);
+                    }
+                }
+            }
+            for side in 0..2 {
+                prop_assert_eq!(sides[1 - side].got, sides[side].sent);
+                prop_assert!(sides[side].out.room() >= VERBS_RING_BYTES / 2, "{:?}", &sides[side].out);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_peer_makes_up_is_refused() {
+        let mut out = Outgoing::default();
+        let message = out.post(100, Credit::default());
+        assert_eq!(
+            out.credited(Credit { bytes: 101, messages: 1 }),
+            Err(Garbage::Credit { bytes: 101, messages: 1 })
+        );
+        assert_eq!(
+            out.credited(Credit { bytes: 0, messages: 2 }),
+            Err(Garbage::Credit { bytes: 0, messages: 2 })
+        );
+        assert_eq!(out.completed(message.id), Err(Garbage::Completion(0)), "it was not signalled");
+        let mut into = Incoming::default();
+        into.arrive(VERBS_RING_BYTES as u32 - 1, Credit::default()).unwrap();
+        assert_eq!(into.arrive(2, Credit::default()), Err(Garbage::Overrun { bytes: 2, room: 1 }));
+        let mut into = Incoming::default();
+        (0..VERBS_MESSAGES_MAX).for_each(|_| into.arrive(1, Credit::default()).unwrap());
+        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::Flood));
+        let mut into = Incoming::default();
+        into.arrive(0, Credit { bytes: 0, messages: 1 }).unwrap();
+        assert!(!into.has_ended());
+        into.arrive(0, Credit::default()).unwrap();
+        assert!(into.has_ended());
+        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::AfterEnd));
+    }
+}

@@ -1,0 +1,338 @@
+//! Sessions over real verbs, of this process with itself: bytes in order, reads, and peers that do what none of ours does.
+//! Needs a device: `make test-rdma` brings one; elsewhere the tests say that they are skipped.
+#![cfg(feature = "verbs")]
+
+use gannet_transport::limits::VERBS_RING_BYTES;
+use gannet_transport::sim::Prng;
+use gannet_transport::verbs::{Seen, Verbs, VerbsListener, VerbsStream, Watch};
+use gannet_transport::{Registrar, Stream, Want};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The device and an address that it has.
+fn here() -> Option<(Verbs, IpAddr)> {
+    let ip = std::env::var("NODE_IP").ok().and_then(|ip| ip.parse().ok());
+    let Some(ip) = ip else {
+        eprintln!("no RDMA device to test with (NODE_IP is not set): skipped");
+        return None;
+    };
+    Some((Verbs::open().expect("NODE_IP says that there is a device"), ip))
+}
+
+fn free_addr(ip: IpAddr) -> SocketAddr {
+    static PORT: AtomicU16 = AtomicU16::new(18_000);
+    SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A connected pair: who connected, who accepted.
+fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) {
+    let addr = free_addr(ip);
+    let mut listener = verbs.listen(addr).unwrap();
+    let mut asking = verbs.begin_connect(addr, "the other").unwrap();
+    let (mut accepted, started) = (None, Instant::now());
+    loop {
+        assert!(started.elapsed() < LIMIT);
+        let open = asking.is_open().unwrap();
+        accepted = accepted.or_else(|| listener.accept().unwrap());
+        if let Some(answering) = &mut accepted
+            && answering.is_open().unwrap()
+            && open
+        {
+            return (asking, accepted.unwrap(), listener);
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn byte(position: u64) -> u8 {
+    (position.wrapping_mul(0x9e37_79b9) >> 9) as u8
+}
+
+/// A stream that sends what is expected and checks what comes.
+struct Counting {
+    stream: VerbsStream,
+    sent: u64,
+    got: u64,
+    scratch: Vec<u8>,
+}
+
+impl Counting {
+    fn new(stream: VerbsStream) -> Counting {
+        Counting { stream, sent: 0, got: 0, scratch: vec![0; 3 * VERBS_RING_BYTES] }
+    }
+
+    fn send(&mut self, prng: &mut Prng, bytes: usize) -> usize {
+        let bytes = bytes.min(self.scratch.len());
+        for (i, place) in self.scratch[..bytes].iter_mut().enumerate() {
+            *place = byte(self.sent + i as u64);
+        }
+        let cut = prng.below(bytes as u64 + 1) as usize;
+        let pieces = [IoSlice::new(&self.scratch[..cut]), IoSlice::new(&self.scratch[cut..bytes])];
+        let sent = self.stream.send(&pieces).unwrap().unwrap_or(0);
+        self.sent += sent as u64;
+        sent
+    }
+
+    fn recv(&mut self, prng: &mut Prng, bytes: usize) -> usize {
+        let bytes = bytes.min(self.scratch.len());
+        let cut = prng.below(bytes as u64 + 1) as usize;
+        let (first, second) = self.scratch[..bytes].split_at_mut(cut);
+        let mut pieces = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        let got = self.stream.recv(&mut pieces).unwrap().unwrap_or(0);
+        for (i, place) in self.scratch[..got].iter().enumerate() {
+            assert_eq!(*place, byte(self.got + i as u64), "byte {}", self.got + i as u64);
+        }
+        self.got += got as u64;
+        got
+    }
+}
+
+#[test]
+fn bytes_come_as_they_were_sent_in_both_directions() {
+    let Some((verbs, ip)) = here() else { return };
+    for seed in 0..6 {
+        let (asking, answering, _listener) = pair(&verbs, ip);
+        let mut sides = [Counting::new(asking), Counting::new(answering)];
+        let (mut prng, started) = (Prng::new(seed), Instant::now());
+        let size = |prng: &mut Prng| match prng.below(4) {
+            0 => 1 + prng.below(64) as usize,
+            1 => 1 + prng.below(5_000) as usize,
+            _ => 1 + prng.below(2 * VERBS_RING_BYTES as u64) as usize,
+        };
+        for _ in 0..400 {
+            let side = &mut sides[prng.below(2) as usize];
+            let bytes = size(&mut prng);
+            if prng.below(2) == 0 {
+                side.send(&mut prng, bytes)
+            } else {
+                side.recv(&mut prng, bytes)
+            };
+        }
+        while sides[0].got < sides[1].sent || sides[1].got < sides[0].sent {
+            assert!(started.elapsed() < LIMIT, "seed {seed}: bytes are missing");
+            sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, VERBS_RING_BYTES));
+        }
+        assert!(sides[0].sent > VERBS_RING_BYTES as u64 && sides[1].sent > VERBS_RING_BYTES as u64);
+        // Many small ones: messages run out before bytes do.
+        for round in 0..600 {
+            assert_eq!(sides[0].send(&mut prng, 3), 3, "round {round}");
+            if round % 100 == 99 {
+                while sides[1].got < sides[0].sent {
+                    assert!(started.elapsed() < LIMIT);
+                    sides[1].recv(&mut prng, 1000);
+                }
+            }
+        }
+        println!("seed {seed}: {} and {} bytes in {:?}", sides[0].sent, sides[1].sent, started.elapsed());
+    }
+}
+
+/// Sleeps as a poll does: arm, look, sleep, look.
+fn sleep(watch: &Watch, stream: &VerbsStream) -> Seen {
+    let nothing = Seen::Edges { readable: false, writable: false, closed: false };
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < LIMIT, "nothing woke the sleeper");
+        watch.arm();
+        let seen = watch.look();
+        if seen != nothing {
+            return seen;
+        }
+        let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
+        let bell = stream.bell();
+        assert_eq!(rustix::event::poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&limit)), Ok(1));
+        watch.woken();
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
+    let Some((verbs, ip)) = here() else { return };
+    let (mut asking, mut answering, _listener) = pair(&verbs, ip);
+    let (watch, other) = (asking.watch(), answering.watch());
+    // What told of the connection.
+    let Seen::Edges { writable: true, .. } = watch.look() else { panic!("it is open") };
+    other.look();
+    let mut room = [0; 64 << 10];
+    for _ in 0..20 {
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(answering.send(&[IoSlice::new(b"wake up")]).unwrap(), Some(7));
+            answering
+        });
+        let Seen::Edges { readable: true, closed: false, .. } = sleep(&watch, &asking) else { panic!() };
+        assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(7));
+        assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), None);
+        answering = sender.join().unwrap();
+    }
+    // A full ring, and the other side reads.
+    let full = vec![1; 2 * VERBS_RING_BYTES];
+    let mut sent = 0;
+    while let Some(bytes) = asking.send(&[IoSlice::new(&full)]).unwrap() {
+        sent += bytes;
+    }
+    assert!(sent >= VERBS_RING_BYTES);
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let (mut got, started) = (0, Instant::now());
+        while got < sent {
+            assert!(started.elapsed() < LIMIT);
+            got += answering.recv(&mut [IoSliceMut::new(&mut [0; 9000])]).unwrap().unwrap_or(0);
+        }
+        answering
+    });
+    while !matches!(sleep(&watch, &asking), Seen::Edges { writable: true, .. }) {}
+    answering = reader.join().unwrap();
+    // The last bytes come before the end.
+    assert_eq!(answering.send(&[IoSlice::new(b"farewell")]).unwrap(), Some(8));
+    drop(answering);
+    while !matches!(sleep(&watch, &asking), Seen::Edges { closed: true, .. }) {}
+    assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(8));
+    let end = asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap_err();
+    assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(asking.send(&[IoSlice::new(b"?")]).is_err());
+    drop(asking);
+    assert_eq!(watch.look(), Seen::Gone);
+}
+
+#[test]
+fn registered_memory_is_read_once_the_other_side_allows_it() {
+    let Some((verbs, ip)) = here() else { return };
+    let memory: Vec<u64> = (0..1 << 17).collect();
+    let region = Registrar::register(&verbs, memory.as_ptr() as usize, memory.len() * 8).unwrap();
+    assert_eq!(verbs.registrar().regions(), 1);
+    let (mut asking, mut answering, _listener) = pair(&verbs, ip);
+    assert!(answering.allow_reads().unwrap());
+    let mut prng = Prng::new(7);
+    let reader = asking.reader().unwrap();
+    for reads in [1usize, 2, 100, 3000] {
+        reader.landing(reads * 64).unwrap();
+        let lines: Vec<u64> = (0..reads).map(|_| prng.below(memory.len() as u64 / 8)).collect();
+        let want = |(i, line): (usize, &u64)| Want {
+            addr: region.addr + line * 64,
+            rkey: region.rkey,
+            bytes: 64,
+            at: i as u32 * 64,
+        };
+        let wants: Vec<Want> = lines.iter().enumerate().map(want).collect();
+        reader.read(&wants, LIMIT).unwrap();
+        assert_eq!(reader.landed().as_ptr() as usize % 64, 0);
+        for (line, landed) in lines.iter().zip(reader.landed().chunks(64)) {
+            let first = u64::from_le_bytes(landed[..8].try_into().unwrap());
+            let last = u64::from_le_bytes(landed[56..].try_into().unwrap());
+            assert_eq!((first, last), (line * 8, line * 8 + 7));
+        }
+    }
+    // The stream is not in the way of the reads.
+    assert_eq!(asking.send(&[IoSlice::new(b"on we go")]).unwrap(), Some(8));
+    drop(region);
+    assert_eq!(verbs.registrar().regions(), 0);
+}
+
+/// What reading ends with, and what the stream says afterwards.
+fn failed_read(asking: &mut VerbsStream, want: Want) -> (String, String) {
+    let reader = asking.reader().unwrap();
+    reader.landing(64).unwrap();
+    let error = reader.read(&[want], LIMIT).unwrap_err().to_string();
+    let after = asking.recv(&mut [IoSliceMut::new(&mut [0; 8])]).unwrap_err().to_string();
+    (error, after)
+}
+
+#[test]
+fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
+    let Some((verbs, ip)) = here() else { return };
+    let memory = vec![7u8; 4096];
+    let region = Registrar::register(&verbs, memory.as_ptr() as usize, memory.len()).unwrap();
+    let want = Want { addr: region.addr, rkey: region.rkey, bytes: 64, at: 0 };
+    let (mut good, mut good_server, _listener) = pair(&verbs, ip);
+    assert!(good_server.allow_reads().unwrap());
+
+    // Before the other side has allowed it, the right key opens nothing.
+    let (mut early, _server, _listener) = pair(&verbs, ip);
+    let (error, after) = failed_read(&mut early, want);
+    assert!(error.starts_with("a READ failed: ") && after == error, "{error} / {after}");
+
+    let (mut wrong, mut server, _listener) = pair(&verbs, ip);
+    assert!(server.allow_reads().unwrap());
+    let (error, after) = failed_read(&mut wrong, Want { rkey: region.rkey ^ 0x55, ..want });
+    assert!(error.contains("remote access error (status 10") && after == error, "{error} / {after}");
+    drop(wrong);
+    let started = Instant::now();
+    let end = loop {
+        assert!(started.elapsed() < LIMIT);
+        match server.recv(&mut [IoSliceMut::new(&mut [0; 8])]) {
+            Ok(None) => std::thread::yield_now(),
+            Ok(Some(_)) => panic!("nothing was sent"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof, "{end}");
+
+    // A range that goes over the region's end.
+    let (mut long, mut server, _listener) = pair(&verbs, ip);
+    assert!(server.allow_reads().unwrap());
+    let (error, _) = failed_read(&mut long, Want { addr: region.addr + 4090, ..want });
+    assert!(error.contains("remote access error"), "{error}");
+
+    let reader = good.reader().unwrap();
+    reader.landing(64).unwrap();
+    reader.read(&[want], LIMIT).unwrap();
+    assert_eq!(&reader.landed()[..64], &[7; 64]);
+}
+
+#[test]
+fn nobody_there_is_told_and_remembered() {
+    let Some((verbs, ip)) = here() else { return };
+    let addr = free_addr(ip);
+    let name = addr.to_string();
+    assert!(verbs.may_try(&name));
+    let mut stream = verbs.begin_connect(addr, &name).unwrap();
+    let started = Instant::now();
+    let error = loop {
+        assert!(started.elapsed() < LIMIT);
+        match stream.send(&[IoSlice::new(b"hello?")]) {
+            Ok(None) => std::thread::yield_now(),
+            Ok(Some(_)) => panic!("nobody is there"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("nobody listens for RDMA there"), "{error}");
+    assert!(!verbs.may_try(&name) && verbs.may_try("another"));
+}
+
+#[test]
+fn sessions_that_ended_leave_no_descriptor_and_no_memory() {
+    let Some((verbs, ip)) = here() else { return };
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let cycle = |i: usize| {
+        let (mut asking, mut answering, listener) = pair(&verbs, ip);
+        assert_eq!(asking.send(&[IoSlice::new(&[9; 1000])]).unwrap(), Some(1000));
+        if i.is_multiple_of(2) {
+            drop(asking)
+        } else {
+            drop(answering.send(&[IoSlice::new(b"x")]))
+        }
+        drop(listener);
+    };
+    cycle(0);
+    // Sessions end on a thread of their own.
+    let settled = |open: Option<usize>| {
+        let started = Instant::now();
+        while verbs.sessions() > 0 || open.is_some_and(|open| count() > open) {
+            let (sessions, open) = (verbs.sessions(), count());
+            assert!(started.elapsed() < LIMIT, "{sessions} sessions and {open} descriptors are left");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    settled(None);
+    std::thread::sleep(Duration::from_millis(200));
+    let before = count();
+    let cycles = if std::env::var("GANNET_CYCLES").is_ok() { 1000 } else { 100 };
+    (1..cycles).for_each(cycle);
+    settled(Some(before));
+}
