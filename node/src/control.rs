@@ -55,6 +55,13 @@ pub(crate) struct OpenTableV1 {
     pub(crate) servers: u32,
 }
 
+/// A server thread has given images, as files, on a link on which files can be given.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct ImagesV1 {
+    /// The life of each shard that was asked for, in order.
+    pub(crate) incarnations: Vec<u64>,
+}
+
 /// A server thread answers an open.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct TableOpenedV1 {

@@ -1,9 +1,11 @@
 //! Every limit of the roles, and the relations between them.
 
-use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, RECEIVE_BYTES, TRANSMIT_BYTES};
+use gannet_transport::limits::{
+    FRAME_BYTES_MAX, GIVEN_FILES_MAX, HEAD_BYTES, LINK_BYTES_MAX, RECEIVE_BYTES, TRANSMIT_BYTES,
+};
 use std::time::Duration;
 
-/// Keys and floats of one part: one pull frame, its answer, or one push frame.
+/// Keys, slots and floats of one part: one pull frame, its answer, or one push frame.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 /// Keys of one part.
 pub const PART_KEYS_MAX: usize = 8192;
@@ -83,6 +85,13 @@ pub const PING_TIME: Duration = Duration::from_secs(10);
 pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].
 pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
+/// Rows are read without asking their server only while it was heard of within this time: a server that is stopped, or
+/// on the other side of a cut, may have been replaced.
+pub const LEASE: Duration = Duration::from_secs(2);
+/// A server whose rows are read without asking is asked for a sign of life when it was not heard of for so long.
+pub const LEASE_PING: Duration = Duration::from_millis(500);
+/// Images that a server gives for one request.
+pub const IMAGES_PER_REQUEST: u32 = 64;
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
@@ -90,11 +99,13 @@ const _: () = {
     assert!(PART_BYTES_MAX + 8 <= FRAME_BYTES_MAX);
     assert!(PART_KEYS_MAX * 8 <= PART_BYTES_MAX);
     assert!(PART_KEYS_MAX <= gannet_core::limits::KEYS_PER_CALL_MAX);
-    // One row of the widest table (four planes and two scalars), with its key, is a part.
-    assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 8 <= PART_BYTES_MAX);
+    // One row of the widest table (four planes and two scalars), with its key and slot, is a part.
+    assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 16 <= PART_BYTES_MAX);
     assert!(FLUSH_BYTES < TRANSMIT_BYTES);
     assert!(STUCK_TIME.as_secs() > 2 * TICK.as_secs());
     assert!(KEYSETS_MAX < u32::MAX as usize);
+    assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
+    assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
     assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);
@@ -102,7 +113,7 @@ const _: () = {
     assert!(FRAME_TIME.as_secs() >= STALL_TIME.as_secs());
 };
 
-/// Keys of a part of a table whose rows are `floats` floats long.
+/// Keys of a part of a table whose rows are `floats` floats long: a push may name a slot for each.
 pub fn part_keys(floats: usize) -> usize {
-    (PART_BYTES_MAX / (8 + 4 * floats)).clamp(1, PART_KEYS_MAX)
+    (PART_BYTES_MAX / (12 + 4 * floats)).clamp(1, PART_KEYS_MAX)
 }

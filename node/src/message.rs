@@ -26,6 +26,8 @@ pub(crate) const PROVEN: u16 = 20;
 // 17 to 20 are the greeting's of a server with a token.
 pub(crate) const PING: u16 = 21;
 pub(crate) const PONG: u16 = 22;
+pub(crate) const IMAGES: u16 = 23;
+pub(crate) const IMAGES_GIVEN: u16 = 24;
 
 /// The kind that answers a request of this kind.
 pub(crate) fn answer_to(kind: u16) -> u16 {
@@ -71,7 +73,17 @@ impl Pull {
     }
 }
 
-/// A push: payload `keys` u64 (none with a keyset), then the floats.
+/// In a push's aux: the rows are changes of state.
+const CHANGE: u16 = 1;
+/// In a push's aux: where the worker found the rows stands between keys and floats, a u32 each, padded to 8 bytes.
+const SLOTS: u16 = 2;
+
+/// Bytes that the slots of so many keys take in a push.
+pub(crate) fn slot_bytes(keys: usize) -> usize {
+    (keys * 4).next_multiple_of(8)
+}
+
+/// A push: payload `keys` u64 (none with a keyset), perhaps their slots, then the floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Push {
     pub(crate) table: u32,
@@ -81,19 +93,26 @@ pub(crate) struct Push {
     pub(crate) part: u32,
     /// (session, place plus 1); 0: the keys are in the payload.
     pub(crate) keyset: u64,
+    /// With the keys stands where their rows were found.
+    pub(crate) slots: bool,
 }
 
 impl Push {
     pub(crate) fn head(&self, id: u64) -> Head {
-        let write = u16::from(self.write == Write::Change);
-        Head::new(PUSH, write, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
+        let write = if self.write == Write::Change { CHANGE } else { 0 };
+        let aux = write | if self.slots { SLOTS } else { 0 };
+        Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Push> {
-        let write = [Write::Gradient, Write::Change].get(usize::from(head.aux)).copied()?;
+        let write = if head.aux & CHANGE == 0 { Write::Gradient } else { Write::Change };
+        let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
+        if head.aux & !(CHANGE | SLOTS) != 0 || slots && keyset != 0 {
+            return None;
+        }
         let (table, keys) = unpair(head.words[0]);
         let part = u32::try_from(head.words[2]).ok()?;
-        Some(Push { table, keys, write, seq: head.words[1], part, keyset: head.words[3] })
+        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots })
     }
 }
 
@@ -122,8 +141,20 @@ mod tests {
         assert_eq!(Pull::of(&wide.head(9)), Some(wide));
         assert_eq!(wide.head(9).words, [77 << 32 | 3, 5, 0b101, 0]);
         assert_eq!(Pull::of(&Head::new(PULL, 0, 0, [0, 0, 256, 0])), None);
-        let push = Push { table: 1, keys: 2, write: Write::Change, seq: u64::MAX, part: 4, keyset: 1 << 40 };
+        let push = Push {
+            table: 1,
+            keys: 2,
+            write: Write::Change,
+            seq: u64::MAX,
+            part: 4,
+            keyset: 1 << 40,
+            slots: false,
+        };
         assert_eq!(Push::of(&push.head(9)), Some(push));
+        let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
+        assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
+        assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 4, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied)), applied);
         assert_eq!(Pull::of(&Head::new(PULL, 2, 0, [0; 4])), None);

@@ -37,10 +37,22 @@ fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
 
 #[test]
 fn sums_are_exact_whatever_breaks() {
-    let (mut lost, mut doubled) = (0, 0);
+    sums(Sim::new);
+}
+
+/// The same where workers read rows in the servers' images and push to the slots that they found.
+#[test]
+fn sums_are_exact_also_on_one_host() {
+    let near = sums(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+}
+
+/// Rows that were read where they are, and of those pulls asked for.
+fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
+    let (mut lost, mut doubled, mut near) = (0, 0, (0, 0));
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
     for seed in 0..seeds {
-        let sim = Sim::new(seed, faults(seed));
+        let sim = world(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let servers: Vec<_> = (0..1 + seed % 2)
             .map(|_| start(&sim, "sim:0", &Store::memory(), 1 + seed as usize % 3).1)
@@ -72,19 +84,31 @@ fn sums_are_exact_whatever_breaks() {
             let mut out = vec![0.0; keys.len() * dim];
             worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
             assert!(out == model.pull(&keys), "seed {seed}: the sums are wrong");
-            lost += worker.counters().links_lost;
-            doubled += worker.counters().doubled;
+            let counters = worker.counters();
+            (lost, doubled) = (lost + counters.links_lost, doubled + counters.doubled);
+            near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
         }
     }
     assert!(lost > 50 && doubled > 0, "{lost} links lost, {doubled} rows doubled: the test shows nothing");
+    near
 }
 
 /// One worker, pulls and pushes under way together: a pull must answer exactly what it says that it saw.
 #[test]
 fn pulls_name_what_they_saw_also_after_a_lost_link() {
-    let mut differed = 0;
+    pulls_name_what_they_saw(Sim::new);
+}
+
+#[test]
+fn so_do_pulls_on_one_host() {
+    let near = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+}
+
+fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
+    let (mut differed, mut near) = (0, (0, 0));
     for seed in 100..130 {
-        let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
+        let sim = world(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
         let mut prng = Prng::new(seed);
         let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
         let mut worker = connect(&sim, &[addr], 3);
@@ -124,14 +148,28 @@ fn pulls_name_what_they_saw_also_after_a_lost_link() {
             }
         }
         worker.drain().unwrap();
+        let counters = worker.counters();
+        near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
     }
     assert!(differed > 10, "{differed}: no pull went again after a push, the test shows nothing");
+    near
 }
 
 #[test]
 fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
+    killed_and_started_again(Sim::new);
+}
+
+#[test]
+fn nor_does_one_whose_rows_are_read_where_they_are() {
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near()) > 1_000);
+}
+
+/// Rows that were read where they are.
+fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim) -> u64 {
+    let mut near = 0;
     for seed in 0..6 {
-        let sim = Sim::new(seed, faults(seed * 3 + 1));
+        let sim = world(seed, faults(seed * 3 + 1));
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
@@ -146,6 +184,11 @@ fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
             let values = random_values(&mut prng, cut.keys().len() * 2);
             model.push(cut.keys(), &values);
             worker.begin_push(table, cut, Write::Gradient, values, None, round + 1).unwrap();
+            if round % 3 == 2 {
+                let mut out = vec![0.0; keys.len() * 2];
+                worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+                assert!(out == model.pull(&keys), "seed {seed} round {round}");
+            }
             sim.run(Duration::from_micros(prng.below(200)));
             if round % 6 == 5 {
                 // The images stay as they are, as after a kill; connections break.
@@ -159,7 +202,9 @@ fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
         let mut out = vec![0.0; keys.len() * 2];
         worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
         assert!(out == model.pull(&keys), "seed {seed}");
+        near += worker.counters().near_rows;
     }
+    near
 }
 
 /// A rule whose order and rate matter: what was sent again was applied in its turn, at the rate of its own name.

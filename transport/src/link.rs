@@ -27,6 +27,10 @@ pub trait Stream {
     fn is_remote(&self) -> bool;
     /// What carries the bytes, in a word for logs and reports: "tcp", "tcp+tls", "shm", "sim".
     fn transport(&self) -> &'static str;
+    /// The other side is on this host and takes files.
+    fn is_near(&self) -> bool {
+        false
+    }
     /// Hands the other side an open file of this process: it is there before any byte that is sent afterwards. What the
     /// file allows (writing, say) the other side is allowed too.
     ///
@@ -132,6 +136,11 @@ impl<S: Stream> Link<S> {
     /// Both halves, so that a frame can be read in place while its reply is written.
     pub fn halves(&mut self) -> (&mut Receive, &mut Transmit) {
         (&mut self.receive, &mut self.transmit)
+    }
+
+    /// Both halves, and the stream beside them.
+    pub fn parts(&mut self) -> (&mut Receive, &mut Transmit, &mut S) {
+        (&mut self.receive, &mut self.transmit, &mut self.stream)
     }
 
     /// The transmit half.

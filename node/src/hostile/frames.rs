@@ -189,8 +189,14 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let write = if choices.below(2) == 0 { Write::Gradient } else { Write::Change };
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
     let (part, count) = (choices.below(3) as u32, keys.len() as u32);
-    let head = Push { table, keys: count, write, seq: *seq, part, keyset }.head(id);
+    let slots = keyset == 0 && choices.below(3) == 0;
+    let head = Push { table, keys: count, write, seq: *seq, part, keyset, slots }.head(id);
     let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
+    if slots {
+        (0..count)
+            .for_each(|_| payload.extend((choices.word() as u32 >> (choices.below(4) * 8)).to_le_bytes()));
+        payload.resize(payload.len().next_multiple_of(8), 0);
+    }
     let value =
         [0.0, 1.0, -1e30, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0][choices.below(6) as usize];
     (0..keys.len() * dim).for_each(|_| payload.extend(f32::to_le_bytes(value)));

@@ -99,13 +99,14 @@ pub(super) fn pull(
     Ok(())
 }
 
-/// Applies a push whole, then acknowledges it.
+/// Applies a push whole, then acknowledges it. `found`: memory for the slots that a push names.
 pub(super) fn push(
     frame: &Frame<'_>,
     tables: &mut [Table],
     keysets: &mut Keysets,
     session: u32,
     pusher: &mut Pusher,
+    found: &mut Vec<u32>,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(request) = Push::of(&frame.head) else {
@@ -118,10 +119,12 @@ pub(super) fn push(
     let count = request.keys as usize;
     let bytes = count * shards.schema().write_floats(request.write) * 4;
     let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
-    check_lengths(frame, count, key_bytes + bytes, bytes + count * 8)?;
+    let slot_bytes = if request.slots { message::slot_bytes(count) } else { 0 };
+    check_lengths(frame, count, key_bytes + slot_bytes + bytes, bytes + count * 12)?;
     // Room for the ack first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
-    let (keys, values) = frame.payload[..key_bytes + bytes].split_at(key_bytes);
+    let (keys, rest) = frame.payload[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
+    let (slots, values) = rest.split_at(slot_bytes);
     let values: &[f32] = cast_slice(values);
     let name = PushName {
         pusher: pusher.pusher,
@@ -129,7 +132,11 @@ pub(super) fn push(
         seq: request.seq,
         part: request.part,
     };
-    let pushed = if request.keyset == 0 {
+    let pushed = if request.slots {
+        found.clear();
+        found.extend_from_slice(&cast_slice(slots)[..count]);
+        shards.push(&name, request.write, cast_slice(keys), Some(found), values)
+    } else if request.keyset == 0 {
         shards.push(&name, request.write, cast_slice(keys), None, values)
     } else {
         let (of_session, place) = unpair(request.keyset);
@@ -158,18 +165,20 @@ pub(super) fn push(
     }
 }
 
-/// Buffers of scans, used again.
+/// Buffers of scans and pushes, used again.
 #[derive(Default)]
-pub(super) struct ScanScratch {
+pub(super) struct Scratch {
     keys: Vec<u64>,
     rows: Vec<f32>,
+    /// The slots that a push names.
+    pub(super) found: Vec<u32>,
 }
 
 /// Answers one page of a shard's rows: keys, then their floats.
 pub(super) fn scan(
     frame: &Frame<'_>,
     tables: &mut [Table],
-    scratch: &mut ScanScratch,
+    scratch: &mut Scratch,
     transmit: &mut Transmit,
 ) -> Handled {
     let (table, most) = unpair(frame.head.words[0]);
@@ -181,7 +190,7 @@ pub(super) fn scan(
     let floats = shards.schema().floats();
     let most = (most as usize).clamp(1, crate::limits::part_keys(floats));
     let out = transmit.reserve(most * (8 + 4 * floats)).ok_or(Full)?;
-    let ScanScratch { keys, rows } = scratch;
+    let Scratch { keys, rows, .. } = scratch;
     keys.clear();
     rows.clear();
     let next = shards.scan(shard, from, most, keys, rows).map_or(u64::MAX, u64::from);

@@ -5,6 +5,7 @@ mod bulk;
 #[cfg(test)]
 mod floods;
 mod greeting;
+mod images;
 mod keysets;
 mod memory;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
 
-use super::bulk::ScanScratch;
+use super::bulk::Scratch;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{Greeted, Room, Session};
@@ -101,7 +101,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let greeted = Greeted { link, hello, hello_id: 0 };
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
-    let (mut scratch, mut sparing, mut turns) = (ScanScratch::default(), Sparing::default(), 0u32);
+    let (mut scratch, mut sparing, mut turns) = (Scratch::default(), Sparing::default(), 0u32);
     let clock = || Duration::ZERO;
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };

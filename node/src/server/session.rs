@@ -1,6 +1,7 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
-use super::bulk::{self, Handled, Pusher, ScanScratch, Stop};
+use super::bulk::{self, Handled, Pusher, Scratch, Stop};
+use super::images;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
 use super::sparing::Sparing;
@@ -91,7 +92,7 @@ pub(super) struct Turn {
 /// What a session needs of its thread.
 pub(super) struct Room<'a> {
     pub(super) tables: &'a mut Tables,
-    pub(super) scratch: &'a mut ScanScratch,
+    pub(super) scratch: &'a mut Scratch,
     pub(super) tally: &'a ThreadTally,
     pub(super) sparing: &'a mut Sparing,
     /// What time it is.
@@ -263,22 +264,29 @@ impl<S: Stream> Session<S> {
         now: Duration,
     ) -> Result<bool, LinkError> {
         while turn.frames < FRAMES_PER_TURN as u64 {
-            let (receive, transmit) = self.link.halves();
+            let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
-            let handled =
-                match dispatch(&frame, room, &mut self.keysets, self.number, &mut self.pusher, transmit) {
-                    Err(Stop::Refused(refusal, text)) => {
-                        if let Some(kept_back) = room.sparing.allow((room.clock)()) {
-                            let (peer, kind) = (&*self.peer, frame.head.kind);
-                            tracing::warn!(peer, ?refusal, kind, text, kept_back, "a request was refused");
-                        }
-                        let sent = answer_refused(&frame.head, refusal, text, transmit);
-                        room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
-                        sent
+            let handled = match dispatch(
+                &frame,
+                room,
+                &mut self.keysets,
+                self.number,
+                &mut self.pusher,
+                transmit,
+                stream,
+            ) {
+                Err(Stop::Refused(refusal, text)) => {
+                    if let Some(kept_back) = room.sparing.allow((room.clock)()) {
+                        let (peer, kind) = (&*self.peer, frame.head.kind);
+                        tracing::warn!(peer, ?refusal, kind, text, kept_back, "a request was refused");
                     }
-                    handled => handled,
-                };
+                    let sent = answer_refused(&frame.head, refusal, text, transmit);
+                    room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
+                    sent
+                }
+                handled => handled,
+            };
             if handled.is_err() {
                 self.blocked = true;
                 room.tally.full_turns.add(1);
@@ -335,20 +343,24 @@ impl<S: Stream> Session<S> {
     }
 }
 
-fn dispatch(
+fn dispatch<S: Stream>(
     frame: &Frame<'_>,
     room: &mut Room<'_>,
     keysets: &mut Keysets,
     session: u32,
     pusher: &mut Pusher,
     transmit: &mut Transmit,
+    stream: &mut S,
 ) -> Handled {
     let Room { tables, scratch, .. } = room;
     match frame.head.kind {
         message::PULL => bulk::pull(frame, &mut tables.all, keysets, transmit),
-        message::PUSH => bulk::push(frame, &mut tables.all, keysets, session, pusher, transmit),
+        message::PUSH => {
+            bulk::push(frame, &mut tables.all, keysets, session, pusher, &mut scratch.found, transmit)
+        }
         message::SCAN => bulk::scan(frame, &mut tables.all, scratch, transmit),
         message::OPEN_TABLE => tables.answer_open(frame, pusher, transmit),
+        message::IMAGES => images::give(frame, tables, stream, transmit),
         message::STATUS => tables.answer_status(frame, transmit),
         message::CLOSE_PUSHER => tables.answer_close(frame, pusher, transmit),
         message::PING => Ok(transmit.send(Head::new(message::PONG, 0, frame.head.id, [0; 4]))?),

@@ -1,6 +1,6 @@
 //! A server thread: one poll, its links, its shards. `run_once` is the event loop.
 
-use super::bulk::ScanScratch;
+use super::bulk::Scratch;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{End, Greeted, Room, Session, turn_away};
@@ -31,7 +31,7 @@ pub(super) struct ShardThread<N: Net> {
     hungry: VecDeque<usize>,
     waiting: Vec<bool>,
     tables: Tables,
-    scratch: ScanScratch,
+    scratch: Scratch,
     sparing: Sparing,
     settings: Settings,
     next_session: u32,
@@ -76,7 +76,7 @@ impl<N: Net> ShardThread<N> {
             hungry: VecDeque::new(),
             waiting: Vec::new(),
             tables,
-            scratch: ScanScratch::default(),
+            scratch: Scratch::default(),
             sparing: Sparing::default(),
             settings,
             next_session,

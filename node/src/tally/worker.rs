@@ -14,6 +14,9 @@ pub struct WorkerTally {
     pub(crate) bytes_received: Count,
     pub(crate) resends: Count,
     pub(crate) links_lost: Count,
+    /// Rows read where they are, and rows of the same pulls that were asked for.
+    pub(crate) near_rows: Count,
+    pub(crate) near_asked_rows: Count,
     /// Times that a request waited for credit; pings.
     pub(crate) credit_waits: Count,
     pub(crate) pings: Count,
@@ -46,6 +49,8 @@ impl WorkerTally {
             bytes_received: self.bytes_received.get(),
             resends: self.resends.get(),
             links_lost: self.links_lost.get(),
+            near_rows: self.near_rows.get(),
+            near_asked_rows: self.near_asked_rows.get(),
             credit_waits: self.credit_waits.get(),
             pings: self.pings.get(),
             applied: self.pushed.applied.get(),
@@ -64,6 +69,11 @@ impl WorkerTally {
         counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
         counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
         counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
+        let near = "Rows of pulls on this host: read where they are, or asked for.";
+        for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
+            page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
+        }
+        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter(
             "gannet_worker_credit_waits_total",
             "Times that a request waited because the link's credit was used up.",

@@ -34,7 +34,7 @@ impl Request {
 }
 
 /// A part of a pull.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(super) struct PullPart {
     /// The last own push that the answer includes.
     pub(super) saw: u64,
@@ -42,6 +42,26 @@ pub(super) struct PullPart {
     pub(super) keep: u32,
     /// The epoch of the link on which it was kept; 0: not kept.
     pub(super) kept: u64,
+    /// Rows of it were read where they are.
+    pub(super) near: Option<Box<NearPart>>,
+}
+
+/// What was read of a part without asking, and what is still to be asked for.
+#[derive(Debug, Default)]
+pub(super) struct NearPart {
+    /// For each key of the chunk, where its row was found; `NO_SLOT` where it was not.
+    pub(super) slots: Vec<u32>,
+    /// The keys to ask for, their places in the chunk, and where the answer lands. Empty: nothing is asked.
+    pub(super) keys: Vec<u64>,
+    pub(super) places: Vec<u32>,
+    pub(super) rows: Vec<f32>,
+}
+
+impl PullPart {
+    /// How many rows of a chunk of `len` keys are asked for.
+    pub(super) fn asked(&self, len: u32) -> u32 {
+        self.near.as_ref().map_or(len, |near| near.keys.len() as u32)
+    }
 }
 
 pub(super) struct PullFlight {
@@ -53,6 +73,19 @@ pub(super) struct PullFlight {
     pub(super) parts: Vec<PullPart>,
 }
 
+impl PullFlight {
+    /// The answer to a part has landed: rows that were asked for one by one go where they belong.
+    pub(super) fn settle(&mut self, chunk: usize) {
+        let Some(near) = &mut self.parts[chunk].near else { return };
+        let floats = self.floats;
+        let values = &mut self.values[self.cut.chunks()[chunk].floats(floats)];
+        for (&place, row) in near.places.iter().zip(near.rows.chunks_exact(floats)) {
+            values[place as usize * floats..][..floats].copy_from_slice(row);
+        }
+        near.rows = Vec::new();
+    }
+}
+
 pub(super) struct PushFlight {
     pub(super) cut: Arc<Cut>,
     pub(super) write: Write,
@@ -61,6 +94,14 @@ pub(super) struct PushFlight {
     pub(super) seq: u64,
     /// For each part the keyset that it names instead of sending keys; 0 for none.
     pub(super) keysets: Vec<u64>,
+    /// For each part, where a pull found its rows: hints, which a server checks. Empty for none.
+    pub(super) slots: Vec<Vec<u32>>,
+}
+
+impl PushFlight {
+    fn slots(&self, chunk: usize) -> &[u32] {
+        self.slots.get(chunk).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A request that is no bulk: one for each link it goes to (`peers`), or one.
@@ -91,9 +132,15 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Nobody waits for its answer.
-    pub(super) fn is_ping(&self) -> bool {
-        matches!(&self.work, Work::Control(control) if control.kind == message::PING)
+    /// No call waits for its answer.
+    pub(super) fn is_unasked(&self) -> bool {
+        let kinds = message::PING..=message::IMAGES;
+        matches!(&self.work, Work::Control(control) if kinds.contains(&control.kind))
+    }
+
+    /// When it was begun.
+    pub(super) fn begun(&self) -> Duration {
+        self.begun
     }
 }
 
@@ -178,7 +225,7 @@ impl Flights {
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             Work::Pull(pull) => {
-                let keys = pull.cut.chunks()[chunk].len;
+                let keys = pull.parts[chunk].asked(pull.cut.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
                 (Pull { table, keys, read, keep, segments: pull.segments }.head(id), keys as usize * 8)
             }
@@ -186,9 +233,11 @@ impl Flights {
                 let keys = push.cut.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
                 let (table, write, seq, part) = (table(push.cut.table), push.write, push.seq, request.chunk);
+                let slots = keyset == 0 && !push.slots(chunk).is_empty();
                 let key_bytes = if keyset == 0 { keys as usize * 8 } else { 0 };
-                let bytes = key_bytes + keys as usize * push.floats * 4;
-                (Push { table, keys, write, seq, part, keyset }.head(id), bytes)
+                let slot_bytes = if slots { message::slot_bytes(keys as usize) } else { 0 };
+                let bytes = key_bytes + slot_bytes + keys as usize * push.floats * 4;
+                (Push { table, keys, write, seq, part, keyset, slots }.head(id), bytes)
             }
             Work::Control(control) => {
                 let mut words = control.words;
@@ -223,15 +272,20 @@ impl Owner for Lender<'_> {
         let (chunk, place) = message::unpair(token);
         let Some(flight) = self.flights.here(place) else { return };
         match &flight.work {
-            Work::Pull(pull) => {
-                let chunk = &pull.cut.chunks()[chunk as usize];
-                parts.push(cast_slice(&pull.cut.keys()[chunk.floats(1)]));
-            }
+            Work::Pull(pull) => match &pull.parts[chunk as usize].near {
+                Some(near) => parts.push(cast_slice(&near.keys)),
+                None => {
+                    let chunk = &pull.cut.chunks()[chunk as usize];
+                    parts.push(cast_slice(&pull.cut.keys()[chunk.floats(1)]));
+                }
+            },
             Work::Push(push) => {
-                let keyset = push.keysets[chunk as usize];
+                let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
                 let chunk = &push.cut.chunks()[chunk as usize];
                 if keyset == 0 {
                     parts.push(cast_slice(&push.cut.keys()[chunk.floats(1)]));
+                    parts.push(cast_slice(slots));
+                    parts.push(&[0; 4][..slots.len() % 2 * 4]);
                 }
                 parts.push(cast_slice(&push.values[chunk.floats(push.floats)]));
             }
@@ -249,7 +303,11 @@ impl Owner for Lender<'_> {
             self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
         let Work::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
         let range = pull.cut.chunks()[request.chunk as usize].floats(pull.floats);
-        let place: &mut [u8] = cast_slice_mut(&mut pull.values[range]);
+        let rows = match &mut pull.parts[request.chunk as usize].near {
+            Some(near) => &mut near.rows[..],
+            None => &mut pull.values[range],
+        };
+        let place: &mut [u8] = cast_slice_mut(rows);
         (place.len().next_multiple_of(8) == head.len as usize).then_some(place)
     }
 }

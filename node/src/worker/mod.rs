@@ -7,12 +7,14 @@
 mod flights;
 #[cfg(test)]
 mod full_disk;
+mod near;
 mod opening;
 mod peer;
 mod pipeline;
 mod pump;
 mod reconnect;
 mod simple;
+mod stamps;
 mod tables;
 
 pub use pipeline::{PullId, Pulled, PushId};
@@ -91,6 +93,10 @@ pub struct Counters {
     pub resends: u64,
     /// Links lost.
     pub links_lost: u64,
+    /// Rows read where they are, without asking their server.
+    pub near_rows: u64,
+    /// Rows that were not found so, or that an own push was under way to, and were asked for.
+    pub near_asked_rows: u64,
     /// Times that a request waited because the link's credit was used up.
     pub credit_waits: u64,
     /// Pings sent over links on which nothing else was said.
@@ -110,6 +116,8 @@ struct Table {
     schema: Schema,
     /// The link that each shard is behind.
     owners: Vec<u32>,
+    /// All shards are behind one link.
+    one_owner: bool,
     last_seq: u64,
 }
 
@@ -131,6 +139,9 @@ pub struct Worker<N: Net> {
     spare: Vec<Vec<f32>>,
     cut: Arc<Cut>,
     next_tick: Duration,
+    /// Memory for where [`Worker::pull`] found rows.
+    near_slots: Vec<u32>,
+    next_near_look: Duration,
     prng: Prng,
 }
 
@@ -173,6 +184,8 @@ impl<N: Net> Worker<N> {
             spare: Vec::new(),
             cut: Arc::default(),
             next_tick: Duration::ZERO,
+            near_slots: Vec::new(),
+            next_near_look: Duration::ZERO,
         };
         for server in 0..worker.config.servers.len() {
             worker.connect_server(server as u32)?;

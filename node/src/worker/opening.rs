@@ -234,7 +234,7 @@ impl<N: Net> Worker<N> {
         peer.reorder();
         self.see_all_pushes(number);
         self.peers[number].post(&mut self.flights, &self.tally)?;
-        Ok(())
+        self.seek(number)
     }
 }
 

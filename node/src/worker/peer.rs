@@ -7,6 +7,7 @@
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
 use super::flights::{Flights, Lender, Request, Work};
+use super::near::Near;
 use super::opening::Opening;
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
@@ -56,6 +57,8 @@ pub(super) struct Peer<S> {
     /// What happened last, until the next answer.
     pub(super) trouble: String,
     pub(super) wait_logged: bool,
+    /// Its images, when it is on this host.
+    pub(super) near: Near,
     /// Places of keysets that are free.
     free_keysets: Vec<u32>,
     next_keyset: u32,
@@ -106,6 +109,7 @@ impl<S: Stream> Peer<S> {
             backoff: crate::limits::BACKOFF.0,
             trouble: String::from("no connection yet"),
             wait_logged: false,
+            near: Near::new(),
             free_keysets: Vec::new(),
             next_keyset: 0,
         }
@@ -191,7 +195,7 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// The link is gone: everything in the queue is to go again, but for pings.
+    /// The link is gone: everything in the queue is to go again, but for what was of this link only.
     pub(super) fn lose(&mut self, why: String, flights: &mut Flights, tally: &WorkerTally, now: Duration) {
         if self.link.take().is_some() {
             tally.links.sub(1);
@@ -201,16 +205,24 @@ impl<S: Stream> Peer<S> {
         (self.trouble, self.attempt_at, self.posted) = (why, now, 0);
         (self.posted_bytes, self.short) = (0, false);
         self.unsent.clear();
+        self.near.lose();
         self.queue.retain(|request| {
-            let ping = flights.kind(request.place) == Some(message::PING);
-            if ping {
+            let of_this_link = matches!(flights.kind(request.place), Some(message::PING | message::IMAGES));
+            if of_this_link {
                 flights.take(request.place);
             }
-            !ping
+            !of_this_link
         });
-        for push in self.queue.iter().filter(|request| request.push) {
-            if let Some(Work::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
-                flight.keysets[push.chunk as usize] = 0;
+        for request in &mut self.queue {
+            let chunk = request.chunk as usize;
+            match flights.at(request.place).map(|flight| &mut flight.work) {
+                Some(Work::Push(flight)) => flight.keysets[chunk] = 0,
+                // Its answer will include other pushes than the rows that were read: all of them are asked for.
+                Some(Work::Pull(flight)) => {
+                    flight.parts[chunk].near = None;
+                    request.bytes = flight.cut.chunks()[chunk].len * (8 + 4 * flight.floats as u32);
+                }
+                _ => {}
             }
         }
     }
@@ -291,12 +303,14 @@ fn answer(
     match &mut flight.work {
         Work::Pull(pull) => {
             let part = &mut pull.parts[request.chunk as usize];
-            let bytes = pull.cut.chunks()[request.chunk as usize].len as usize * pull.floats * 4;
+            let rows = part.asked(pull.cut.chunks()[request.chunk as usize].len);
+            let bytes = rows as usize * pull.floats * 4;
             if head.len as usize != bytes.next_multiple_of(8) {
                 return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
             }
             let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
             part.kept = if kept { context.session_epoch } else { 0 };
+            pull.settle(request.chunk as usize);
             tally.bytes_received.add(u64::from(head.len));
         }
         Work::Push(push) => {

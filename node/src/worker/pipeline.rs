@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, Work};
+use super::near::Wanted;
 use super::tables::TableId;
 use crate::cut::Cut;
 use crate::error::WorkerError;
@@ -103,12 +104,19 @@ impl<N: Net> Worker<N> {
         values.resize(keys * floats, 0.0);
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_room(bytes)?;
-        let mut part = |chunk: &crate::Chunk| PullPart {
-            saw,
-            keep: if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 },
-            kept: 0,
-        };
-        let parts: Vec<_> = cut.chunks().iter().map(&mut part).collect();
+        let now = self.net.now();
+        if self.is_near() {
+            self.keep_near(now)?;
+        }
+        let wanted = Wanted { table: table.0, read, segments, floats, keep };
+        let mut parts = Vec::with_capacity(cut.chunks().len());
+        for chunk in cut.chunks() {
+            let (keys, rows) = (&cut.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
+            let near = self.read_near(chunk, keys, &wanted, rows, now);
+            let keep = keep && near.is_none();
+            let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
+            parts.push(PullPart { saw, keep, kept: 0, near });
+        }
         let work = Work::Pull(PullFlight { cut: cut.clone(), read, segments, floats, values, parts });
         let id = self.launch(work, &cut, bytes, false)?;
         Ok(PullId(id))
@@ -136,7 +144,8 @@ impl<N: Net> Worker<N> {
         let saw: Vec<u64> = parts.iter().map(|part| part.saw).collect();
         let last = self.tables[cut.table].last_seq;
         self.tally.staleness.set(saw.iter().map(|&saw| last.saturating_sub(saw)).max().unwrap_or(0));
-        if parts.iter().any(|part| part.keep != 0) {
+        let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
+        if parts.iter().any(|part| part.keep != 0 || found(part)) {
             if self.kept.len() == KEPT_PULLS_MAX
                 && let Some(oldest) = self.kept.pop_front()
             {
@@ -185,9 +194,14 @@ impl<N: Net> Worker<N> {
         }
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_room(bytes)?;
-        let keysets = self.keysets_of(keyset_of, &cut);
+        let (keysets, slots) = self.handles_of(keyset_of, &cut);
+        for chunk in cut.chunks() {
+            let near = &mut self.peers[chunk.peer as usize].near;
+            let track = near.is_on();
+            near.stamps.begin(&cut.keys()[chunk.floats(1)], track);
+        }
         self.tables[table.0].last_seq = seq;
-        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets });
+        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets, slots });
         let id = self.launch(work, &cut, bytes, true)?;
         Ok(PushId(id))
     }
@@ -248,20 +262,30 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    fn in_flight(&self) -> bool {
+    pub(super) fn in_flight(&self) -> bool {
         self.peers.iter().any(|peer| !peer.queue.is_empty())
     }
 
     /// Queues a flight's parts and sends what can be sent.
     fn launch(&mut self, work: Work, cut: &Cut, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
         let now = self.net.now();
-        let id = self.flights.add(work, cut.chunks().len(), bytes, now);
-        if cut.chunks().is_empty() && push {
+        let asked: Vec<u32> = match &work {
+            Work::Pull(pull) => {
+                cut.chunks().iter().zip(&pull.parts).map(|(c, part)| part.asked(c.len)).collect()
+            }
+            _ => cut.chunks().iter().map(|chunk| chunk.len).collect(),
+        };
+        let requests = asked.iter().filter(|&&keys| keys > 0).count();
+        let id = self.flights.add(work, requests, bytes, now);
+        if requests == 0 && push {
             self.flights.take(id.place);
         }
         let (mut last, row) = (None, bytes.checked_div(cut.keys().len()).unwrap_or(0) as u32);
-        for (number, chunk) in cut.chunks().iter().enumerate() {
-            let bytes = row * chunk.len;
+        for (number, (chunk, keys)) in cut.chunks().iter().zip(asked).enumerate() {
+            if keys == 0 {
+                continue;
+            }
+            let bytes = row * keys;
             let request = Request { place: id.place, chunk: number as u32, push, bytes };
             self.peers[chunk.peer as usize].enqueue(request, now);
             if last.is_some_and(|last| last != chunk.peer) {
@@ -275,12 +299,13 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// For each part of a push to this cut the keyset that stands for its keys; the pull's keysets are used up. Their
-    /// places are free at once: what takes them over comes after the push on the same link.
-    fn keysets_of(&mut self, pull: Option<PullId>, cut: &Arc<Cut>) -> Vec<u64> {
+    /// For each part of a push to this cut the keyset that stands for its keys, or the slots where this worker found its
+    /// rows; the pull's keysets are used up. Their places are free at once: what takes them over comes after the push on the
+    /// same link.
+    fn handles_of(&mut self, pull: Option<PullId>, cut: &Arc<Cut>) -> (Vec<u64>, Vec<Vec<u32>>) {
         let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
-        let Some(kept) = found.and_then(|at| self.kept.remove(at)) else {
-            return vec![0; cut.chunks().len()];
+        let Some(mut kept) = found.and_then(|at| self.kept.remove(at)) else {
+            return (vec![0; cut.chunks().len()], Vec::new());
         };
         let same = Arc::ptr_eq(&kept.cut, cut) || kept.cut.keys() == cut.keys();
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
@@ -293,7 +318,12 @@ impl<N: Net> Worker<N> {
             false => vec![0; cut.chunks().len()],
         };
         self.forget(&kept);
-        names
+        let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
+        let slots = match same && kept.parts.iter().any(|part| part.near.is_some()) {
+            true => kept.parts.iter_mut().map(found).collect(),
+            false => Vec::new(),
+        };
+        (names, slots)
     }
 
     fn forget(&mut self, kept: &Kept) {

@@ -114,6 +114,11 @@ impl<N: Net> Worker<N> {
             }
         };
         let Some(flight) = self.flights.at(place) else { return };
+        let near = &mut self.peers[number].near;
+        near.hear(flight.begun());
+        if let Work::Push(_) = flight.work {
+            near.stamps.end();
+        }
         flight.left -= 1;
         if flight.left == 0 {
             let now = self.net.now();
@@ -121,13 +126,22 @@ impl<N: Net> Worker<N> {
         }
         let Some(flight) = self.flights.at(place) else { return };
         // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
-        if flight.left == 0
-            && (flight.failed || matches!(flight.work, Work::Push(_)) || flight.is_ping())
-            && let Some(flight) = self.flights.take(place)
-            && let Work::Push(push) = flight.work
-            && self.spare.len() < SPARE_MAX
-        {
-            self.spare.push(push.values);
+        let over = flight.failed || matches!(flight.work, Work::Push(_)) || flight.is_unasked();
+        if flight.left > 0 || !over {
+            return;
+        }
+        match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
+            Some((_, Work::Push(push))) if self.spare.len() < SPARE_MAX => self.spare.push(push.values),
+            Some((false, Work::Control(control))) if control.kind == message::IMAGES => {
+                if let Err(error) = self.take_images(number, &control) {
+                    // What cannot be believed ends the link; another attempt may do better.
+                    let now = self.net.now();
+                    let peer = &mut self.peers[number];
+                    tracing::warn!(peer = %peer.name, %error, "a link was lost; it will be made again");
+                    peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -135,6 +149,9 @@ impl<N: Net> Worker<N> {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.place) {
             flight.failed = true;
+        }
+        if self.flights.kind(request.place) == Some(message::IMAGES) {
+            return self.images_refused(number, &text);
         }
         let what = match self.flights.at(request.place).map(|flight| &flight.work) {
             Some(Work::Pull(pull)) => {
@@ -185,8 +202,10 @@ impl<N: Net> Worker<N> {
             }
             self.try_connect(number)?;
             // An unanswered ping loses the link, but nobody waits for it.
-            let ping = |request: &Request| self.flights.kind(request.place) == Some(message::PING);
-            if !self.peers[number].queue.iter().all(ping) {
+            let unasked = |request: &Request| {
+                matches!(self.flights.kind(request.place), Some(message::PING | message::IMAGES))
+            };
+            if !self.peers[number].queue.iter().all(unasked) {
                 self.check_wait(number, self.net.now())?;
             }
         }
@@ -194,7 +213,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
-    fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
+    pub(super) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let (words, payloads) = ([0; 4], Vec::new());
         let ping = ControlFlight { kind: message::PING, table: None, words, payloads, answers: vec![None] };
         let id = self.flights.add(Work::Control(ping), 1, 0, now);

@@ -44,6 +44,9 @@ impl<N: Net> Worker<N> {
                 keys.len()
             )));
         }
+        if self.pull_near(table, keys, read, segments, out)? {
+            return Ok(());
+        }
         let cut = self.own_cut(table, keys);
         let values = self.spare();
         let id = self.begin_pull_segments(table, cut.clone(), read, segments, values, false)?;

@@ -67,7 +67,11 @@ impl<N: Net> Worker<N> {
             peer.tables.push(opened.table);
             peer.acked.push(false);
         }
-        self.tables.push(Table { schema: schema.clone(), owners, last_seq: 0 });
+        let one_owner = owners.iter().all(|owner| *owner == owners[0]);
+        self.tables.push(Table { schema: schema.clone(), owners, one_owner, last_seq: 0 });
+        for number in 0..self.peers.len() {
+            self.seek(number)?;
+        }
         Ok(TableId(self.tables.len() - 1))
     }
 

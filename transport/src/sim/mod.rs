@@ -13,6 +13,7 @@ pub use world::Faults;
 use crate::error::NetError;
 use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::rc::{Rc, Weak};
@@ -74,6 +75,12 @@ impl Sim {
             next_actor: Rc::default(),
             stepping: Rc::default(),
         }
+    }
+
+    /// All of it is on one host: files can be given over its connections.
+    pub fn near(self) -> Sim {
+        self.world.borrow_mut().near = true;
+        self
     }
 
     /// Runs `actor` whenever someone waits, until [`Sim::remove_actor`].
@@ -233,6 +240,18 @@ impl Stream for SimStream {
 
     fn transport(&self) -> &'static str {
         "sim"
+    }
+
+    fn is_near(&self) -> bool {
+        self.world.borrow().near
+    }
+
+    fn give(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.world.borrow_mut().give(self.side, file.try_clone_to_owned()?)
+    }
+
+    fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(self.world.borrow_mut().take_given(self.side))
     }
 }
 

@@ -5,6 +5,7 @@
 //! address is cut off for a while.
 
 use super::prng::Prng;
+use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ struct Direction {
     writer_waits: bool,
     closed: bool,
     close_told: bool,
+    /// Files given and not taken.
+    given: VecDeque<OwnedFd>,
 }
 
 impl Direction {
@@ -97,6 +100,8 @@ pub(super) struct World {
     pub(super) now: Duration,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
+    /// All sides are on one host: files can be given.
+    pub(super) near: bool,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     next_port: u16,
@@ -120,6 +125,7 @@ impl World {
             now: Duration::from_secs(1),
             prng: Prng::new(seed),
             faults,
+            near: false,
             connections: BTreeMap::new(),
             next_connection: 0,
             next_port: 20_000,
@@ -214,6 +220,19 @@ impl World {
         if connection.open == [false; 2] {
             self.connections.remove(&side.connection);
         }
+    }
+
+    pub(super) fn give(&mut self, side: Side, file: OwnedFd) -> io::Result<()> {
+        if !self.near {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
+        connection.ways[side.side].given.push_back(file);
+        Ok(())
+    }
+
+    pub(super) fn take_given(&mut self, side: Side) -> Option<OwnedFd> {
+        self.connections.get_mut(&side.connection)?.ways[1 - side.side].given.pop_front()
     }
 
     pub(super) fn is_open(&self, side: Side) -> bool {

@@ -1,0 +1,55 @@
+//! Gives a worker on this host the images of a table's shards, to read rows where they are.
+
+use super::bulk::{Handled, Stop, refuse};
+use super::tables::{Tables, answer};
+use crate::control::{self, ImagesV1};
+use crate::error::Refusal;
+use crate::limits::IMAGES_PER_REQUEST;
+use crate::message::{self, unpair};
+use gannet_transport::{Frame, Full, Stream, Transmit};
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+
+/// Gives the images of `count` shards from `first` on. They are open for reading only.
+pub(super) fn give<S: Stream>(
+    frame: &Frame<'_>,
+    tables: &Tables,
+    stream: &mut S,
+    transmit: &mut Transmit,
+) -> Handled {
+    let (first, count) = unpair(frame.head.words[1]);
+    let Some(table) = tables.all.get(frame.head.words[0] as usize) else {
+        return refuse(
+            Refusal::Unknown,
+            format!("no table {} has been opened on this thread", frame.head.words[0]),
+        );
+    };
+    let Some(shards) = &table.shards else {
+        return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
+    };
+    let range = shards.range();
+    if count == 0
+        || count > IMAGES_PER_REQUEST
+        || first < range.start
+        || first.saturating_add(count) > range.end
+    {
+        let text = format!("{count} images from shard {first} on: at most {IMAGES_PER_REQUEST} of {range:?}");
+        return refuse(Refusal::WrongShard, text);
+    }
+    // Room for the answer first: what is given is told of.
+    transmit.reserve(64 + 8 * count as usize).ok_or(Full)?;
+    let images = shards.images();
+    let images = images.map_err(|error| Stop::Refused(Refusal::Images, error.to_string()))?;
+    let mut incarnations = Vec::with_capacity(count as usize);
+    for (_, file, incarnation) in images.iter().filter(|image| (first..first + count).contains(&image.0)) {
+        match stream.give(file.as_fd()) {
+            Ok(()) => incarnations.push(*incarnation),
+            // The worker asks for the rest once it has taken these.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !incarnations.is_empty() => break,
+            Err(error) => {
+                return refuse(Refusal::Images, format!("images cannot be given on this link: {error}"));
+            }
+        }
+    }
+    answer(frame, message::IMAGES_GIVEN, &control::seal(&ImagesV1 { incarnations }), transmit)
+}
