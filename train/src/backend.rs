@@ -76,6 +76,12 @@ pub trait Backend {
     /// Batches that should be pulled ahead of the one that is learned (0 when pulls are answered at once).
     fn depth(&self) -> usize;
 
+    /// Whether pulls are, for the most part, answered when they are begun: then it is best to begin them late, when own
+    /// pushes have been applied.
+    fn is_near(&self) -> bool {
+        false
+    }
+
     /// The rows, when they can be learned where they are: replay then uses no pulls and pushes.
     fn in_place(&mut self) -> Option<&mut Flat> {
         None

@@ -91,6 +91,10 @@ impl<N: Net> Backend for Remote<N> {
         self.depth
     }
 
+    fn is_near(&self) -> bool {
+        self.worker.is_near()
+    }
+
     fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
         // The keys are in the order of the cut, which is stable: rows come in the order of the keys.
         let cut = self.cut(keys);

@@ -273,6 +273,8 @@ struct Loop<'a, B> {
     start: Instant,
     /// Batches whose pulls are under way, the oldest first.
     flying: VecDeque<Batch>,
+    /// There is nothing more to pull.
+    ended: bool,
     margins: Vec<f32>,
     first_pass: Metrics,
     /// Log loss of a later pass: its number, the examples' importance and the sum.
@@ -289,6 +291,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             depth,
             start,
             flying: VecDeque::new(),
+            ended: false,
             margins: Vec::new(),
             first_pass: Metrics::streaming(),
             later: (0, 0.0, 0.0),
@@ -298,6 +301,9 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// Pulls `depth` batches ahead, learns the oldest, until the feed ends or `stop`; true when stopped.
+    ///
+    /// A batch is pulled as early as it can be, before the one before it is learned; but where rows are read at once, after
+    /// that and before its push: the push before is then applied, and its rows need not be asked for.
     fn run(
         &mut self,
         feed: &mut Feed<'_>,
@@ -305,23 +311,12 @@ impl<'a, B: Backend> Loop<'a, B> {
         every: Duration,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<bool, BackendError> {
-        let mut ended = false;
         let mut told = self.start;
         loop {
-            ended |= stop.load(Ordering::Relaxed);
-            while !ended && self.flying.len() <= self.depth {
-                match feed.next() {
-                    Some(batch) => {
-                        if !matches!(self.way, Way::InPlace) {
-                            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
-                        }
-                        self.flying.push_back(batch);
-                    }
-                    None => ended = true,
-                }
-            }
+            let early = if self.backend.is_near() { 0 } else { self.depth };
+            self.pull_ahead(feed, stop, early)?;
             let Some(batch) = self.flying.pop_front() else { break };
-            self.learn(&batch)?;
+            self.learn(&batch, feed, stop)?;
             if told.elapsed() >= every {
                 told = Instant::now();
                 progress(&self.progress(&batch, feed.queued()));
@@ -331,7 +326,29 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(stop.load(Ordering::Relaxed))
     }
 
-    fn learn(&mut self, batch: &Batch) -> Result<(), BackendError> {
+    /// Pulls until more than `most` batches are under way, or there are no more.
+    fn pull_ahead(
+        &mut self,
+        feed: &mut Feed<'_>,
+        stop: &AtomicBool,
+        most: usize,
+    ) -> Result<(), BackendError> {
+        while self.flying.len() <= most && !self.ended {
+            self.ended = stop.load(Ordering::Relaxed);
+            let batch = if self.ended { None } else { feed.next() };
+            let Some(batch) = batch else {
+                self.ended = true;
+                break;
+            };
+            if !matches!(self.way, Way::InPlace) {
+                self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+            }
+            self.flying.push_back(batch);
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, batch: &Batch, feed: &mut Feed<'_>, stop: &AtomicBool) -> Result<(), BackendError> {
         let write = self.way.push().write();
         if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
@@ -353,6 +370,9 @@ impl<'a, B: Backend> Loop<'a, B> {
             }
             Way::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
             Way::InPlace => {}
+        }
+        if let Some(most) = self.depth.checked_sub(1) {
+            self.pull_ahead(feed, stop, most)?;
         }
         self.backend.push(&batch.keys, rows, write)?;
         self.count(batch);
