@@ -295,7 +295,8 @@ impl Visitor for Step<'_> {
     }
 }
 
-struct Weigh<'a>(&'a [f32], &'a mut [f32]);
+/// The weights of the row, into the answer.
+pub(crate) struct Weigh<'a>(pub(crate) &'a [f32], pub(crate) &'a mut [f32]);
 impl Visitor for Weigh<'_> {
     type Out = ();
     #[inline(always)]

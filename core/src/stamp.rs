@@ -91,3 +91,86 @@ pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl Fn
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    impl Word for loom::sync::atomic::AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+        fn fence(order: Ordering) {
+            loom::sync::atomic::fence(order);
+        }
+        fn pause() {
+            loom::thread::yield_now();
+        }
+    }
+
+    type Slot = Arc<[loom::sync::atomic::AtomicU64; 4]>;
+
+    fn write(slot: &Slot, counter: u64) {
+        begin(&slot[0], counter);
+        (2..4).for_each(|i| slot[i].store(counter, Relaxed));
+        end(&slot[0], counter);
+    }
+
+    /// Reads `key` while `owner` runs, under every order that the memory model allows; the floats that were believed go to
+    /// `check`. The slot holds the row of key 1, written at counter 1.
+    fn race(key: u64, owner: fn(&Slot), check: fn(u64)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let zero = || loom::sync::atomic::AtomicU64::new(0);
+            let slot: Slot = Arc::new([zero(), zero(), zero(), zero()]);
+            slot[1].store(1, Release);
+            write(&slot, 1);
+            let own = slot.clone();
+            let owner = loom::thread::spawn(move || owner(&own));
+            let mut seen = [0; 2];
+            let copy = |words: &[loom::sync::atomic::AtomicU64]| {
+                seen = [words[0].load(Relaxed), words[1].load(Relaxed)];
+            };
+            if read(&slot[..], key, 2, copy) {
+                assert_eq!(seen[0], seen[1], "torn");
+                check(seen[0]);
+            }
+            owner.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_reader_sees_one_write_or_none() {
+        race(
+            1,
+            |slot| {
+                write(slot, 2);
+                write(slot, 3);
+            },
+            |seen| assert!((1..=3).contains(&seen)),
+        );
+    }
+
+    /// The slot is freed and used for key 2, then for key 1 again.
+    fn reuse(slot: &Slot) {
+        free(&slot[0], &slot[1], 2, 0);
+        slot[1].store(2, Release);
+        write(slot, 2);
+        free(&slot[0], &slot[1], 3, 0);
+        slot[1].store(1, Release);
+        write(slot, 4);
+    }
+
+    #[test]
+    fn a_reader_never_gets_another_keys_row() {
+        race(1, reuse, |seen| assert!(seen == 1 || seen == 4, "{seen}"));
+        race(2, reuse, |seen| assert_eq!(seen, 2));
+        // What links free slots is no key.
+        race(0, reuse, |seen| panic!("{seen} of no key"));
+    }
+}

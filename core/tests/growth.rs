@@ -127,3 +127,58 @@ fn the_lock_is_held_by_the_images() {
     drop(table);
     Store::open_dir(folder.path()).unwrap();
 }
+
+/// What a device may read is whole extents that stay where they are: each new one is listed once it is there, and the number
+/// is constant when the table has stopped growing. Through what is listed every row can be read, and nothing else is needed.
+#[test]
+fn whole_extents_are_listed_and_stay() {
+    let store = Store::memory();
+    let mut table = Shards::open(&store, &schema(2), 0..2).unwrap();
+    let mut listed = table.readable();
+    assert!(listed.iter().all(|shard| shard.rows.is_empty() && shard.header.bytes == 4096));
+    for n in 0..40 {
+        push(&mut table, n).unwrap();
+        let now = settled(&mut table);
+        for (old, new) in listed.iter().zip(&now) {
+            assert_eq!((old.shard, old.incarnation, old.header), (new.shard, new.incarnation, new.header));
+            assert_eq!(old.rows[..], new.rows[..old.rows.len()], "what was registered has moved");
+            for (a, b) in new.rows.iter().zip(&new.rows[1..]) {
+                assert_eq!((a.offset + a.bytes as u64, a.addr + a.bytes), (b.offset, b.addr));
+            }
+        }
+        listed = now;
+    }
+    let bytes = listed.iter().flat_map(|shard| &shard.rows).map(|stretch| stretch.bytes as u64).sum::<u64>();
+    assert!(bytes >= 40 * BATCH * 24, "rows stand outside of what is listed");
+    // Pushes to rows that are there change nothing of it.
+    let stats = table.stats();
+    (0..40).for_each(|n| {
+        let values = vec![0.5; BATCH as usize];
+        table.push(&name(100 + n), Write::Gradient, &keys(n, 2), None, &values).unwrap();
+    });
+    assert_eq!((settled(&mut table), table.stats()), (listed, stats));
+}
+
+/// The list when all extents are whole, which may be the grower's work.
+fn settled(table: &mut Shards) -> Vec<Readable> {
+    let begun = Instant::now();
+    loop {
+        let listed = table.readable();
+        if listed.iter().map(|shard| shard.rows.len()).sum::<usize>() == table.row_extents() {
+            return listed;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "an extent is never whole");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An extent that may not become whole is left out, and the table goes on as it was.
+#[test]
+fn a_memory_limit_keeps_an_extent_out_of_the_list() {
+    let store = Store::memory_with(Growing { memory_limit: 1 << 20, clock: None });
+    let mut table = Shards::open(&store, &schema(1), 0..1).unwrap();
+    push(&mut table, 0).unwrap();
+    assert!(table.readable()[0].rows.is_empty() && table.row_extents() == 1);
+    assert!(store.memory_used() <= 1 << 20);
+    check(&mut table, 1);
+}

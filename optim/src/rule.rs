@@ -116,6 +116,18 @@ impl Rule {
         self.visit(Floats(dim))
     }
 
+    /// [`Update::DERIVES`]: whether the weights are more than a part of the row.
+    pub fn derives(&self) -> bool {
+        struct Derives;
+        impl Visitor for Derives {
+            type Out = bool;
+            fn run<U: Update>(self, _: U) -> bool {
+                U::DERIVES
+            }
+        }
+        self.visit(Derives)
+    }
+
     /// Whether the changes of two workers to the same row may both be added to it (replay): true when
     /// the state consists of sums over the gradients seen.
     pub fn replays(&self) -> bool {

@@ -174,6 +174,18 @@ impl Extents {
         self.wanted[region as usize].fetch_max(bytes, Relaxed);
     }
 
+    /// The extents of a region that are named in the directory, in their order: (offset in the region, bytes).
+    pub(super) fn of(&self, region: Region) -> Vec<(usize, usize)> {
+        let used = self.word(EXTENTS_USED).load(Acquire) as usize;
+        let own = (0..used).map(|i| self.extent(i)).filter(|&(r, ..)| r == region as usize);
+        let mut end = 0;
+        own.map(|(_, _, chunks)| {
+            end += chunks * CHUNK_BYTES;
+            (end - chunks * CHUNK_BYTES, chunks * CHUNK_BYTES)
+        })
+        .collect()
+    }
+
     /// Makes `bytes` of `region` ready: file space, so that a full disk is an error and never SIGBUS, and pages.
     ///
     /// # Errors

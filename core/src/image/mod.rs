@@ -157,6 +157,38 @@ impl Image {
         Ok(())
     }
 
+    /// Where in this process the header stands.
+    pub(crate) fn header_addr(&self) -> usize {
+        self.base.addr()
+    }
+
+    /// Extents of rows.
+    pub(crate) fn row_extents(&self) -> usize {
+        self.extents.of(Region::Slab).len()
+    }
+
+    /// The extents of rows that are ready to their ends: (offset in the rows, address in this process, bytes).
+    pub(crate) fn whole_extents(&self) -> Vec<(usize, usize, usize)> {
+        let ready = self.extents.ready(Region::Slab);
+        let whole = self.extents.of(Region::Slab).into_iter().filter(|&(at, bytes)| at + bytes <= ready);
+        whole.map(|(at, bytes)| (at, self.base.addr() + SLAB + at, bytes)).collect()
+    }
+
+    /// Makes the last extent of rows ready to its end: here when little is missing, else by the grower, some time.
+    ///
+    /// # Errors
+    /// No memory, or a limit: it stays as it is.
+    pub(crate) fn make_whole(&self) -> Result<(), GrowError> {
+        let Some((at, bytes)) = self.extents.of(Region::Slab).pop() else { return Ok(()) };
+        let (end, ready) = (at + bytes, self.extents.ready(Region::Slab));
+        if end - ready.min(end) <= WHOLE_AT_ONCE_BYTES {
+            return self.extents.prepare(Region::Slab, end);
+        }
+        self.extents.want(Region::Slab, end);
+        self.grower.ask(&self.extents);
+        Ok(())
+    }
+
     /// A read-only descriptor of the image's file.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         self.extents.share()
