@@ -62,6 +62,31 @@ pub(crate) struct ImagesV1 {
     pub(crate) incarnations: Vec<u64>,
 }
 
+/// What a server thread has registered of its shards, for READs.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct RegionsV1 {
+    /// Of the shards that were asked for, in order.
+    pub(crate) shards: Vec<RegionV1>,
+}
+
+/// What of one shard can be read.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct RegionV1 {
+    pub(crate) incarnation: u64,
+    pub(crate) header_addr: u64,
+    pub(crate) header_rkey: u32,
+    pub(crate) rows: Vec<ExtentV1>,
+}
+
+/// A stretch of a shard's rows.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct ExtentV1 {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
 /// A server thread answers an open.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct TableOpenedV1 {

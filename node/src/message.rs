@@ -28,6 +28,13 @@ pub(crate) const PING: u16 = 21;
 pub(crate) const PONG: u16 = 22;
 pub(crate) const IMAGES: u16 = 23;
 pub(crate) const IMAGES_GIVEN: u16 = 24;
+pub(crate) const REGIONS: u16 = 25;
+pub(crate) const REGIONS_ARE: u16 = 26;
+
+/// Requests about a link itself: none is sent again over another, and no call waits for the answer.
+pub(crate) fn is_of_link(kind: u16) -> bool {
+    matches!(kind, PING | IMAGES | REGIONS)
+}
 
 /// The kind that answers a request of this kind.
 pub(crate) fn answer_to(kind: u16) -> u16 {
@@ -44,6 +51,11 @@ pub(crate) fn unpair(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+/// In a pull's aux: it reads the state.
+const STATE: u16 = 1;
+/// In a pull's aux: the answer says behind the rows where they are, a u32 each.
+const WITH_SLOTS: u16 = 2;
+
 /// A pull: payload `keys` u64. `keep`: the place of the keyset to keep, plus 1; 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pull {
@@ -52,24 +64,30 @@ pub(crate) struct Pull {
     pub(crate) read: Read,
     pub(crate) keep: u32,
     pub(crate) segments: Segments,
+    /// The answer is to say where the rows are.
+    pub(crate) slots: bool,
 }
 
 impl Pull {
     pub(crate) fn head(&self, id: u64) -> Head {
-        let read = u16::from(self.read == Read::State);
+        let aux = if self.read == Read::State { STATE } else { 0 } | if self.slots { WITH_SLOTS } else { 0 };
         let segments = if self.segments == Segments::ALL { 0 } else { self.segments.bits() };
         let (first, keep) = (pair(self.table, self.keys), u64::from(self.keep));
-        Head::new(PULL, read, id, [first, keep, u64::from(segments), 0])
+        Head::new(PULL, aux, id, [first, keep, u64::from(segments), 0])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Pull> {
-        let read = [Read::Weights, Read::State].get(usize::from(head.aux)).copied()?;
+        if head.aux & !(STATE | WITH_SLOTS) != 0 {
+            return None;
+        }
+        let read = if head.aux & STATE == 0 { Read::Weights } else { Read::State };
+        let slots = head.aux & WITH_SLOTS != 0;
         let (table, keys) = unpair(head.words[0]);
         let segments = match u8::try_from(head.words[2]).ok()? {
             0 => Segments::ALL,
             bits => Segments::of_bits(bits),
         };
-        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()?, segments })
+        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()?, segments, slots })
     }
 }
 
@@ -134,7 +152,10 @@ mod tests {
 
     #[test]
     fn requests_come_through_a_head() {
-        let pull = Pull { table: 3, keys: 77, read: Read::State, keep: 5, segments: Segments::ALL };
+        let pull =
+            Pull { table: 3, keys: 77, read: Read::State, keep: 5, segments: Segments::ALL, slots: false };
+        let with_slots = Pull { slots: true, read: Read::Weights, ..pull };
+        assert_eq!((Pull::of(&with_slots.head(9)), with_slots.head(9).aux), (Some(with_slots), 2));
         assert_eq!(Pull::of(&pull.head(9)), Some(pull));
         assert_eq!(pull.head(9).words, [77 << 32 | 3, 5, 0, 0]);
         let wide = Pull { segments: Segments::only(&[0, 2]), ..pull };
@@ -157,7 +178,7 @@ mod tests {
         assert_eq!(Push::of(&Head::new(PUSH, 4, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied)), applied);
-        assert_eq!(Pull::of(&Head::new(PULL, 2, 0, [0; 4])), None);
+        assert_eq!(Pull::of(&Head::new(PULL, 4, 0, [0; 4])), None);
         assert_eq!(Push::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);
     }
 }

@@ -111,13 +111,27 @@ fn a_push_to_slots_that_are_wrong_finds_its_rows() {
 
 #[test]
 fn a_server_that_is_stopped_is_not_believed_beyond_its_lease() {
-    let sim = Sim::new(5, Faults::none()).near();
+    stopped(Sim::new(5, Faults::none()).near());
+}
+
+#[test]
+fn nor_is_one_whose_memory_is_read_over_rdma() {
+    stopped(Sim::new(5, Faults::none()).far());
+}
+
+fn stopped(sim: Sim) {
     let (_, addr, stopped) = start(&sim, "sim:0", &Store::memory(), 1);
     let mut worker = connect(&sim, &addr, 1);
     let table = worker.open_table(&schema("t", 1, 4)).unwrap();
     worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0, 2.0, 3.0]).unwrap();
     until_near(&mut worker, &sim);
     let mut out = [0.0; 3];
+    let warm = (0..100).any(|_| {
+        sim.run(Duration::from_millis(100));
+        worker.pull(table, &[1, 2, 3], Read::Weights, &mut out).unwrap();
+        worker.counters().near_rows > 0
+    });
+    assert!(warm, "no row was read");
     // A worker that only reads keeps its lease: it asks for signs of life on the side.
     for _ in 0..100 {
         sim.run(Duration::from_millis(100));

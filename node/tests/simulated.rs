@@ -47,6 +47,13 @@ fn sums_are_exact_also_on_one_host() {
     assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
 }
 
+/// The same where workers READ rows in the servers' registered memory.
+#[test]
+fn sums_are_exact_also_over_rdma() {
+    let far = sums(|seed, faults| Sim::new(seed, faults).far());
+    assert!(far.0 > 10_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
+}
+
 /// Rows that were read where they are, and of those pulls asked for.
 fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     let (mut lost, mut doubled, mut near) = (0, 0, (0, 0));
@@ -103,6 +110,12 @@ fn pulls_name_what_they_saw_also_after_a_lost_link() {
 fn so_do_pulls_on_one_host() {
     let near = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).near());
     assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+}
+
+#[test]
+fn so_do_pulls_over_rdma() {
+    let far = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).far());
+    assert!(far.0 > 3_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
 }
 
 fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
@@ -163,6 +176,11 @@ fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
 #[test]
 fn nor_does_one_whose_rows_are_read_where_they_are() {
     assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near()) > 1_000);
+}
+
+#[test]
+fn nor_does_one_whose_rows_are_read_over_rdma() {
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).far()) > 1_000);
 }
 
 /// Rows that were read where they are.

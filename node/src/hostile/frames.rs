@@ -141,7 +141,8 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let keys = some_keys(choices, keys);
             // Their rows have one segment: some of these choose what is not there.
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
-            (Pull { table, keys: keys.len() as u32, read, keep, segments }.head(id), bytes_of(&keys))
+            let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
+            (Pull { table, keys: count, read, keep, segments, slots }.head(id), bytes_of(&keys))
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {

@@ -63,11 +63,12 @@ fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) ->
     Ok(())
 }
 
-/// Answers a pull: rows straight into the out buffer.
+/// Answers a pull: rows straight into the out buffer. `found`: memory for where they are.
 pub(super) fn pull(
     frame: &Frame<'_>,
     tables: &mut [Table],
     keysets: &mut Keysets,
+    found: &mut Vec<u32>,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(request) = Pull::of(&frame.head) else {
@@ -77,21 +78,32 @@ pub(super) fn pull(
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
     let floats = floats.map_err(|error| Stop::Refused(Refusal::of_pull(&error), error.to_string()))?;
-    let bytes = count * floats * 4;
+    let rows = count * floats * 4;
+    let bytes = rows + if request.slots { count * 4 } else { 0 };
     check_lengths(frame, count, count * 8, bytes)?;
     let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
-    let out: &mut [f32] = cast_slice_mut(transmit.reserve(bytes).ok_or(Full)?);
-    let keyset = request.keep.checked_sub(1).and_then(|place| keysets.begin(place, request.table, count));
+    let (out, places) = transmit.reserve(bytes).ok_or(Full)?.split_at_mut(rows);
+    let out: &mut [f32] = cast_slice_mut(out);
+    // Whoever hears of the slots needs no keyset.
+    let keep = if request.slots { 0 } else { request.keep };
+    let keyset = keep.checked_sub(1).and_then(|place| keysets.begin(place, request.table, count));
     let kept = if keyset.is_some() { request.keep } else { 0 };
     let pulled = match keyset {
         Some(keyset) => {
             keyset.keys.extend_from_slice(keys);
             shards.pull_segments(keys, request.read, request.segments, out, Some(&mut keyset.slots))
         }
+        None if request.slots => {
+            found.clear();
+            shards.pull_segments(keys, request.read, request.segments, out, Some(found))
+        }
         None => shards.pull_segments(keys, request.read, request.segments, out, None),
     };
     if let Err(error) = pulled {
         return refuse(Refusal::of_pull(&error), error.to_string());
+    }
+    if request.slots {
+        places[..count * 4].copy_from_slice(cast_slice(found));
     }
     let words = [frame.head.words[0], u64::from(kept), frame.head.words[2], 0];
     tally.pulled_rows.add(count as u64);
@@ -170,7 +182,7 @@ pub(super) fn push(
 pub(super) struct Scratch {
     keys: Vec<u64>,
     rows: Vec<f32>,
-    /// The slots that a push names.
+    /// The slots that a push names, or a pull finds.
     pub(super) found: Vec<u32>,
 }
 

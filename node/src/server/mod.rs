@@ -10,6 +10,7 @@ mod keysets;
 mod memory;
 #[cfg(test)]
 mod refusals;
+mod regions;
 pub(crate) mod scripted;
 mod session;
 mod sparing;

@@ -73,17 +73,21 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let (sim, addr) = small_world();
     let (mut link, _) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
-    let pull = |keys| Pull { table, keys, read: Read::Weights, keep: 0, segments: Segments::ALL }.head(1);
+    let pull = |keys| {
+        Pull { table, keys, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }.head(1)
+    };
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     assert_eq!(refusal(Head::new(99, 0, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(Head::new(message::PULL, 7, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(pull(2), &[0; 8]), Refusal::Malformed);
     assert_eq!(refusal(pull(u32::MAX), &[0; 8]), Refusal::Limit);
-    let second = Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::only(&[1]) };
+    let second =
+        Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::only(&[1]), slots: false };
     assert_eq!(refusal(second.head(1), &[0; 8]), Refusal::Malformed);
     assert_eq!(
         refusal(
-            Pull { table: 5, keys: 1, read: Read::State, keep: 0, segments: Segments::ALL }.head(1),
+            Pull { table: 5, keys: 1, read: Read::State, keep: 0, segments: Segments::ALL, slots: false }
+                .head(1),
             &[0; 8]
         ),
         Refusal::Unknown
@@ -114,7 +118,8 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let push = |seq, keyset| {
         Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset, slots: false }.head(1)
     };
-    let keep = Pull { table, keys: 1, read: Read::Weights, keep: 1, segments: Segments::ALL }.head(1);
+    let keep =
+        Pull { table, keys: 1, read: Read::Weights, keep: 1, segments: Segments::ALL, slots: false }.head(1);
     assert_eq!(ask(&sim, &mut link, keep, &bytes(&[5], &[])).0.words[1], 1);
     let by_keyset = pair(welcome.session, 1);
     assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
@@ -152,7 +157,8 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     // Nothing is blocked, and a gradient is taken.
     let gradient = [bytes(&[5], &[2.0]), vec![0; 4]].concat();
     assert_eq!(acked(&ask(&sim, &mut link, push(Write::Gradient, 1), &gradient).0).applied, 1);
-    let pull = Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::ALL }.head(1);
+    let pull =
+        Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }.head(1);
     let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
     let weight = f32::from_le_bytes(rows[..4].try_into().unwrap());
     assert!((weight + 0.5).abs() < 1e-5, "{weight}");

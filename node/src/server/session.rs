@@ -4,6 +4,7 @@ use super::bulk::{self, Handled, Pusher, Scratch, Stop};
 use super::images;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
+use super::regions;
 use super::sparing::Sparing;
 use super::tables::Tables;
 use crate::control::{self, HelloV1, RefusedV1, WelcomeV1};
@@ -354,13 +355,14 @@ fn dispatch<S: Stream>(
 ) -> Handled {
     let Room { tables, scratch, .. } = room;
     match frame.head.kind {
-        message::PULL => bulk::pull(frame, &mut tables.all, keysets, transmit),
+        message::PULL => bulk::pull(frame, &mut tables.all, keysets, &mut scratch.found, transmit),
         message::PUSH => {
             bulk::push(frame, &mut tables.all, keysets, session, pusher, &mut scratch.found, transmit)
         }
         message::SCAN => bulk::scan(frame, &mut tables.all, scratch, transmit),
         message::OPEN_TABLE => tables.answer_open(frame, pusher, transmit),
         message::IMAGES => images::give(frame, tables, stream, transmit),
+        message::REGIONS => regions::tell(frame, tables, stream, transmit),
         message::STATUS => tables.answer_status(frame, transmit),
         message::CLOSE_PUSHER => tables.answer_close(frame, pusher, transmit),
         message::PING => Ok(transmit.send(Head::new(message::PONG, 0, frame.head.id, [0; 4]))?),

@@ -1,6 +1,7 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
+use super::regions::Regions;
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
 use crate::error::{Refusal, ServerError};
 use crate::limits::TABLES_MAX;
@@ -8,7 +9,7 @@ use crate::message;
 use crate::partition::share;
 use crate::tally::{ServerTally, TableTally};
 use gannet_core::{Schema, Shards, Store};
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(super) struct Table {
     server: u32,
     servers: u32,
     range: Range<u32>,
+    /// What peers may READ; before the shards, as they go in this order.
+    pub(super) regions: Regions,
     /// `None` when the part is empty.
     pub(super) shards: Option<Shards>,
     pub(super) tally: Arc<TableTally>,
@@ -27,6 +30,8 @@ pub(super) struct Table {
 /// All tables of a thread, numbered in the order in which they were opened.
 pub(super) struct Tables {
     pub(super) all: Vec<Table>,
+    /// What makes memory readable to peers, where a transport can.
+    pub(super) registrar: Option<Arc<dyn Registrar>>,
     store: Store,
     thread: u32,
     threads: u32,
@@ -36,7 +41,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(store: Store, thread: u32, tally: Arc<ServerTally>) -> Tables {
         let threads = tally.threads.len() as u32;
-        Tables { all: Vec::new(), store, thread, threads, tally }
+        Tables { all: Vec::new(), registrar: None, store, thread, threads, tally }
     }
 
     /// Opens a table, or finds it open with the same schema and partition.
@@ -71,7 +76,8 @@ impl Tables {
         };
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
-        self.all.push(Table { schema, server, servers, range, shards, tally });
+        let regions = Regions::default();
+        self.all.push(Table { schema, server, servers, range, regions, shards, tally });
         self.publish();
         Ok(self.all.len() - 1)
     }

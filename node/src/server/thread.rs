@@ -59,11 +59,12 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn new(
         net: N,
         inbox: Receiver<Greeted<N::Stream>>,
-        tables: Tables,
+        mut tables: Tables,
         settings: Settings,
         tally: Arc<ServerTally>,
     ) -> Result<Self, ServerError> {
         let poll = net.poll()?;
+        tables.registrar = net.registrar();
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,
@@ -277,6 +278,7 @@ impl<N: Net> ShardThread<N> {
         tally.queued_bytes.set(queued);
         tally.full_sessions.set(full);
         tally.keyset_bytes.set(keysets);
+        tally.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
         tally.unhandled_bytes.set(received);
         tally.buffer_bytes.set(buffers);
         tally.hungry_sessions.set(hungry);

@@ -18,13 +18,25 @@ pub(crate) enum Kind {
     Status,
     ClosePusher,
     Ping,
+    Images,
+    Regions,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 8] =
-        ["pull", "push", "scan", "open_table", "status", "close_pusher", "ping", "unknown"];
+    const NAMES: [&str; 10] = [
+        "pull",
+        "push",
+        "scan",
+        "open_table",
+        "status",
+        "close_pusher",
+        "ping",
+        "images",
+        "regions",
+        "unknown",
+    ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
 
     /// Of a frame.
@@ -37,6 +49,8 @@ impl Kind {
             message::STATUS => Kind::Status,
             message::CLOSE_PUSHER => Kind::ClosePusher,
             message::PING => Kind::Ping,
+            message::IMAGES => Kind::Images,
+            message::REGIONS => Kind::Regions,
             _ => Kind::Unknown,
         }
     }
@@ -99,6 +113,8 @@ pub(crate) struct ThreadTally {
     pub(crate) queued_bytes: Count,
     pub(crate) full_sessions: Count,
     pub(crate) keyset_bytes: Count,
+    /// Stretches of images that are registered for READs.
+    pub(crate) regions: Count,
     pub(crate) tables: Mutex<Vec<Arc<TableTally>>>,
     /// Nanoseconds after the server began at which it last looked at its time limits.
     ticked_nanos: Count,
@@ -305,6 +321,7 @@ impl ThreadTally {
             "Sessions whose out queue is full.",
             self.full_sessions.get(),
         );
+        gauge("gannet_server_regions", "Stretches of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
         gauge(
             "gannet_server_unhandled_bytes",

@@ -55,6 +55,8 @@ pub(super) struct NearPart {
     pub(super) keys: Vec<u64>,
     pub(super) places: Vec<u32>,
     pub(super) rows: Vec<f32>,
+    /// The answer says behind the rows where they are.
+    pub(super) with_slots: bool,
 }
 
 impl PullPart {
@@ -83,6 +85,19 @@ impl PullFlight {
             values[place as usize * floats..][..floats].copy_from_slice(row);
         }
         near.rows = Vec::new();
+    }
+
+    /// Floats of the answer to a part, slots counted as such.
+    pub(super) fn answer_floats(&self, chunk: usize) -> usize {
+        let part = &self.parts[chunk];
+        let with_slots = part.near.as_ref().is_some_and(|near| near.with_slots);
+        part.asked(self.cut.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
+    }
+
+    /// The keys that were asked for, and where the answer says that their rows are.
+    pub(super) fn found(&self, chunk: usize) -> Option<(&[u64], &[u32])> {
+        let near = self.parts[chunk].near.as_ref().filter(|near| near.with_slots)?;
+        Some((&near.keys, cast_slice(near.rows.get(near.keys.len() * self.floats..)?)))
     }
 }
 
@@ -134,8 +149,7 @@ pub(super) struct Flight {
 impl Flight {
     /// No call waits for its answer.
     pub(super) fn is_unasked(&self) -> bool {
-        let kinds = message::PING..=message::IMAGES;
-        matches!(&self.work, Work::Control(control) if kinds.contains(&control.kind))
+        matches!(&self.work, Work::Control(control) if message::is_of_link(control.kind))
     }
 
     /// When it was begun.
@@ -227,7 +241,8 @@ impl Flights {
             Work::Pull(pull) => {
                 let keys = pull.parts[chunk].asked(pull.cut.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
-                (Pull { table, keys, read, keep, segments: pull.segments }.head(id), keys as usize * 8)
+                let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
+                (Pull { table, keys, read, keep, segments: pull.segments, slots }.head(id), keys as usize * 8)
             }
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;

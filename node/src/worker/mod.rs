@@ -4,14 +4,17 @@
 //! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
+mod far;
 mod flights;
 #[cfg(test)]
 mod full_disk;
+mod handles;
 mod near;
 mod opening;
 mod peer;
 mod pipeline;
 mod pump;
+mod reach;
 mod reconnect;
 mod simple;
 mod stamps;

@@ -1,65 +1,67 @@
-//! Rows read where they are, in the images of a server on this host, without asking it.
+//! One-sided pulls: rows read where they are, in the images of a server on this host or in a server's memory over RDMA,
+//! without asking it.
 //!
-//! What proves itself is believed (core's `View`: the row's key, the same version before and after); what is not found is
-//! asked for, since only the owner knows that a key has no row. Nothing is read of a server that was not heard of within
-//! [`LEASE`], counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes touch
-//! which are not acknowledged (stamps.rs).
+//! What proves itself is believed (the row's key, the same version before and after); what is not found is asked for,
+//! since only the owner knows that a key has no row. Nothing is read of a server that was not heard of within [`LEASE`],
+//! counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes touch which are
+//! not acknowledged (stamps.rs). How images and regions come to be known: reach.rs.
 
 use super::Worker;
-use super::flights::{ControlFlight, NearPart, Request, Work};
+use super::far::FarTable;
+use super::flights::NearPart;
 use super::peer::Peer;
+use super::reach::Seeking;
 use super::stamps::Stamps;
 use super::tables::TableId;
-use crate::control::{self, ImagesV1};
 use crate::cut::Chunk;
 use crate::error::WorkerError;
-use crate::limits::{IMAGES_PER_REQUEST, LEASE, LEASE_PING};
-use crate::message::{self, pair};
-use crate::partition::share;
-use gannet_core::{NO_SLOT, Read, Schema, Segments, View};
-use gannet_transport::{Net, Stream};
-use std::fs::File;
-use std::ops::Range;
+use crate::limits::{LEASE, LEASE_PING};
+use gannet_core::{NO_SLOT, Read, Segments, View};
+use gannet_transport::{LinkError, Net, Stream};
 use std::time::Duration;
 
 /// How often a worker that only reads looks for what has come.
 const NEAR_LOOK: Duration = Duration::from_millis(5);
 
-/// One server thread's images, as far as this worker has them.
+/// What of one server thread this worker can read.
 pub(super) struct Near {
     /// By table.
-    views: Vec<Option<View>>,
-    /// The table whose images are being asked for.
-    seeking: Option<Seeking>,
-    /// The server gives no images on this link.
-    refused: bool,
+    pub(super) tables: Vec<Option<Reach>>,
+    pub(super) seeking: Option<Seeking>,
+    /// The server lets nothing be read over this link.
+    pub(super) refused: bool,
     /// When that was begun which was answered last.
     heard: Duration,
     pinged: Duration,
+    /// When it was last asked what it has registered since.
+    pub(super) asked_again: Duration,
     pub(super) stamps: Stamps,
 }
 
-struct Seeking {
-    table: usize,
-    shards: Range<u32>,
-    files: Vec<(File, u64)>,
+/// How rows of a table are read.
+pub(super) enum Reach {
+    /// In its images.
+    View(View),
+    /// By READs.
+    Far(Box<FarTable>),
 }
 
 impl Near {
     pub(super) fn new() -> Near {
         Near {
-            views: Vec::new(),
+            tables: Vec::new(),
             seeking: None,
             refused: false,
             heard: Duration::ZERO,
             pinged: Duration::ZERO,
+            asked_again: Duration::ZERO,
             stamps: Stamps::new(),
         }
     }
 
-    /// The link is gone, and with it what was known of its images.
+    /// The link is gone, and with it what was known of the server's memory.
     pub(super) fn lose(&mut self) {
-        self.views.clear();
+        self.tables.clear();
         (self.seeking, self.refused) = (None, false);
     }
 
@@ -68,50 +70,38 @@ impl Near {
         self.heard = self.heard.max(begun);
     }
 
+    /// An answer says where rows are.
+    pub(super) fn learn(&mut self, table: usize, keys: &[u64], slots: &[u32]) {
+        if let Some(Some(Reach::Far(far))) = self.tables.get_mut(table) {
+            far.learn(keys, slots);
+        }
+    }
+
     /// Whether pushes are noted.
     pub(super) fn is_on(&self) -> bool {
-        self.views.iter().any(Option::is_some)
+        self.tables.iter().any(Option::is_some)
     }
 
-    /// The view of a table, while what it shows may be taken for current.
-    fn fresh(&mut self, table: usize, now: Duration) -> Option<&mut View> {
-        self.views.get_mut(table)?.as_mut().filter(|_| now.saturating_sub(self.heard) < LEASE)
+    /// How a table is read, while what is read may be taken for current.
+    fn fresh(&mut self, table: usize, now: Duration) -> Option<&mut Reach> {
+        self.tables.get_mut(table)?.as_mut().filter(|_| now.saturating_sub(self.heard) < LEASE)
     }
 
-    /// Reads what can be read of a chunk into `values`; `None`: nothing can, now.
-    fn read(
-        &mut self,
-        keys: &[u64],
-        wanted: &Wanted,
-        values: &mut [f32],
-        now: Duration,
-    ) -> Option<Box<NearPart>> {
-        let &Wanted { table, read, segments, floats, keep } = wanted;
-        let mut slots = Vec::with_capacity(keys.len());
-        let view = self.fresh(table, now)?;
-        let missed = view.pull(keys, read, segments, values, &mut slots).ok()?;
-        let mut near = NearPart { slots, ..NearPart::default() };
-        if missed > 0 || self.stamps.any() {
-            let stamps = self.stamps.any().then_some(&self.stamps);
-            for (place, (&key, &slot)) in keys.iter().zip(&near.slots).enumerate() {
-                if slot == NO_SLOT || stamps.is_some_and(|stamps| stamps.is_open(key)) {
-                    near.keys.push(key);
-                    near.places.push(place as u32);
-                }
+    /// What is to be asked for of a chunk whose rows were found in these slots.
+    fn to_ask(&self, keys: &[u64], slots: Vec<u32>, wanted: &Wanted, with_slots: bool) -> Box<NearPart> {
+        let mut near = NearPart { slots, with_slots, ..NearPart::default() };
+        let stamps = self.stamps.any().then_some(&self.stamps);
+        for (place, (&key, &slot)) in keys.iter().zip(&near.slots).enumerate() {
+            if slot == NO_SLOT || stamps.is_some_and(|stamps| stamps.is_open(key)) {
+                near.keys.push(key);
+                near.places.push(place as u32);
             }
-            near.rows.resize(near.keys.len() * floats, 0.0);
         }
-        if !keep {
+        near.rows.resize(near.keys.len() * (wanted.floats + usize::from(with_slots)), 0.0);
+        if !wanted.keep {
             near.slots = Vec::new();
         }
-        Some(Box::new(near))
-    }
-}
-
-impl<S: Stream> Peer<S> {
-    /// The shards of a table that this peer owns.
-    fn shards(&self, schema: &Schema, servers: u32) -> Range<u32> {
-        share(share(0..schema.shards, self.server, servers), self.thread, self.threads)
+        Box::new(near)
     }
 }
 
@@ -124,6 +114,43 @@ pub(super) struct Wanted {
     pub(super) floats: usize,
     /// The slots will be pushed to.
     pub(super) keep: bool,
+}
+
+impl<S: Stream> Peer<S> {
+    /// Reads what can be read of a chunk's rows; `None`: nothing can, now.
+    fn read_near(
+        &mut self,
+        keys: &[u64],
+        wanted: &Wanted,
+        values: &mut [f32],
+        now: Duration,
+        timeout: Duration,
+    ) -> Result<Option<Box<NearPart>>, WorkerError> {
+        let Peer { link: Some(link), near, .. } = self else { return Ok(None) };
+        let &Wanted { table, read, segments, .. } = wanted;
+        let (slots, with_slots) = match near.fresh(table, now) {
+            None => return Ok(None),
+            Some(Reach::View(view)) => {
+                let mut slots = Vec::with_capacity(keys.len());
+                match view.pull(keys, read, segments, values, &mut slots) {
+                    // All are there, and nothing is under way to them.
+                    Ok(0) if !near.stamps.any() => {
+                        let slots = if wanted.keep { slots } else { Vec::new() };
+                        return Ok(Some(Box::new(NearPart { slots, ..NearPart::default() })));
+                    }
+                    Ok(_) => (slots, false),
+                    Err(_) => return Ok(None),
+                }
+            }
+            Some(Reach::Far(far)) => {
+                let peer = link.peer().clone();
+                let Some(reader) = link.stream_mut().reader() else { return Ok(None) };
+                let slots = far.read(reader, keys, wanted, values, timeout);
+                (slots.map_err(|source| LinkError::Io { peer, source })?, true)
+            }
+        };
+        Ok(Some(near.to_ask(keys, slots, wanted, with_slots)))
+    }
 }
 
 impl<N: Net> Worker<N> {
@@ -145,6 +172,7 @@ impl<N: Net> Worker<N> {
         if self.in_flight() || now >= self.next_near_look {
             self.next_near_look = now + NEAR_LOOK;
             self.poll()?;
+            self.seek_again(now)?;
         }
         Ok(())
     }
@@ -157,14 +185,17 @@ impl<N: Net> Worker<N> {
         wanted: &Wanted,
         values: &mut [f32],
         now: Duration,
-    ) -> Option<Box<NearPart>> {
-        let peer = &mut self.peers[chunk.peer as usize];
-        peer.link.as_ref()?;
-        let near = peer.near.read(keys, wanted, values, now)?;
+    ) -> Result<Option<Box<NearPart>>, WorkerError> {
+        let (number, timeout) = (chunk.peer as usize, self.config.stall_timeout);
+        let near = match self.peers[number].read_near(keys, wanted, values, now, timeout) {
+            Ok(Some(near)) => near,
+            Ok(None) => return Ok(None),
+            Err(error) => return self.lose(number, error, now).map(|()| None),
+        };
         let asked = near.keys.len() as u64;
         self.tally.near_rows.add(keys.len() as u64 - asked);
         self.tally.near_asked_rows.add(asked);
-        Some(near)
+        Ok(Some(near))
     }
 
     /// A whole small pull at once, from one thread's images and in the order of the keys: `false` when it must be asked for.
@@ -186,85 +217,10 @@ impl<N: Net> Worker<N> {
         if near.stamps.any() {
             return Ok(false);
         }
-        let Some(view) = near.fresh(table.0, now) else { return Ok(false) };
+        let Some(Reach::View(view)) = near.fresh(table.0, now) else { return Ok(false) };
         self.near_slots.clear();
         let whole = matches!(view.pull(keys, read, segments, out, &mut self.near_slots), Ok(0));
         self.tally.near_rows.add(if whole { keys.len() as u64 } else { 0 });
         Ok(whole)
-    }
-
-    /// Asks for the images of the next table that this link's server may give, if it is on this host.
-    pub(super) fn seek(&mut self, number: usize) -> Result<(), WorkerError> {
-        let servers = self.config.servers.len() as u32;
-        let peer = &mut self.peers[number];
-        let Some(link) = &peer.link else { return Ok(()) };
-        if peer.near.refused || peer.near.seeking.is_some() || !link.stream().is_near() {
-            return Ok(());
-        }
-        let next = (0..self.tables.len().min(peer.tables.len()))
-            .filter(|&table| peer.near.views.get(table).is_none_or(Option::is_none))
-            .map(|table| (table, peer.shards(&self.tables[table].schema, servers)))
-            .find(|(_, shards)| !shards.is_empty());
-        let Some((table, shards)) = next else { return Ok(()) };
-        peer.near.seeking = Some(Seeking { table, shards, files: Vec::new() });
-        self.ask_images(number)
-    }
-
-    fn ask_images(&mut self, number: usize) -> Result<(), WorkerError> {
-        let Some(Seeking { table, shards, files }) = &self.peers[number].near.seeking else { return Ok(()) };
-        let first = shards.start + files.len() as u32;
-        let words = [0, pair(first, (shards.end - first).min(IMAGES_PER_REQUEST)), 0, 0];
-        let (table, now) = (Some(*table), self.net.now());
-        let control =
-            ControlFlight { kind: message::IMAGES, table, words, payloads: Vec::new(), answers: vec![None] };
-        let id = self.flights.add(Work::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
-        self.send(number)
-    }
-
-    /// Images have been given: maps them once all of a table's are there.
-    pub(super) fn take_images(&mut self, number: usize, control: &ControlFlight) -> Result<(), WorkerError> {
-        let peer = &mut self.peers[number];
-        let (Some(link), Some(Some((_, answer)))) = (&mut peer.link, control.answers.first()) else {
-            return Ok(());
-        };
-        let Some(seeking) = &mut peer.near.seeking else { return Ok(()) };
-        let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
-        let ImagesV1 { incarnations } = control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-        for &incarnation in &incarnations {
-            let given = link.stream_mut().take_given();
-            let given = given.map_err(|error| nonsense(format!("an image that cannot be taken: {error}")))?;
-            let file = given.ok_or_else(|| nonsense("an image that was announced and not given".into()))?;
-            seeking.files.push((File::from(file), incarnation));
-        }
-        if incarnations.is_empty() || seeking.files.len() > seeking.shards.len() {
-            return Err(nonsense(format!("{} images", incarnations.len())));
-        }
-        if seeking.files.len() < seeking.shards.len() {
-            return self.ask_images(number);
-        }
-        let Some(Seeking { table, shards, files }) = peer.near.seeking.take() else { return Ok(()) };
-        let name = &self.tables[table].schema.name;
-        match View::open(&self.tables[table].schema, shards.start, files) {
-            Ok(view) => {
-                tracing::debug!(peer = %peer.name, table = name, ?shards, "rows are read where they are");
-                let views = peer.near.views.len().max(table + 1);
-                peer.near.views.resize_with(views, || None);
-                peer.near.views[table] = Some(view);
-                peer.near.stamps.begin_tracking();
-            }
-            Err(error) => {
-                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");
-                peer.near.refused = true;
-            }
-        }
-        self.seek(number)
-    }
-
-    /// The server gives no images: rows are asked for.
-    pub(super) fn images_refused(&mut self, number: usize, text: &str) {
-        let peer = &mut self.peers[number];
-        tracing::info!(peer = %peer.name, why = text, "rows are asked for: the server gives no images");
-        (peer.near.refused, peer.near.seeking) = (true, None);
     }
 }

@@ -142,7 +142,8 @@ impl<S: Stream> Peer<S> {
             loop {
                 let (receive, _) = link.halves();
                 let Some(frame) = receive.peek(&mut Lender { flights, queue, unsent })? else { break };
-                let context = Context { name: &self.name, session_epoch: self.epoch, acked: &mut self.acked };
+                let (name, session_epoch) = (&self.name, self.epoch);
+                let context = Context { name, session_epoch, acked: &mut self.acked, near: &mut self.near };
                 answers.push(answer(&frame, context, flights, queue, unsent, self.posted, tally)?);
                 receive.consume();
                 if let Some(request) = queue.pop_front() {
@@ -207,22 +208,15 @@ impl<S: Stream> Peer<S> {
         self.unsent.clear();
         self.near.lose();
         self.queue.retain(|request| {
-            let of_this_link = matches!(flights.kind(request.place), Some(message::PING | message::IMAGES));
+            let of_this_link = flights.kind(request.place).is_some_and(message::is_of_link);
             if of_this_link {
                 flights.take(request.place);
             }
             !of_this_link
         });
-        for request in &mut self.queue {
-            let chunk = request.chunk as usize;
-            match flights.at(request.place).map(|flight| &mut flight.work) {
-                Some(Work::Push(flight)) => flight.keysets[chunk] = 0,
-                // Its answer will include other pushes than the rows that were read: all of them are asked for.
-                Some(Work::Pull(flight)) => {
-                    flight.parts[chunk].near = None;
-                    request.bytes = flight.cut.chunks()[chunk].len * (8 + 4 * flight.floats as u32);
-                }
-                _ => {}
+        for push in self.queue.iter().filter(|request| request.push) {
+            if let Some(Work::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
+                flight.keysets[push.chunk as usize] = 0;
             }
         }
     }
@@ -257,6 +251,7 @@ struct Context<'a> {
     name: &'a Arc<str>,
     session_epoch: u64,
     acked: &'a mut Vec<bool>,
+    near: &'a mut Near,
 }
 
 /// Takes in the answer to the request at the front of the queue.
@@ -302,14 +297,16 @@ fn answer(
     let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
     match &mut flight.work {
         Work::Pull(pull) => {
-            let part = &mut pull.parts[request.chunk as usize];
-            let rows = part.asked(pull.cut.chunks()[request.chunk as usize].len);
-            let bytes = rows as usize * pull.floats * 4;
+            let bytes = pull.answer_floats(request.chunk as usize) * 4;
             if head.len as usize != bytes.next_multiple_of(8) {
                 return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
             }
+            let part = &mut pull.parts[request.chunk as usize];
             let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
             part.kept = if kept { context.session_epoch } else { 0 };
+            if let Some((keys, slots)) = pull.found(request.chunk as usize) {
+                context.near.learn(pull.cut.table, keys, slots);
+            }
             pull.settle(request.chunk as usize);
             tally.bytes_received.add(u64::from(head.len));
         }

@@ -112,7 +112,7 @@ impl<N: Net> Worker<N> {
         let mut parts = Vec::with_capacity(cut.chunks().len());
         for chunk in cut.chunks() {
             let (keys, rows) = (&cut.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
-            let near = self.read_near(chunk, keys, &wanted, rows, now);
+            let near = self.read_near(chunk, keys, &wanted, rows, now)?;
             let keep = keep && near.is_none();
             let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
             parts.push(PullPart { saw, keep, kept: 0, near });

@@ -90,7 +90,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// A link has ended, or a server asks for everything again. What asks for space is asked again at leisure.
-    fn lose(&mut self, number: usize, error: WorkerError, now: Duration) -> Result<(), WorkerError> {
+    pub(super) fn lose(
+        &mut self,
+        number: usize,
+        error: WorkerError,
+        now: Duration,
+    ) -> Result<(), WorkerError> {
         if matches!(error, WorkerError::Call(_) | WorkerError::Net(_)) {
             return Err(error);
         }
@@ -132,8 +137,8 @@ impl<N: Net> Worker<N> {
         }
         match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
             Some((_, Work::Push(push))) if self.spare.len() < SPARE_MAX => self.spare.push(push.values),
-            Some((false, Work::Control(control))) if control.kind == message::IMAGES => {
-                if let Err(error) = self.take_images(number, &control) {
+            Some((false, Work::Control(control))) if control.kind != message::PING => {
+                if let Err(error) = self.take_reach(number, &control) {
                     // What cannot be believed ends the link; another attempt may do better.
                     let now = self.net.now();
                     let peer = &mut self.peers[number];
@@ -150,8 +155,8 @@ impl<N: Net> Worker<N> {
         if let Some(flight) = self.flights.at(request.place) {
             flight.failed = true;
         }
-        if self.flights.kind(request.place) == Some(message::IMAGES) {
-            return self.images_refused(number, &text);
+        if self.flights.kind(request.place).is_some_and(message::is_of_link) {
+            return self.reach_refused(number, &text);
         }
         let what = match self.flights.at(request.place).map(|flight| &flight.work) {
             Some(Work::Pull(pull)) => {
@@ -202,9 +207,8 @@ impl<N: Net> Worker<N> {
             }
             self.try_connect(number)?;
             // An unanswered ping loses the link, but nobody waits for it.
-            let unasked = |request: &Request| {
-                matches!(self.flights.kind(request.place), Some(message::PING | message::IMAGES))
-            };
+            let unasked =
+                |request: &Request| self.flights.kind(request.place).is_some_and(message::is_of_link);
             if !self.peers[number].queue.iter().all(unasked) {
                 self.check_wait(number, self.net.now())?;
             }

@@ -77,11 +77,15 @@ impl<N: Net> Worker<N> {
         peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
     }
 
-    /// Pulls that wait on this link go after all pushes that were begun: their answers include those.
+    /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were read
+    /// without asking do not: they are asked for.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
-        for &Request { place, chunk, .. } in &self.peers[number].queue {
-            if let Some(Work::Pull(pull)) = self.flights.at(place).map(|flight| &mut flight.work) {
-                pull.parts[chunk as usize].saw = self.tables[pull.cut.table].last_seq;
+        for Request { place, chunk, bytes, .. } in &mut self.peers[number].queue {
+            if let Some(Work::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
+                let (part, len) = (&mut pull.parts[*chunk as usize], pull.cut.chunks()[*chunk as usize].len);
+                part.saw = self.tables[pull.cut.table].last_seq;
+                part.near = None;
+                *bytes = len * (8 + 4 * pull.floats as u32);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 mod admission;
 mod bench;
-mod doctor;
 mod input;
 mod io;
 mod log;
@@ -14,9 +13,8 @@ mod sessions;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
-pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs};
-pub use io::{IoArgs, IoName};
+pub use io::IoArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
@@ -53,8 +51,6 @@ pub enum Command {
     Predict(PredictArgs),
     /// Measure this machine's limit and the server beside it.
     Bench(BenchArgs),
-    /// Say what of this machine can be used, what not, and what to do about it.
-    Doctor(DoctorArgs),
 }
 
 /// Models that `--model` offers.

@@ -4,6 +4,7 @@
 //! test, through a worker) waits, the actors run and virtual time goes on to the next event: so the worker's blocking
 //! calls are the same code as over TCP.
 
+mod far;
 mod prng;
 mod world;
 
@@ -13,6 +14,8 @@ pub use world::Faults;
 use crate::error::NetError;
 use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
+use crate::remote::{Registrar, RemoteReader};
+use far::{SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -80,6 +83,12 @@ impl Sim {
     /// All of it is on one host: files can be given over its connections.
     pub fn near(self) -> Sim {
         self.world.borrow_mut().near = true;
+        self
+    }
+
+    /// Its connections have RDMA: registered memory can be read over them.
+    pub fn far(self) -> Sim {
+        self.world.borrow_mut().registered = Some(Arc::default());
         self
     }
 
@@ -178,6 +187,11 @@ impl Net for Sim {
         Ok(SimPoll { sim: self.clone(), sides: Vec::new(), listeners: Vec::new(), woken: Rc::default() })
     }
 
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        let registered = self.world.borrow().registered.clone()?;
+        Some(Arc::new(SimRegistrar(registered)))
+    }
+
     fn now(&self) -> Duration {
         self.world.borrow().now
     }
@@ -189,12 +203,15 @@ pub struct SimStream {
     side: Side,
     peer: Arc<str>,
     scratch: Vec<u8>,
+    reader: Option<SimReader>,
 }
 
 impl SimStream {
     fn new(world: &Rc<RefCell<World>>, side: Side) -> SimStream {
         let peer = world.borrow().peer_name(side);
-        SimStream { world: world.clone(), side, peer, scratch: Vec::new() }
+        let registered = world.borrow().registered.clone();
+        let reader = registered.map(|registered| SimReader::new(world, side, registered));
+        SimStream { world: world.clone(), side, peer, scratch: Vec::new(), reader }
     }
 
     /// Breaks the connection.
@@ -244,6 +261,14 @@ impl Stream for SimStream {
 
     fn is_near(&self) -> bool {
         self.world.borrow().near
+    }
+
+    fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
+        self.reader.as_mut().map(|reader| reader as &mut dyn RemoteReader)
+    }
+
+    fn allow_reads(&mut self) -> io::Result<bool> {
+        Ok(self.world.borrow_mut().allow_reads(self.side))
     }
 
     fn give(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! is reset at any byte, with everything in flight lost on both sides; a direction stalls; connects are refused; an
 //! address is cut off for a while.
 
+use super::far::Registered;
 use super::prng::Prng;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
@@ -62,6 +63,8 @@ struct Direction {
     close_told: bool,
     /// Files given and not taken.
     given: VecDeque<OwnedFd>,
+    /// The sender lets the receiver read its memory.
+    reads: bool,
 }
 
 impl Direction {
@@ -102,6 +105,8 @@ pub(super) struct World {
     pub(super) faults: Faults,
     /// All sides are on one host: files can be given.
     pub(super) near: bool,
+    /// What can be read over RDMA, where there is some.
+    pub(super) registered: Option<Arc<Registered>>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     next_port: u16,
@@ -126,6 +131,7 @@ impl World {
             prng: Prng::new(seed),
             faults,
             near: false,
+            registered: None,
             connections: BTreeMap::new(),
             next_connection: 0,
             next_port: 20_000,
@@ -233,6 +239,20 @@ impl World {
 
     pub(super) fn take_given(&mut self, side: Side) -> Option<OwnedFd> {
         self.connections.get_mut(&side.connection)?.ways[1 - side.side].given.pop_front()
+    }
+
+    pub(super) fn allow_reads(&mut self, side: Side) -> bool {
+        let connection = self.connections.get_mut(&side.connection);
+        let connection = connection.filter(|_| self.registered.is_some());
+        connection.map(|connection| connection.ways[side.side].reads = true).is_some()
+    }
+
+    pub(super) fn may_read(&mut self, side: Side) -> io::Result<()> {
+        let connection = self.connections.get(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
+        if connection.reset || !connection.open[1 - side.side] || !connection.ways[1 - side.side].reads {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
     }
 
     pub(super) fn is_open(&self, side: Side) -> bool {

@@ -1,0 +1,93 @@
+//! Tells a worker where it may READ a table's rows over RDMA, and registers them for that: each shard's header and each
+//! extent of its rows once, for remote READ only, until the table closes.
+
+use super::bulk::{Handled, Stop, refuse};
+use super::tables::{Table, Tables, answer};
+use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
+use crate::error::Refusal;
+use crate::limits::REGIONS_PER_REQUEST;
+use crate::message::{self, unpair};
+use gannet_core::{Readable, Stretch};
+use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
+
+/// What a thread has registered of one table. It goes before the shards that it is of.
+#[derive(Default)]
+pub(super) struct Regions {
+    all: Vec<(Stretch, Region)>,
+}
+
+impl Regions {
+    /// Registrations.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The region of a stretch, registered if it was not.
+    fn of(&mut self, stretch: &Stretch, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
+        let known =
+            self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (stretch.addr, stretch.bytes));
+        if let Some((_, region)) = known {
+            return Ok((region.addr, region.rkey));
+        }
+        let region = registrar.register(stretch.addr, stretch.bytes)?;
+        let told = (region.addr, region.rkey);
+        self.all.push((*stretch, region));
+        Ok(told)
+    }
+
+    fn tell(&mut self, readable: &Readable, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
+        let (header_addr, header_rkey) = self.of(&readable.header, registrar)?;
+        let mut rows = Vec::with_capacity(readable.rows.len());
+        for stretch in &readable.rows {
+            match self.of(stretch, registrar) {
+                Ok((addr, rkey)) => {
+                    rows.push(ExtentV1 { offset: stretch.offset, bytes: stretch.bytes as u64, addr, rkey });
+                }
+                // Its rows are asked for.
+                Err(error) => {
+                    tracing::warn!(shard = readable.shard, bytes = stretch.bytes, %error, "rows cannot be registered");
+                    break;
+                }
+            }
+        }
+        Ok(RegionV1 { incarnation: readable.incarnation, header_addr, header_rkey, rows })
+    }
+}
+
+/// Tells of `count` shards from `first` on, to a session that has greeted.
+pub(super) fn tell<S: Stream>(
+    frame: &Frame<'_>,
+    tables: &mut Tables,
+    stream: &mut S,
+    transmit: &mut Transmit,
+) -> Handled {
+    let (first, count) = unpair(frame.head.words[1]);
+    let number = frame.head.words[0];
+    let Some(registrar) = tables.registrar.clone() else {
+        return refuse(Refusal::Unknown, "this server registers no memory");
+    };
+    let Some(Table { shards, regions, .. }) = tables.all.get_mut(number as usize) else {
+        return refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread"));
+    };
+    let Some(shards) = shards else {
+        return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
+    };
+    let range = shards.range();
+    let end = first.saturating_add(count);
+    if count == 0 || count > REGIONS_PER_REQUEST || first < range.start || end > range.end {
+        let text =
+            format!("regions of {count} shards from {first} on: at most {REGIONS_PER_REQUEST} of {range:?}");
+        return refuse(Refusal::WrongShard, text);
+    }
+    let images = |why: String| Stop::Refused(Refusal::Images, why);
+    match stream.allow_reads() {
+        Ok(true) => {}
+        Ok(false) => return refuse(Refusal::Unknown, "memory cannot be read over this link"),
+        Err(error) => return Err(images(format!("READs cannot be allowed: {error}"))),
+    }
+    let mut told = RegionsV1 { shards: Vec::with_capacity(count as usize) };
+    for readable in shards.readable().iter().filter(|readable| (first..end).contains(&readable.shard)) {
+        told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
+    }
+    answer(frame, message::REGIONS_ARE, &control::seal(&told), transmit)
+}

@@ -1,0 +1,179 @@
+//! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or where
+//! they are registered for READs, on the side; until that is answered rows are asked for.
+
+use super::Worker;
+use super::far::FarTable;
+use super::flights::{ControlFlight, Request, Work};
+use super::near::Reach;
+use super::peer::Peer;
+use crate::control::{self, ImagesV1, RegionsV1};
+use crate::error::WorkerError;
+use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
+use crate::message::{self, pair};
+use crate::partition::share;
+use gannet_core::{Schema, View};
+use gannet_transport::{Net, Stream};
+use std::fs::File;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A table that is being asked for.
+pub(super) struct Seeking {
+    table: usize,
+    shards: Range<u32>,
+    found: Found,
+}
+
+/// What has been answered so far.
+enum Found {
+    Images(Vec<(File, u64)>),
+    Regions(Box<FarTable>),
+}
+
+impl Found {
+    /// Shards that it has.
+    fn shards(&self) -> usize {
+        match self {
+            Found::Images(files) => files.len(),
+            Found::Regions(far) => far.known(),
+        }
+    }
+
+    /// The request for more, and of how many shards at most.
+    fn request(&self) -> (u16, u32) {
+        match self {
+            Found::Images(_) => (message::IMAGES, IMAGES_PER_REQUEST),
+            Found::Regions(_) => (message::REGIONS, REGIONS_PER_REQUEST),
+        }
+    }
+
+    /// Takes in an answer: what is wrong with it, if anything.
+    fn add(&mut self, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
+        match self {
+            Found::Images(files) => {
+                let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
+                for incarnation in incarnations {
+                    let given = stream.take_given();
+                    let given = given.map_err(|error| format!("an image that cannot be taken: {error}"))?;
+                    let file = given.ok_or("an image that was announced and not given")?;
+                    files.push((File::from(file), incarnation));
+                }
+            }
+            Found::Regions(far) => {
+                far.add(&control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stream> Peer<S> {
+    /// The shards of a table that this peer owns.
+    fn shards(&self, schema: &Schema, servers: u32) -> Range<u32> {
+        share(share(0..schema.shards, self.server, servers), self.thread, self.threads)
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Asks for the next table that this link's server may let be read, if any.
+    pub(super) fn seek(&mut self, number: usize) -> Result<(), WorkerError> {
+        let servers = self.config.servers.len() as u32;
+        let peer = &mut self.peers[number];
+        let Some(link) = &mut peer.link else { return Ok(()) };
+        let (near, far) = (link.stream().is_near(), link.stream_mut().reader().is_some());
+        if !(near || far) || peer.near.refused || peer.near.seeking.is_some() {
+            return Ok(());
+        }
+        let next = (0..self.tables.len().min(peer.tables.len()))
+            .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
+            .map(|table| (table, peer.shards(&self.tables[table].schema, servers)))
+            .find(|(_, shards)| !shards.is_empty());
+        let Some((table, shards)) = next else { return Ok(()) };
+        let found = match near {
+            true => Found::Images(Vec::new()),
+            false => Found::Regions(Box::new(FarTable::new(&self.tables[table].schema, shards.start))),
+        };
+        peer.near.seeking = Some(Seeking { table, shards, found });
+        self.ask_for_more(number)
+    }
+
+    /// Asks again, now and then, what was registered since of tables whose rows stand beyond what is known.
+    pub(super) fn seek_again(&mut self, now: Duration) -> Result<(), WorkerError> {
+        for number in 0..self.peers.len() {
+            let Peer { link: Some(_), near, .. } = &mut self.peers[number] else { continue };
+            if near.seeking.is_some() || now.saturating_sub(near.asked_again) < REGIONS_EVERY {
+                continue;
+            }
+            let outgrown = |reach: &Option<Reach>| matches!(reach, Some(Reach::Far(far)) if far.outgrown);
+            let Some(table) = near.tables.iter().position(outgrown) else { continue };
+            let Some(Reach::Far(mut far)) = near.tables[table].take() else { continue };
+            near.asked_again = now;
+            far.restart();
+            let servers = self.config.servers.len() as u32;
+            let shards = self.peers[number].shards(&self.tables[table].schema, servers);
+            let found = Found::Regions(far);
+            self.peers[number].near.seeking = Some(Seeking { table, shards, found });
+            self.ask_for_more(number)?;
+        }
+        Ok(())
+    }
+
+    fn ask_for_more(&mut self, number: usize) -> Result<(), WorkerError> {
+        let Some(Seeking { table, shards, found }) = &self.peers[number].near.seeking else { return Ok(()) };
+        let ((kind, most), first) = (found.request(), shards.start + found.shards() as u32);
+        let words = [0, pair(first, (shards.end - first).min(most)), 0, 0];
+        let (table, now) = (Some(*table), self.net.now());
+        let control = ControlFlight { kind, table, words, payloads: Vec::new(), answers: vec![None] };
+        let id = self.flights.add(Work::Control(control), 1, 0, now);
+        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.send(number)
+    }
+
+    /// Images have been given, or regions told of: a table is read once all of its shards are known.
+    pub(super) fn take_reach(&mut self, number: usize, control: &ControlFlight) -> Result<(), WorkerError> {
+        let peer = &mut self.peers[number];
+        let (Some(link), Some(Some((_, answer)))) = (&mut peer.link, control.answers.first()) else {
+            return Ok(());
+        };
+        let Some(seeking) = &mut peer.near.seeking else { return Ok(()) };
+        let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
+        let before = seeking.found.shards();
+        seeking.found.add(answer, link.stream_mut()).map_err(nonsense)?;
+        let (known, all) = (seeking.found.shards(), seeking.shards.len());
+        if known == before || known > all {
+            return Err(nonsense(format!("{known} of {all} shards where more were asked for than {before}")));
+        }
+        if known < all {
+            return self.ask_for_more(number);
+        }
+        let Some(Seeking { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
+        let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
+        let reach = match found {
+            Found::Images(files) => {
+                View::open(&self.tables[table].schema, shards.start, files).map(Reach::View)
+            }
+            Found::Regions(far) => Ok(Reach::Far(far)),
+        };
+        match reach {
+            Ok(reach) => {
+                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "rows are read without asking");
+                let tables = peer.near.tables.len().max(table + 1);
+                peer.near.tables.resize_with(tables, || None);
+                peer.near.tables[table] = Some(reach);
+                peer.near.stamps.begin_tracking();
+            }
+            Err(error) => {
+                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");
+                peer.near.refused = true;
+            }
+        }
+        self.seek(number)
+    }
+
+    /// The server lets nothing be read over this link.
+    pub(super) fn reach_refused(&mut self, number: usize, text: &str) {
+        let peer = &mut self.peers[number];
+        tracing::info!(peer = %peer.name, why = text, "rows are asked for: the server does not let them be read");
+        (peer.near.refused, peer.near.seeking) = (true, None);
+    }
+}
