@@ -2,11 +2,14 @@
 //! process? The same work on memfd, whose images die with the process and keep no journal, and in a data folder on
 //! tmpfs, where every row is a step of the journal. `runs` pushes the same keys cut into more and more parts: the
 //! difference is what the pushers' cursors (one entry a part and shard) cost. SGD, one thread, batches of 4,096 keys.
+//! `view` reads the same rows through a mapping of the images beside the owner's own pull and beside a gather, which knows
+//! every row's place: what a lookup and the checks of a reader who is not the owner cost. `few` asks for 64 keys at a time,
+//! the same ones again (warm) and others each time (cold).
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gannet_bench::{DIMS, batches, criterion, cut, key, sized};
-use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+use gannet_core::{PushName, Read, Schema, Segments, Shards, Store, View, Write, mix, prefetch};
 use gannet_optim::{Rule, Sgd};
 use std::hint::black_box;
 use std::path::Path;
@@ -160,5 +163,98 @@ fn runs(c: &mut Criterion) {
     }
 }
 
-criterion_group! { name = benches; config = criterion(); targets = pull_and_push, insert, runs }
+fn view_of(shards: &Shards) -> View {
+    let images = shards.images().expect("the images").into_iter();
+    let files = images.map(|(_, fd, life)| (fd.into(), life)).collect();
+    View::open(shards.schema(), shards.range().start, files).expect("a view of them")
+}
+
+/// Rows as wide as the table's in one piece of memory, in huge pages where there are any.
+struct Heap {
+    memory: memmap2::MmapMut,
+    start: usize,
+    stride: usize,
+}
+
+impl Heap {
+    fn new(rows: u64, dim: u32) -> Heap {
+        let stride = (16 + 4 * dim as usize).next_multiple_of(8);
+        let mut memory = memmap2::MmapMut::map_anon(rows as usize * stride + (2 << 20)).expect("memory");
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        memory.fill(1);
+        let start = memory.as_ptr().align_offset(2 << 20);
+        Heap { memory, start, stride }
+    }
+
+    /// Copies the floats of each row whose place is known, asking for the row that comes 16 later.
+    fn gather(&self, places: &[u32], out: &mut [u8]) {
+        let width = out.len() / places.len();
+        let at = |place: u32| self.start + place as usize * self.stride;
+        for (i, answer) in out.chunks_exact_mut(width).enumerate() {
+            if let Some(&next) = places.get(i + 16) {
+                let first = self.memory.as_ptr().wrapping_add(at(next));
+                (0..self.stride).step_by(64).for_each(|line| prefetch(first.wrapping_add(line)));
+                prefetch(first.wrapping_add(self.stride - 1));
+            }
+            let row = at(places[i]) + 16;
+            answer.copy_from_slice(&self.memory[row..row + width]);
+        }
+    }
+}
+
+fn view(c: &mut Criterion) {
+    for dim in DIMS {
+        let rows = sized(if dim == 64 { 1 << 20 } else { 1 << 22 }, 1 << 13) as u64;
+        let mut table = Table::filled(&places()[0], dim, SHARDS, rows);
+        let mut view = view_of(&table.shards);
+        let many = batches(BATCHES, BATCH, rows, SHARDS);
+        let mut out = vec![0.0; BATCH * dim as usize];
+        let mut slots = Vec::new();
+        let mut at = 0;
+        let mut next = |batches: usize| {
+            at = (at + 1) % batches;
+            at
+        };
+        let mut group = c.benchmark_group("view");
+        group.throughput(Throughput::Elements(BATCH as u64));
+        group.bench_function(BenchmarkId::new("pull by the owner", dim), |b| {
+            b.iter(|| {
+                let keys = &many[next(BATCHES)];
+                table.shards.pull(keys, Read::Weights, &mut out, None).expect("a pull");
+            });
+        });
+        group.bench_function(BenchmarkId::new("pull", dim), |b| {
+            b.iter(|| {
+                let keys = &many[next(BATCHES)];
+                let missed = view.pull(keys, Read::Weights, Segments::ALL, &mut out, &mut slots);
+                assert_eq!(missed, Ok(0));
+            });
+        });
+        let heap = Heap::new(rows, dim);
+        let place = |i: u64| (mix(i) % rows) as u32;
+        let places: Vec<Vec<u32>> = (0..BATCHES as u64)
+            .map(|b| (0..BATCH as u64).map(|i| place(b * BATCH as u64 + i)).collect())
+            .collect();
+        let mut gathered = vec![0; BATCH * dim as usize * 4];
+        group.bench_function(BenchmarkId::new("gather", dim), |b| {
+            b.iter(|| heap.gather(&places[next(BATCHES)], black_box(&mut gathered)));
+        });
+        group.finish();
+        let mut group = c.benchmark_group("few");
+        let few = batches(sized(1 << 14, 1 << 4), 64, rows, SHARDS);
+        let out = &mut out[..64 * dim as usize];
+        for (name, batches) in [("warm", &few[..1]), ("cold", &few[..])] {
+            group.bench_function(BenchmarkId::new(name, dim), |b| {
+                b.iter(|| {
+                    let keys = &batches[next(batches.len())];
+                    let missed = view.pull(keys, Read::Weights, Segments::ALL, out, &mut slots);
+                    assert_eq!(missed, Ok(0));
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! { name = benches; config = criterion(); targets = pull_and_push, insert, runs, view }
 criterion_main!(benches);

@@ -26,6 +26,8 @@ pub(crate) const INCARNATION: usize = 0x308;
 pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
 /// 1 while the image's owner vouches for it to those who have mapped it; with another incarnation, or 0, they believe nothing.
 pub(crate) const SERVING: usize = 0x320;
+/// The first of the shards that are served, and stop being served, with this one.
+pub(crate) const SERVED_WITH: usize = 0x328;
 /// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
 /// The version counter: never journaled, only ever ahead.

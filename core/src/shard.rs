@@ -190,6 +190,11 @@ impl Shard {
         self.image.sync()
     }
 
+    /// Says which shards it is served with: those of one owner, by the first of them.
+    pub(crate) fn served_with(&self, first: u32) {
+        self.image.word(SERVED_WITH).store(u64::from(first), Release);
+    }
+
     /// Tells those who have mapped the image that it is the truth no longer.
     pub(crate) fn stop_serving(&self) {
         self.image.word(SERVING).store(0, Release);

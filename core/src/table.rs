@@ -110,6 +110,7 @@ impl Shards {
         }
         let first = range.start;
         let shards = range.map(|n| store.shard(schema, n)).collect::<Result<Vec<_>, _>>()?;
+        shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
         let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());

@@ -7,7 +7,7 @@
 
 use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
-use crate::image::Mapped;
+use crate::image::{Mapped, copy_floats};
 use crate::index::NONE;
 use crate::limits::{CHAIN_MAX, READ_TRIES};
 use crate::resolve::{BLOCK, Block, Indexed};
@@ -32,6 +32,8 @@ pub struct View {
     schema: Schema,
     first: u32,
     shards: Vec<Mapped>,
+    /// Which of them to ask whether all are current: one of each group that stops being it at one moment.
+    asked: Vec<u32>,
     /// Stored floats of a row whose answer is derived from them.
     row: Vec<f32>,
     cpu: Cpu,
@@ -71,8 +73,17 @@ impl View {
             Ok(shard)
         });
         let shards = shards.collect::<Result<Vec<_>, OpenError>>()?;
+        let mut asked = Vec::new();
+        let mut before = None;
+        for (i, shard) in (0..).zip(&shards) {
+            let group = shard.group();
+            if group.is_none() || group != before {
+                asked.push(i);
+            }
+            before = group;
+        }
         let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
-        Ok(View { schema: schema.clone(), first, shards, row, cpu })
+        Ok(View { schema: schema.clone(), first, shards, asked, row, cpu })
     }
 
     /// As [`Shards::set_cpu`](crate::Shards::set_cpu).
@@ -127,7 +138,8 @@ impl View {
             rule => rule.visit(call),
         }?;
         // Asked after the last row was read: whoever changes an image in another life says so before.
-        Ok(if self.is_current() { misses } else { self.disbelieve(keys, slots) })
+        let current = self.asked.iter().all(|&i| self.shards[i as usize].is_current());
+        Ok(if current { misses } else { self.disbelieve(keys, slots) })
     }
 
     /// Makes misses of the rows of shards that are not served any more; how many misses there are then.
@@ -248,20 +260,6 @@ fn copy(shard: &Mapped, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> b
     shard
         .row(slot, stride)
         .is_some_and(|row| stamp::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to)))
-}
-
-/// Floats from words, two each.
-#[inline(always)]
-fn copy_floats(words: &[AtomicU64], to: &mut [f32]) {
-    let of = |word: u64| [word as u32, (word >> 32) as u32].map(f32::from_bits);
-    let (pairs, last) = to.as_chunks_mut::<2>();
-    let (full, rest) = words.split_at(pairs.len());
-    for (word, pair) in full.iter().zip(pairs) {
-        *pair = of(word.load(Relaxed));
-    }
-    if let ([last], [word, ..]) = (last, rest) {
-        [*last, _] = of(word.load(Relaxed));
-    }
 }
 
 /// The slot of `key` by the whole chain, in the index as it is now.

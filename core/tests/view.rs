@@ -378,6 +378,37 @@ fn what_is_given_away_can_only_be_read() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o400);
 }
 
+/// A view of the shards of several owners hears of each of them.
+#[test]
+fn each_owner_stops_for_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in [Store::memory(), Store::open_dir(folder.path()).unwrap()] {
+        let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 3, 8) };
+        let mut tables: Vec<Shards> =
+            [0..1, 1..4, 4..8].map(|range| Shards::open(&store, &schema, range).unwrap()).into();
+        let keys: Vec<u64> = (0..500).collect();
+        for (seq, &key) in (1..).zip(&keys) {
+            let table = tables.iter_mut().find(|t| t.range().contains(&shard_of(hash(key), 8))).unwrap();
+            table.push(&name(seq), Write::Gradient, &[key], None, &[1.0, 2.0, 3.0]).unwrap();
+        }
+        let images = tables.iter().flat_map(|table| table.images().unwrap());
+        let files = images.map(|(_, fd, life)| (File::from(fd), life)).collect();
+        let mut view = View::open(&schema, 0, files).unwrap();
+        let mut stopped: Vec<u32> = Vec::new();
+        for n in [1, 2, 0] {
+            let (mut out, mut slots) = (vec![0.0; 3 * keys.len()], Vec::new());
+            let misses = view.pull(&keys, Read::Weights, Segments::ALL, &mut out, &mut slots).unwrap();
+            for (key, slot) in keys.iter().zip(&slots) {
+                assert_eq!(*slot == NO_SLOT, stopped.contains(&shard_of(hash(*key), 8)), "key {key}");
+            }
+            assert_eq!(misses == 0, stopped.is_empty());
+            tables[n].stop_serving();
+            stopped.extend(tables[n].range());
+        }
+        assert_eq!(stopped.len(), 8);
+    }
+}
+
 #[test]
 fn an_owner_that_stops_serving_is_not_believed() {
     let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 3, 2) };

@@ -12,34 +12,42 @@ use crate::index::Geometry;
 use crate::layout::*;
 use crate::limits::*;
 use crate::slot::Seen;
+use rustix::fs::SealFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
 
-/// A mapped image. It cannot be written through: the mapping is read-only.
+/// A mapped image. It cannot be written through: the mapping is read-only. What every key needs is one cache line.
+#[repr(align(64))]
 pub(crate) struct Mapped {
     base: *const u8,
-    stride: usize,
-    buckets: usize,
-    overflow_buckets: usize,
+    stride: u32,
+    buckets: u32,
+    overflow_buckets: u32,
     slots: u32,
     /// As it was when it was last looked at; a home that it names may be an old one.
     geometry: Geometry,
+    /// The life that was mapped; [`NEVER`] once its owner has said what cannot be.
     incarnation: u64,
     rest: Box<Rest>,
 }
+
+const _: () = assert!(std::mem::size_of::<Mapped>() == 64);
+
+/// No life of a shard: they are counted from 1.
+const NEVER: u64 = 0;
 
 /// What is needed when the image grows.
 struct Rest {
     file: File,
     /// Pages are asked for before they are needed: not from a disk, whose tables may be larger than memory.
     populate: bool,
+    /// It is a memfd of one process: no other life of the shard can come into it.
+    private: bool,
     published: [usize; 3],
     mapped: [usize; 3],
     extents: usize,
-    /// The owner has said what cannot be.
-    broken: bool,
     /// Owns the address range; the extents are mapped over it and go with it.
     _reservation: memmap2::MmapRaw,
 }
@@ -57,18 +65,20 @@ impl Mapped {
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
         let base = reservation.as_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
         let populate = rustix::fs::fstatfs(&file)?.f_type as u64 == crate::store::TMPFS_MAGIC;
+        let seals = rustix::fs::fcntl_get_seals(&file);
+        let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         let rest = Rest {
             file,
             populate,
+            private,
             published: [0; 3],
             mapped: [0; 3],
             extents: 0,
-            broken: false,
             _reservation: reservation,
         };
         let mapped = Mapped {
             base,
-            stride,
+            stride: stride as u32,
             buckets: 0,
             overflow_buckets: 0,
             slots: 0,
@@ -102,7 +112,13 @@ impl Mapped {
     pub(crate) fn is_current(&self) -> bool {
         self.word(INCARNATION, Relaxed) == self.incarnation
             && self.word(SERVING, Relaxed) == 1
-            && !self.rest.broken
+            && self.incarnation != NEVER
+    }
+
+    /// The shards that stop being current at one moment with this one, by their first; `None`: this one is to be asked for
+    /// itself, since its next owner may be another one than theirs.
+    pub(crate) fn group(&self) -> Option<u64> {
+        self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
     }
 
     /// Takes note of how far the image has grown: maps what is new. An owner who says what cannot be is not followed, now or
@@ -110,12 +126,12 @@ impl Mapped {
     #[cold]
     #[inline(never)]
     pub(crate) fn follow(&mut self) -> Result<(), String> {
-        if self.rest.broken {
+        if self.incarnation == NEVER {
             return Ok(());
         }
         let followed = self.map_published();
         if followed.is_err() {
-            self.rest.broken = true;
+            self.incarnation = NEVER;
             (self.buckets, self.overflow_buckets, self.slots) = (0, 0, 0);
         }
         followed
@@ -142,9 +158,9 @@ impl Mapped {
         }
         self.rest.published = published;
         let [index, overflow, slab] = published;
-        self.slots = (slab / self.stride).min(SLOTS_MAX as usize) as u32;
-        self.buckets = index / 64;
-        self.overflow_buckets = overflow / 64;
+        self.slots = (slab / self.stride as usize).min(SLOTS_MAX as usize) as u32;
+        self.buckets = (index / 64) as u32;
+        self.overflow_buckets = (overflow / 64) as u32;
         Ok(())
     }
 
@@ -211,7 +227,7 @@ impl Mapped {
     #[inline(always)]
     pub(crate) fn bucket(&self, i: usize) -> Option<Seen<'_>> {
         // SAFETY: bucket i is published (checked): mapped, 64-byte aligned, only loaded as atomics.
-        (i < self.buckets).then(|| Seen::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
+        (i < self.buckets as usize).then(|| Seen::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
     }
 
     /// The overflow bucket behind a link, likewise.
@@ -219,14 +235,15 @@ impl Mapped {
     pub(crate) fn linked(&self, link: u32) -> Option<Seen<'_>> {
         let i = (link as usize).wrapping_sub(1);
         // SAFETY: as for `bucket`.
-        (i < self.overflow_buckets).then(|| Seen::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
+        (i < self.overflow_buckets as usize)
+            .then(|| Seen::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
     }
 
     /// The words of the row at `slot`, if it is published as far as is known. `stride` is the image's, given by the caller who
     /// may know it at compile time.
     #[inline(always)]
     pub(crate) fn row(&self, slot: u32, stride: usize) -> Option<&[AtomicU64]> {
-        assert!(stride == self.stride);
+        assert!(stride == self.stride as usize);
         // SAFETY: the slot is published (checked): `stride` bytes (a multiple of 8), mapped, aligned, only loaded as atomics.
         (slot < self.slots).then(|| unsafe {
             std::slice::from_raw_parts(self.base.add(SLAB + slot as usize * stride).cast(), stride / 8)
@@ -248,12 +265,39 @@ impl Mapped {
     /// Asks the cache for the first `bytes` of a row; any slot will do.
     #[inline(always)]
     pub(crate) fn prefetch_row(&self, slot: u32, bytes: usize) {
-        let at = self.base.wrapping_add(SLAB + slot as usize * self.stride);
+        let at = self.base.wrapping_add(SLAB + slot as usize * self.stride as usize);
         let mut line = 0;
         while line < bytes {
             prefetch(at.wrapping_add(line));
             line += 64;
         }
         prefetch(at.wrapping_add(bytes - 1));
+    }
+}
+
+/// Copies floats from the words where they stand, two each, while somebody else may be writing them: `to` may be a mix then.
+#[inline(always)]
+pub(crate) fn copy_floats(words: &[AtomicU64], to: &mut [f32]) {
+    assert!(to.len() <= 2 * words.len());
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    while done + 4 <= to.len() {
+        // SAFETY: 16 bytes of words, all of them inside `words` (checked above), and of floats inside `to`. The load is one of
+        // relaxed atomics as far as this program can tell: assembly, of which nothing is assumed but that it reads these bytes.
+        unsafe {
+            let quad: std::arch::x86_64::__m128;
+            std::arch::asm!(
+                "movups {quad}, [{from}]",
+                quad = lateout(xmm_reg) quad,
+                from = in(reg) words.as_ptr().cast::<u8>().add(4 * done),
+                options(nostack, readonly, preserves_flags)
+            );
+            std::arch::x86_64::_mm_storeu_ps(to.as_mut_ptr().add(done), quad);
+        }
+        done += 4;
+    }
+    while done < to.len() {
+        to[done] = f32::from_bits((words[done / 2].load(Relaxed) >> (32 * (done % 2))) as u32);
+        done += 1;
     }
 }

@@ -16,7 +16,7 @@ use crate::limits::*;
 use crate::row::Row;
 use crate::slot::Bucket;
 pub(crate) use extents::Extents;
-pub(crate) use mapped::Mapped;
+pub(crate) use mapped::{Mapped, copy_floats};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use std::fs::File;
 use std::io;
