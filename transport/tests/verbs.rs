@@ -120,7 +120,11 @@ fn bytes_come_as_they_were_sent_in_both_directions() {
         assert!(sides[0].sent > VERBS_RING_BYTES as u64 && sides[1].sent > VERBS_RING_BYTES as u64);
         // Many small ones: messages run out before bytes do.
         for round in 0..600 {
-            assert_eq!(sides[0].send(&mut prng, 3), 3, "round {round}");
+            // Of the hundred before, the last are given back with those that come next.
+            while sides[0].send(&mut prng, 3) == 0 {
+                assert!(started.elapsed() < LIMIT, "round {round}: no room");
+                sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, 1000));
+            }
             if round % 100 == 99 {
                 while sides[1].got < sides[0].sent {
                     assert!(started.elapsed() < LIMIT);
