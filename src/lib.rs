@@ -14,12 +14,15 @@
 
 pub mod bench;
 
+/// RDMA devices, for `gannet doctor`.
+pub use gannet_transport::verbs;
+
 /// Readers, models and training loops.
 pub use gannet_train as train;
 
 pub use gannet_core::{
     Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Shards,
-    hash, initial_weights, mix, shard_of,
+    hash, initial_weights, mix, shard_of, try_huge_page,
 };
 pub use gannet_node::{
     Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page,
@@ -32,5 +35,5 @@ pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
     Schedule, Sgd, Shaping,
 };
-pub use gannet_transport::tcp::{Io, Tcp};
+pub use gannet_transport::tcp::{Io, Tcp, try_uring};
 pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};

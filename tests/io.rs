@@ -5,28 +5,8 @@ mod harness;
 
 use gannet::{Io, Tcp};
 use harness::*;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// io_uring_setup, on every architecture that has it.
-const IO_URING_SETUP: i64 = 425;
-
-/// Runs `work` on a thread that may not make a ring, nor may the processes that it starts.
-fn without_io_uring<T: Send>(errno: u32, work: impl FnOnce() -> T + Send) -> T {
-    let rules = BTreeMap::from([(IO_URING_SETUP, Vec::new())]);
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).unwrap();
-    let program: BpfProgram = filter.try_into().unwrap();
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            apply_filter(&program).unwrap();
-            work()
-        });
-        thread.join().unwrap()
-    })
-}
 
 /// What the worker of a job reports, and what its server said on standard error.
 fn job(folder: &Path, data: &Path, io: &str) -> (Done, String) {
@@ -73,17 +53,15 @@ fn a_job_learns_the_same_over_either_driver_and_without_io_uring() {
             }
         }
     }
-    const EPERM: u32 = 1;
-    const ENOSYS: u32 = 38;
     for (errno, why) in [(EPERM, "seccomp"), (ENOSYS, "no io_uring, or a seccomp filter hides it")] {
-        let (done, log) = without_io_uring(errno, || job(folder.path(), &data, "--io uring"));
+        let (done, log) = without(IO_URING_SETUP, errno, || job(folder.path(), &data, "--io uring"));
         agrees(&done);
         for text in [&done.err, &log] {
             let lines = refusals(text);
             assert!(lines.len() == 1 && lines[0].contains("WARN"), "one line: {text}");
             assert!(lines[0].contains(why) && lines[0].contains("epoll"), "{text}");
         }
-        let (done, log) = without_io_uring(errno, || job(folder.path(), &data, "--io epoll"));
+        let (done, log) = without(IO_URING_SETUP, errno, || job(folder.path(), &data, "--io epoll"));
         agrees(&done);
         assert_eq!((refusals(&log), refusals(&done.err)), (Vec::new(), Vec::new()), "nobody asked");
     }

@@ -44,7 +44,7 @@ pub use error::{GrowError, OpenError, PullError, PushError};
 pub use glimpse::{Glimpse, HEADER_LINE_AT, HEADER_LINE_BYTES, VERSION_BYTES, is_served};
 pub use grower::{Clock, Growth, STALL_BUCKETS};
 pub use hash::{hash, mix, shard_of};
-pub use image::prefetch;
+pub use image::{prefetch, try_huge_page};
 pub use init::initial_weights;
 pub use push::Applied;
 pub use pushers::PushName;

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod bench;
+mod doctor;
 mod failure;
 mod growing;
 mod input;
@@ -28,6 +29,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Train(args) => train::run(*args),
         args::Command::Server(args) => server::run(&args),
         args::Command::Predict(args) => predict::run(&args),
+        args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(&args, &cli.log),
     }
 }

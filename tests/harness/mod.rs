@@ -1,6 +1,10 @@
 //! Runs the real binary: commands with a time limit, servers that are stopped by their process id, small data sets.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod pair;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -9,6 +13,11 @@ use std::time::{Duration, Instant};
 
 /// Nothing that a test waits for takes longer.
 pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The same on an emulated machine, which two tests for two machines share with each other.
+pub fn limit() -> Duration {
+    if std::env::var_os("GANNET_PAIR_DIR").is_some() { LIMIT * 3 } else { LIMIT }
+}
 
 /// A command line of the binary, split at blanks.
 pub fn gannet(line: &str) -> Command {
@@ -43,7 +52,7 @@ impl Owned {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status;
             }
-            assert!(start.elapsed() < LIMIT, "a process hangs");
+            assert!(start.elapsed() < limit(), "a process hangs");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -69,8 +78,28 @@ pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
         from.read_line(&mut line).unwrap();
         let _ = say.send((line, from));
     });
-    said.recv_timeout(LIMIT).expect("a process says nothing")
+    said.recv_timeout(limit()).expect("a process says nothing")
 }
+
+/// Runs `work` on a thread for which a system call is refused, as it is for the processes that it starts.
+pub fn without<T: Send>(call: i64, errno: u32, work: impl FnOnce() -> T + Send) -> T {
+    let rules = BTreeMap::from([(call, Vec::new())]);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            apply_filter(&program).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// io_uring_setup, on every architecture that has it.
+pub const IO_URING_SETUP: i64 = 425;
+pub const EPERM: u32 = 1;
+pub const ENOSYS: u32 = 38;
 
 /// A process whose output is collected.
 pub struct Process {

@@ -260,9 +260,13 @@ impl Extents {
     /// Asks for a huge page behind chunk `chunk` of a region, all of which is ready. Contents do not change; who touches the
     /// chunk meanwhile waits for the copy. `false`: it stays in small pages.
     pub(crate) fn collapse(&self, region: Region, chunk: usize) -> bool {
+        self.medium == Medium::Memory && self.try_collapse(region, chunk).is_ok()
+    }
+
+    pub(super) fn try_collapse(&self, region: Region, chunk: usize) -> io::Result<()> {
         assert!((chunk + 1) * CHUNK_BYTES <= self.ready(region));
         let at = region.start() + chunk * CHUNK_BYTES;
-        self.medium == Medium::Memory && self.advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE).is_ok()
+        self.advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE)
     }
 
     fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {

@@ -8,6 +8,7 @@
 
 mod extents;
 mod mapped;
+mod trial;
 
 use crate::error::GrowError;
 use crate::grower::{Grower, Growth, step};
@@ -23,6 +24,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+pub use trial::try_huge_page;
 
 /// What the file of an image lives on; decides about huge pages only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

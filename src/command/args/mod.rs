@@ -2,6 +2,7 @@
 
 mod admission;
 mod bench;
+mod doctor;
 mod input;
 mod io;
 mod log;
@@ -13,8 +14,9 @@ mod sessions;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
+pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs};
-pub use io::IoArgs;
+pub use io::{IoArgs, IoName};
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
@@ -51,6 +53,8 @@ pub enum Command {
     Predict(PredictArgs),
     /// Measure this machine's limit and the server beside it.
     Bench(BenchArgs),
+    /// Say what of this machine can be used, what not, and what to do about it.
+    Doctor(DoctorArgs),
 }
 
 /// Models that `--model` offers.

@@ -82,6 +82,14 @@ impl Tcp {
     }
 }
 
+/// Whether the system offers io_uring: makes a ring and receives a byte through it.
+///
+/// # Errors
+/// Why it does not.
+pub fn try_uring() -> Result<(), Refusal> {
+    uring::probe()
+}
+
 impl Default for Tcp {
     fn default() -> Self {
         Tcp::new()

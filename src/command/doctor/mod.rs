@@ -1,0 +1,46 @@
+//! `gannet doctor`: what of this machine Gannet can use, what not, and what to do about it; and how peers are reached.
+
+mod finding;
+mod memory;
+mod peers;
+mod rdma;
+mod shared;
+mod system;
+
+use super::Failure;
+use super::args::DoctorArgs;
+use finding::{Finding, Tally};
+use gannet::verbs;
+use serde_json::json;
+
+/// Runs the command.
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let devices = verbs::devices();
+    let mut findings = Vec::new();
+    findings.extend(system::findings());
+    findings.extend(memory::findings(!devices.is_empty()));
+    findings.push(shared::finding());
+    findings.extend(rdma::findings(&devices));
+    for peer in &args.peer {
+        findings.extend(peers::findings(peer, args)?);
+    }
+    let tally = Tally::of(&findings);
+    if args.json {
+        let findings: Vec<_> = findings.iter().map(Finding::json).collect();
+        let (version, devices) = (env!("CARGO_PKG_VERSION"), rdma::json(&devices));
+        say!(
+            "{}",
+            json!({
+                "version": version, "rdma": verbs::BUILT, "memlock_bytes": verbs::locked_bytes_max(),
+                "findings": findings, "devices": devices, "notes": tally.notes, "problems": tally.problems,
+            })
+        );
+    } else {
+        findings.iter().for_each(Finding::say);
+    }
+    match tally.problems {
+        0 => Ok(()),
+        1 => Err(Failure::new(tally.code, "1 problem, see above")),
+        n => Err(Failure::new(tally.code, format!("{n} problems, see above"))),
+    }
+}

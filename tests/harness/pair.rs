@@ -1,0 +1,74 @@
+//! Tests that run on two machines at once, which scripts/test_rdma.sh starts: the same binary on both, its tests in the same
+//! order. They meet in a folder that both can write, so a network that is cut does not part them.
+
+use super::limit;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// This machine's part of a test.
+pub struct Pair {
+    /// 0 or 1.
+    pub rank: u32,
+    /// This machine's address.
+    pub ip: String,
+    /// The other's.
+    pub peer: String,
+    /// Whether these are guests whose network may be cut, and not a network that someone needs.
+    pub guests: bool,
+    folder: PathBuf,
+    test: &'static str,
+}
+
+impl Pair {
+    /// For the test of this name; `None`, with a word about it, where there are no two machines.
+    pub fn of(test: &'static str) -> Option<Pair> {
+        let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let Some(folder) = said("GANNET_PAIR_DIR") else {
+            eprintln!("skipped: a test for two machines; make test-rdma has them");
+            return None;
+        };
+        let known = |name| said(name).unwrap_or_else(|| panic!("{name} is not set"));
+        let (rank, ip, peer) = (known("NODE_RANK").parse().unwrap(), known("NODE_IP"), known("PEER_IP"));
+        let pair = Pair { rank, guests: ip != peer, ip, peer, folder: folder.into(), test };
+        pair.meet("begin");
+        Some(pair)
+    }
+
+    fn file(&self, what: &str, rank: u32) -> PathBuf {
+        self.folder.join(format!("{}.{what}.{rank}", self.test))
+    }
+
+    /// Leaves a word for the other machine.
+    pub fn tell(&self, what: &str, text: &str) {
+        let (file, new) = (self.file(what, self.rank), self.file(&format!("{what}.new"), self.rank));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
+    /// Waits for the other machine's word.
+    pub fn hear(&self, what: &str) -> String {
+        let (file, begun) = (self.file(what, 1 - self.rank), Instant::now());
+        while begun.elapsed() < limit() {
+            if let Ok(text) = std::fs::read_to_string(&file) {
+                return text;
+            }
+            assert!(!self.file("failed", 1 - self.rank).exists(), "the other machine's part has failed");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("node {} has not said {what:?} of {} for {:?}", 1 - self.rank, self.test, limit())
+    }
+
+    /// Goes on when both are here.
+    pub fn meet(&self, what: &str) {
+        self.tell(what, "");
+        self.hear(what);
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell("failed", "");
+        }
+    }
+}

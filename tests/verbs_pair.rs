@@ -1,0 +1,168 @@
+//! Two machines joined by a wire (scripts/test_rdma.sh): a server on node 0 and workers on node 1, over each way that a
+//! worker may take. They learn what one process learns, also when the wire is cut or the server killed in the middle.
+#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
+
+mod harness;
+
+use harness::pair::Pair;
+use harness::*;
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The ways: what the report calls it, and the flags of server and worker.
+const WAYS: &[(&str, &str)] = &[("tcp", "")];
+
+fn server(pair: &Pair, port: &str, flags: &str) -> Served {
+    Served::start(gannet(&format!("server --listen {}:{port} --threads 2 --insecure {flags}", pair.ip)))
+}
+
+fn worker(data: &Path, test: &Path, addr: &str, flags: &str) -> String {
+    format!(
+        "train {} --test {} --ps-hosts {addr} --worker-hosts {addr} --job-name worker --json --insecure --l1 0.1 \
+         --batch 256 --peer-timeout 90 --log info {flags}",
+        data.display(),
+        test.display()
+    )
+}
+
+/// Training data, test data, and what one process makes of them.
+fn alone(folder: &Path, examples: u64) -> (PathBuf, PathBuf, Value) {
+    let data = clicks(&folder.join("train.svm"), examples, 3);
+    let test = clicks(&folder.join("test.svm"), 1_000, 4);
+    let done =
+        run(&format!("train {} --test {} --json --l1 0.1 --batch 256", data.display(), test.display()));
+    (data, test, done.json())
+}
+
+/// A push that was lost or came twice would show in both.
+fn agrees(done: &Done, alone: &Value, way: &str) {
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let got = done.json();
+    assert_eq!((&got["examples"], &got["rows"]), (&alone["examples"], &alone["rows"]), "{got}");
+    assert_eq!(got["transport"], way, "{done:?}");
+    let loss = |report: &Value| report["test_logloss"].as_f64().unwrap();
+    assert!((loss(&got) - loss(alone)).abs() < 1e-5, "{got} {alone}");
+}
+
+/// Trains with half of the data, does something, and goes on with the rest.
+fn interrupted(line: &str, data: &Path, between: impl FnOnce()) -> Done {
+    let mut command = gannet(&line.replacen(&data.display().to_string(), "-", 1));
+    command.stdin(Stdio::piped());
+    let mut worker = Process::start(command);
+    let mut pipe = worker.child.0.stdin.take().unwrap();
+    let bytes = std::fs::read(data).unwrap();
+    let (front, back) = bytes.split_at(bytes.len() / 2);
+    pipe.write_all(front).unwrap();
+    between();
+    pipe.write_all(back).unwrap();
+    drop(pipe);
+    worker.wait()
+}
+
+#[test]
+fn a_job_on_two_machines_learns_what_one_process_learns() {
+    let Some(pair) = Pair::of("parity") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (way, flags) in WAYS {
+        if pair.rank == 0 {
+            let served = server(&pair, "0", flags);
+            pair.tell(&format!("{way}.addr"), &served.addr);
+            pair.hear(&format!("{way}.done"));
+            served.stop();
+        } else {
+            let (data, test, alone) = alone(folder.path(), 4_000);
+            let addr = pair.hear(&format!("{way}.addr"));
+            agrees(&run(&worker(&data, &test, &addr, flags)), &alone, way);
+            pair.tell(&format!("{way}.done"), "");
+        }
+    }
+}
+
+#[test]
+fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
+    let Some(pair) = Pair::of("cut").filter(|pair| pair.guests) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let link = |state: &str| {
+        assert!(Command::new("ip").args(["link", "set", "eth0", state]).status().unwrap().success());
+    };
+    for (way, flags) in WAYS {
+        if pair.rank == 0 {
+            let served = server(&pair, "0", flags);
+            pair.tell(&format!("{way}.addr"), &served.addr);
+            pair.hear(&format!("{way}.done"));
+            served.stop();
+        } else {
+            let (data, test, alone) = alone(folder.path(), 4_000);
+            let addr = pair.hear(&format!("{way}.addr"));
+            let done = interrupted(&worker(&data, &test, &addr, flags), &data, || {
+                link("down");
+                std::thread::sleep(std::time::Duration::from_secs(3));
+                link("up");
+            });
+            agrees(&done, &alone, way);
+            pair.tell(&format!("{way}.done"), "");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_comes_back_and_nothing_is_lost_or_doubled() {
+    let Some(pair) = Pair::of("killed") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (way, flags) in WAYS {
+        if pair.rank == 0 {
+            let flags = format!("{flags} --data-dir {}", folder.path().join(way).display());
+            let served = server(&pair, "0", &flags);
+            let addr = served.addr.clone();
+            pair.tell(&format!("{way}.addr"), &addr);
+            pair.hear(&format!("{way}.half"));
+            served.kill();
+            let served = server(&pair, addr.rsplit_once(':').unwrap().1, &flags);
+            pair.tell(&format!("{way}.back"), "");
+            pair.hear(&format!("{way}.done"));
+            served.stop();
+        } else {
+            let (data, test, alone) = alone(folder.path(), 4_000);
+            let addr = pair.hear(&format!("{way}.addr"));
+            let done = interrupted(&worker(&data, &test, &addr, flags), &data, || {
+                pair.tell(&format!("{way}.half"), "");
+                pair.hear(&format!("{way}.back"));
+            });
+            agrees(&done, &alone, way);
+            pair.tell(&format!("{way}.done"), "");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_token_ends_its_own_session_only() {
+    let Some(pair) = Pair::of("token") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("0123456789abcdef-{name}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        format!("--token-file {}", path.display())
+    };
+    let (right, wrong) = (file("right"), file("wrong"));
+    for (way, flags) in WAYS {
+        if pair.rank == 0 {
+            let served = server(&pair, "0", &format!("{flags} {right}"));
+            pair.tell(&format!("{way}.addr"), &served.addr);
+            pair.hear(&format!("{way}.done"));
+            served.stop();
+        } else {
+            let (data, test, alone) = alone(folder.path(), 2_000);
+            let addr = pair.hear(&format!("{way}.addr"));
+            let done = interrupted(&worker(&data, &test, &addr, &format!("{flags} {right}")), &data, || {
+                let refused = run(&worker(&data, &test, &addr, &format!("{flags} {wrong}")));
+                assert_eq!(refused.code, Some(3), "{refused:?}");
+                assert!(refused.err.contains("token"), "{refused:?}");
+            });
+            agrees(&done, &alone, way);
+            pair.tell(&format!("{way}.done"), "");
+        }
+    }
+}
