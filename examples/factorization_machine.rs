@@ -3,7 +3,7 @@
 //! table of one segment trained beside it, is what it has to beat.
 use gannet::train::{Batch, Batcher, Data, Reader, Share, log_loss, sigmoid};
 use gannet::{
-    AdaGrad, Ftrl, Init, Read, Rule, Schema, Segment, Server, ServerConfig, Shaping, TableId, Tcp, Worker,
+    AdaGrad, Ftrl, Init, Read, Rule, Schema, Segment, Server, ServerConfig, Shaping, TableId, Wires, Worker,
     WorkerConfig, Write,
 };
 
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// Pulls the batch's rows, scores every fifth example, and pushes the gradients of the others, summed.
-    fn learn(&mut self, worker: &mut Worker<Tcp>, batch: &Batch, first: usize) -> Result<(), Failed> {
+    fn learn(&mut self, worker: &mut Worker<Wires>, batch: &Batch, first: usize) -> Result<(), Failed> {
         let mut rows = vec![0.0; batch.keys.len() * self.width];
         worker.pull(self.table, &batch.keys, Read::Weights, &mut rows)?;
         let mut gradients = vec![0.0; rows.len()];
@@ -77,8 +77,8 @@ impl Model {
 /// Trains both for `passes` passes over the first `examples` of a file; their log losses on the held-out ones in the last
 /// pass (which never learns them).
 pub fn train(path: &str, examples: usize, passes: usize) -> Result<[f64; 2], Failed> {
-    let server = Server::start(Tcp::new(), ServerConfig::new("127.0.0.1:0"))?;
-    let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new([server.addr()], 1, 1))?;
+    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
+    let mut worker = Worker::connect(Wires::new(), WorkerConfig::new([server.addr()], 1, 1))?;
     let schemas = schemas();
     let mut models = Vec::new();
     for schema in &schemas {

@@ -1,11 +1,11 @@
 //! A server and a worker in one program: create a table, pull rows, push gradients.
-use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Tcp, Worker, WorkerConfig, Write};
+use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, WorkerConfig, Write};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = Server::start(Tcp::new(), ServerConfig::new("127.0.0.1:0"))?;
+    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
 
     // pusher 1, first life: what names this worker's pushes.
-    let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new([server.addr()], 1, 1))?;
+    let mut worker = Worker::connect(Wires::new(), WorkerConfig::new([server.addr()], 1, 1))?;
     let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
     let table = worker.open_table(&Schema::scalar("clicks", rule))?;
 

@@ -1,7 +1,7 @@
 //! Gannet: a parameter server for sparse models.
 //!
 //! A [`Server`] owns the shards of hash-partitioned tables and runs the update rule; a [`Worker`] pulls rows and pushes
-//! sparse gradients, or changes of state, over TCP. Each push is applied exactly once, also across lost links and a server
+//! sparse gradients, or changes of state, over shared memory or TCP. Each push is applied exactly once, also across lost links and a server
 //! that was killed and started again on its data folder.
 //!
 //! ```
@@ -37,3 +37,4 @@ pub use gannet_optim::{
 };
 pub use gannet_transport::tcp::{Io, Tcp, try_uring};
 pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
+pub use gannet_transport::wires::{Transport, Wires};

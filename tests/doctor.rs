@@ -111,10 +111,9 @@ fn peers_are_greeted_and_left_as_they_were() {
 
     let done = doctor(&format!("--peer {}", open.addr));
     let told = report(&done);
-    assert!(
-        of(&told, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains("over tcp (3 threads")),
-        "{told}"
-    );
+    let answers =
+        |over: &str| of(&told, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over));
+    assert!(answers("over shm (3 threads") && answers("over tcp (3 threads"), "{told}");
     assert_eq!(done.code, Some(0), "{done:?}");
 
     let with =

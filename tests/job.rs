@@ -24,6 +24,9 @@ fn servers(n: usize, folder: Option<&Path>) -> (Vec<Served>, String) {
     (served, hosts)
 }
 
+/// What `--transport` may say, and what a report then says.
+const TRANSPORTS: [(&str, &str); 2] = [("tcp", "tcp"), ("auto", "shm")];
+
 fn worker_line(data: &Path, test: &Path, hosts: &str, workers: usize, index: usize) -> String {
     let worker_hosts = (0..workers).map(|i| format!("127.0.0.1:{}", 9 + i)).collect::<Vec<_>>().join(",");
     format!(
@@ -42,28 +45,37 @@ fn servers_and_workers_learn_what_one_process_learns() {
     let alone = run(&format!("train {} --test {} --json --l1 0.1", data.display(), test.display())).json();
     let loss = |v: &serde_json::Value, name: &str| v[name].as_f64().unwrap_or_else(|| panic!("{name}: {v}"));
 
-    let (_served, hosts) = servers(1, None);
-    let one = run(&worker_line(&data, &test, &hosts, 1, 0)).json();
-    // With one worker replay is the online learner itself: only the order of additions differs.
-    assert!((loss(&one, "logloss") - loss(&alone, "logloss")).abs() < 1e-5, "{one} {alone}");
-    assert!((loss(&one, "test_logloss") - loss(&alone, "test_logloss")).abs() < 1e-5);
-    assert_eq!((&one["rows"], &one["transport"]), (&alone["rows"], &"tcp".into()));
+    for (transport, reported) in TRANSPORTS {
+        let line = |hosts: &str, workers, index| {
+            format!("{} --transport {transport}", worker_line(&data, &test, hosts, workers, index))
+        };
+        let (_served, hosts) = servers(1, None);
+        let one = run(&line(&hosts, 1, 0)).json();
+        // With one worker replay is the online learner itself: only the order of additions differs.
+        assert!((loss(&one, "logloss") - loss(&alone, "logloss")).abs() < 1e-5, "{one} {alone}");
+        assert!((loss(&one, "test_logloss") - loss(&alone, "test_logloss")).abs() < 1e-5);
+        assert_eq!((&one["rows"], &one["transport"]), (&alone["rows"], &reported.into()));
 
-    let (_served, hosts) = servers(2, None);
-    let second = Process::start(gannet(&worker_line(&data, &test, &hosts, 2, 1)));
-    let first = run(&worker_line(&data, &test, &hosts, 2, 0));
-    let second = second.wait();
-    let (first, second) = (first.json(), second.json());
-    assert_eq!(first["examples"].as_u64().unwrap() + second["examples"].as_u64().unwrap(), 30_000);
-    assert_eq!(first["rows"], alone["rows"]);
-    let ratio = loss(&first, "test_logloss") / loss(&one, "test_logloss");
-    assert!((ratio - 1.0).abs() < 0.005, "two and two: {ratio} of one and one");
-    assert!(second["test_logloss"].is_null());
+        let (_served, hosts) = servers(2, None);
+        let second = Process::start(gannet(&line(&hosts, 2, 1)));
+        let first = run(&line(&hosts, 2, 0));
+        let second = second.wait();
+        let (first, second) = (first.json(), second.json());
+        assert_eq!(first["examples"].as_u64().unwrap() + second["examples"].as_u64().unwrap(), 30_000);
+        assert_eq!(first["rows"], alone["rows"]);
+        let ratio = loss(&first, "test_logloss") / loss(&one, "test_logloss");
+        assert!((ratio - 1.0).abs() < 0.005, "two and two: {ratio} of one and one");
+        assert!(second["test_logloss"].is_null());
+    }
 }
 
 /// Feeds a worker through a pipe so that the middle of the job lasts as long as the test wants.
 #[test]
 fn a_killed_server_comes_back_and_no_push_is_lost_or_doubled() {
+    TRANSPORTS.iter().for_each(|(transport, _)| kill_servers_of_a_job_over(transport));
+}
+
+fn kill_servers_of_a_job_over(transport: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
     let test = clicks(&folder.path().join("test.svm"), 5_000, 4);
@@ -76,7 +88,7 @@ fn a_killed_server_comes_back_and_no_push_is_lost_or_doubled() {
     .json();
 
     let (mut served, hosts) = servers(2, Some(folder.path()));
-    let line = worker_line(Path::new("-"), &test, &hosts, 1, 0);
+    let line = format!("{} --transport {transport}", worker_line(Path::new("-"), &test, &hosts, 1, 0));
     let out = folder.path().join("model");
     let mut command = gannet(&format!("{line} --out {}", out.display()));
     command.stdin(std::process::Stdio::piped());

@@ -24,7 +24,7 @@ fn served(flags: &str) -> Served {
     Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {flags}")))
 }
 
-/// A worker of a job of one, logging all that there is to log.
+/// A worker of a job of one, over tcp, which TLS is about; logging all that there is to log.
 fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
     patient_worker(data, hosts, flags, 20)
 }
@@ -32,8 +32,8 @@ fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
 /// The same with another time limit: what is refused at once does not wait for it.
 fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> Command {
     let mut command = gannet(&format!(
-        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --json --peer-timeout {peer_timeout} \
-         {flags}",
+        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --transport tcp --json \
+         --peer-timeout {peer_timeout} {flags}",
         data.display()
     ));
     command.env("GANNET_LOG", "trace");

@@ -24,6 +24,7 @@ const UNSAFE: &[&str] = &[
     "core/src/slot.rs",
     "optim/src/arch/avx2.rs",
     "optim/src/arch/avx512.rs",
+    "transport/src/shm/memory.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
     "transport/src/verbs/cm.rs",

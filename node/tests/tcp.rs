@@ -1,9 +1,11 @@
-//! Workers and servers over loopback, compared with a map; and what goes wrong between them.
+//! Workers and servers on one host, over loopback and over shared memory, compared with a map; and what goes wrong between
+//! them.
 
 mod model;
 
 use gannet_node::transport::sim::Prng;
 use gannet_node::transport::tcp::{Io, Tcp};
+use gannet_node::transport::wires::{Transport, Wires};
 use gannet_node::{Read, Refusal, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
 use model::{Model, random_keys, random_values, schema, unique_keys};
 use std::cell::Cell;
@@ -13,32 +15,53 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     /// What moves the bytes of the test that runs on this thread.
-    static IO: Cell<Io> = const { Cell::new(Io::Epoll) };
+    static WAY: Cell<(Transport, Io)> = const { Cell::new((Transport::Tcp, Io::Epoll)) };
 }
 
-fn net() -> Tcp {
-    Tcp::new().with_io(IO.get())
+fn net() -> Wires {
+    let (transport, io) = WAY.get();
+    Wires::over(Tcp::new().with_io(io)).with_transport(transport)
 }
 
-/// Each of these tests over epoll and, where the system offers it, over io_uring.
-macro_rules! over_both {
+/// What `auto` comes to: workers of these tests are on their servers' host.
+fn expected() -> &'static str {
+    if WAY.get().0 == Transport::Tcp { "tcp" } else { "shm" }
+}
+
+/// Each of these tests over epoll, over shared memory and, where the system offers it, both over io_uring.
+macro_rules! over_all {
     ($($name:ident,)*) => {
         mod epoll {
             $(#[test] fn $name() { super::$name(); })*
         }
         mod uring {
             $(#[test] fn $name() {
-                super::IO.set(super::Io::Uring);
-                if super::net().io() == "epoll" {
-                    return eprintln!("io_uring is refused here: not tested");
-                }
+                super::over_uring(super::Transport::Tcp, super::$name);
+            })*
+        }
+        mod shm {
+            $(#[test] fn $name() {
+                super::WAY.set((super::Transport::Auto, super::Io::Epoll));
                 super::$name();
+            })*
+        }
+        mod shm_beside_uring {
+            $(#[test] fn $name() {
+                super::over_uring(super::Transport::Auto, super::$name);
             })*
         }
     };
 }
 
-over_both! {
+fn over_uring(transport: Transport, test: fn()) {
+    WAY.set((transport, Io::Uring));
+    if net().io() == "epoll" {
+        return eprintln!("io_uring is refused here: not tested");
+    }
+    test();
+}
+
+over_all! {
     simple_calls_agree_with_a_map,
     pipelined_pulls_see_the_pushes_that_they_name,
     a_keyset_over_the_limit_is_not_kept_and_keys_are_sent,
@@ -62,14 +85,14 @@ fn worker_config(servers: &[&Server], pusher: u64) -> WorkerConfig {
     WorkerConfig { peer_timeout: Duration::from_secs(10), ..WorkerConfig::new(addrs, pusher, 1) }
 }
 
-fn worker(servers: &[&Server], pusher: u64) -> Worker<Tcp> {
+fn worker(servers: &[&Server], pusher: u64) -> Worker<Wires> {
     Worker::connect(net(), worker_config(servers, pusher)).unwrap()
 }
 
 #[test]
 fn a_worker_and_a_server_may_move_to_another_thread() {
     fn moves<T: Send>() {}
-    moves::<Worker<Tcp>>();
+    moves::<Worker<Wires>>();
     moves::<Server>();
 }
 
@@ -80,7 +103,7 @@ fn simple_calls_agree_with_a_map() {
         let servers: Vec<_> = (0..servers).map(|_| server(threads)).collect();
         let refs: Vec<_> = servers.iter().collect();
         let mut worker = Worker::connect(net, worker_config(&refs, 1)).unwrap();
-        assert_eq!(worker.links(), servers.len() * threads);
+        assert_eq!((worker.links(), worker.transport().as_str()), (servers.len() * threads, expected()));
         let mut models = [Model::new(schema("a", dim, 64)), Model::new(schema("b", dim + 1, 4))];
         let tables = [0, 1].map(|i: usize| worker.open_table(&models[i].schema).unwrap());
         let mut prng = Prng::new(u64::from(dim));

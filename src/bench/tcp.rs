@@ -2,7 +2,7 @@
 
 use super::limit::Size;
 use crate::{
-    Cut, Ftrl, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Tcp, Worker, WorkerConfig, WorkerError,
+    Cut, Ftrl, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Wires, Worker, WorkerConfig, WorkerError,
     Write, mix,
 };
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub struct Latency {
 
 /// A worker with the table filled: every row pushed once.
 pub struct Bench {
-    worker: Worker<Tcp>,
+    worker: Worker<Wires>,
     table: TableId,
     dim: usize,
     batches: Vec<Vec<u64>>,
@@ -63,7 +63,7 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn start(net: Tcp, addr: &str, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
+    pub fn start(net: Wires, addr: &str, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let schema = Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) };
         let mut bench = Bench::connect(net, addr, &schema, number)?;
@@ -78,12 +78,12 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn empty(net: Tcp, addr: &str) -> Result<Bench, WorkerError> {
+    pub fn empty(net: Wires, addr: &str) -> Result<Bench, WorkerError> {
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
         Bench::connect(net, addr, &Schema::scalar("bench-grow", rule), 0)
     }
 
-    fn connect(net: Tcp, addr: &str, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
+    fn connect(net: Wires, addr: &str, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
         let life = u64::from(std::process::id());
         let mut worker = Worker::connect(net, WorkerConfig::new([addr], number + 1, life))?;
         let table = worker.open_table(schema)?;

@@ -48,7 +48,7 @@ fn part(
     measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(args.io.net(), addr, dim, size(args), u64::from(args.worker))?;
+    let mut bench = Bench::start(args.transport.net(args.io), addr, dim, size(args), u64::from(args.worker))?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
     say!("{}", measure(&mut bench, args.seconds)?);
@@ -88,7 +88,7 @@ fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     if args.json {
         let work =
             json!({"rows": args.rows, "batch": args.batch, "workers": args.workers, "threads": args.threads});
-        say!("{}", json!({"work": work, "limit": limits, "tcp": rates}));
+        say!("{}", json!({"work": work, "limit": limits, (args.transport.name()): rates}));
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ pub(super) fn with_server(
     let mut command = Command::new(this()?);
     command
         .args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
-        .arg(args.io.flag())
+        .args([args.transport.flag(), args.io.flag()])
         .args(log.flags())
         .args(args.metrics.flags());
     if let Some(folder) = &folder {
@@ -218,7 +218,7 @@ impl Worker {
             command.args(["--grow", &rows.to_string()]);
         }
         command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
-        command.arg(args.io.flag()).args(log.flags()).stdin(Stdio::piped());
+        command.args([args.transport.flag(), args.io.flag()]).args(log.flags()).stdin(Stdio::piped());
         let mut child = Guard(spawn(&mut command)?);
         let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;
         let mut worker =

@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_millis(2500);
 
 /// The worker's process: says that it is ready, waits for a line, grows the table.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
-    let mut bench = Bench::empty(args.io.net(), addr)?;
+    let mut bench = Bench::empty(args.transport.net(args.io), addr)?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
     let seconds = bench.grow(args.grow.unwrap_or_default())?;

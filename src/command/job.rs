@@ -1,10 +1,10 @@
-//! A worker of a job: trains its share of the batches over TCP; worker 0 waits for the others, evaluates and saves.
+//! A worker of a job: trains its share of the batches against servers; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, JobName, TrainArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals, train};
 use gannet::train::{Backend, Quality, ReadError, Remote, Share, TrainError, evaluate};
-use gannet::{PusherStatus, Tcp, Worker, WorkerConfig, WorkerTally};
+use gannet::{PusherStatus, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -99,7 +99,12 @@ fn pusher(index: u32) -> u64 {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
-    let secured = security::of_worker(job.io.net(), &job.ps_hosts, &job.security, &job.believing)?;
+    let secured = security::of_worker(
+        job.transport.transport.net(job.io),
+        &job.ps_hosts,
+        &job.security,
+        &job.believing,
+    )?;
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
@@ -151,7 +156,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
 /// Waits until every other worker has said that it is done. One that makes no progress for `--peer-timeout` is named
 /// and not waited for any longer.
 fn wait_for_others(
-    backend: &mut Remote<Tcp>,
+    backend: &mut Remote<Wires>,
     job: &JobArgs,
     incarnation: u64,
     stop: &AtomicBool,

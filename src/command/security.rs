@@ -3,20 +3,20 @@
 
 use super::Failure;
 use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
-use gannet::{Tcp, TlsClient, TlsServer, Token};
+use gannet::{TlsClient, TlsServer, Token, Wires};
 use std::path::Path;
 
 /// A network and the token for those who talk over it.
 pub struct Secured {
-    /// What moves the bytes, in TLS if that was asked for.
-    pub net: Tcp,
+    /// What carries the bytes, over TCP in TLS if that was asked for.
+    pub net: Wires,
     /// What both sides prove to have.
     pub token: Option<Token>,
 }
 
 /// A server at `listen`.
 pub fn of_server(
-    net: Tcp,
+    net: Wires,
     listen: &str,
     args: &SecurityArgs,
     asking: &AskingArgs,
@@ -29,14 +29,14 @@ pub fn of_server(
         check(&what, args.insecure, token.is_some(), tls.is_some(), "--tls-cert FILE with --tls-key FILE")?;
     }
     Ok(match tls {
-        Some(tls) => Secured { net: net.with_tls_server(tls), token },
-        None => Secured { net, token },
+        Some(tls) => Secured { net: net.with_tls_server(tls).with_token(token.is_some()), token },
+        None => Secured { net: net.with_token(token.is_some()), token },
     })
 }
 
 /// A worker of these servers.
 pub fn of_worker(
-    net: Tcp,
+    net: Wires,
     hosts: &[String],
     args: &SecurityArgs,
     believing: &BelievingArgs,
@@ -53,8 +53,8 @@ pub fn of_worker(
         check(&format!("server {far}"), args.insecure, token.is_some(), tls.is_some(), "--tls-ca FILE")?;
     }
     Ok(match tls {
-        Some(tls) => Secured { net: net.with_tls_client(tls), token },
-        None => Secured { net, token },
+        Some(tls) => Secured { net: net.with_tls_client(tls).with_token(token.is_some()), token },
+        None => Secured { net: net.with_token(token.is_some()), token },
     })
 }
 

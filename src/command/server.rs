@@ -1,10 +1,10 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
 use super::args::security::{AskingArgs, SecurityArgs};
-use super::args::{IoArgs, MemoryArgs, MetricsArgs, ServerArgs, SessionArgs};
+use super::args::{MemoryArgs, MetricsArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals};
-use gannet::{Growing, Server, ServerConfig, Store};
+use gannet::{Growing, Server, ServerConfig, Store, Wires};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         data_dir: args.data_dir.as_deref(),
         memory: &args.memory,
         sessions: &args.sessions,
-        io: args.io,
+        net: args.transport.transport.net(args.io),
         security: &args.security,
         asking: &args.asking,
         metrics: &args.metrics,
@@ -58,7 +58,7 @@ pub struct Serving<'a> {
     pub data_dir: Option<&'a Path>,
     pub memory: &'a MemoryArgs,
     pub sessions: &'a SessionArgs,
-    pub io: IoArgs,
+    pub net: Wires,
     pub security: &'a SecurityArgs,
     pub asking: &'a AskingArgs,
     pub metrics: &'a MetricsArgs,
@@ -66,9 +66,9 @@ pub struct Serving<'a> {
 
 /// Serves until a signal.
 pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, io, security, asking, metrics } = asked;
+    let &Serving { listen, threads, data_dir, memory, sessions, security, asking, metrics, .. } = asked;
     check_port(listen)?;
-    let secured = security::of_server(io.net(), listen, security, asking)?;
+    let secured = security::of_server(asked.net.clone(), listen, security, asking)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);

@@ -32,7 +32,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
                 data_dir: args.job.data_dir.as_deref(),
                 memory: &args.memory,
                 sessions: &args.sessions,
-                io: args.job.io,
+                net: args.job.transport.transport.net(args.job.io),
                 security: &args.job.security,
                 metrics: &args.metrics,
                 asking: &args.job.asking,

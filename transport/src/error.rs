@@ -2,6 +2,7 @@
 //! there is one, the remedy. An error of a link ends that link and nothing else.
 
 use crate::limits::{FRAME_BYTES_MAX, PAYLOAD_ALIGN};
+use crate::shm::ShmError;
 use crate::tls::TlsError;
 use crate::verbs::DeviceError;
 use std::io;
@@ -145,6 +146,14 @@ pub enum NetError {
         addr: String,
         /// What was wrong.
         source: TlsError,
+    },
+    /// Whoever answers there cannot be talked to over shared memory.
+    #[error("cannot reach {addr} over shared memory: {source}")]
+    Shm {
+        /// As given.
+        addr: String,
+        /// What was wrong.
+        source: ShmError,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}: {source}; choose another port, or end what uses this one")]

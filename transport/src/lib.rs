@@ -4,7 +4,8 @@
 //! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
 //! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
 //! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
-//! [`tcp::Tcp`] over sockets (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
+//! [`wires::Wires`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
+//! (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
 #![deny(unsafe_code)]
 
 mod buffer;
@@ -16,12 +17,14 @@ mod net;
 mod owner;
 mod receive;
 mod remote;
+pub mod shm;
 pub mod sim;
 pub mod tcp;
 pub mod tls;
 mod transmit;
 mod uring;
 pub mod verbs;
+pub mod wires;
 
 pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};

@@ -11,7 +11,9 @@ pub const RECEIVE_BYTES: usize = 512 << 10;
 /// The out buffer of a link: heads of posted frames, and replies written in place.
 pub const TRANSMIT_BYTES: usize = 1 << 20;
 /// The most memory that the buffers of one link take.
-pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES + TLS_BYTES;
+pub const LINK_BYTES_MAX: usize = RECEIVE_BYTES + TRANSMIT_BYTES + STREAM_BYTES_MAX;
+/// The most that a link's stream takes besides: records of TLS, or a ring of shared memory.
+const STREAM_BYTES_MAX: usize = if TLS_BYTES > RING_BYTES { TLS_BYTES } else { RING_BYTES };
 /// The most entries (runs of buffered bytes and lent frames) that wait on one link.
 pub const TRANSMIT_ITEMS_MAX: usize = 4096;
 /// The most parts given to one system call.
@@ -46,6 +48,27 @@ pub const URING_SMALL_BYTES: usize = 4 << 10;
 pub const TLS_BYTES: usize = 64 << 10;
 /// Open files that the other side of a stream gave and that were not taken: more of them end the stream.
 pub const GIVEN_FILES_MAX: usize = 1024;
+/// Bytes of each of the two rings of a session over shared memory. Pages are taken as they are first used, and given back
+/// when a session rests.
+pub const RING_BYTES: usize = 512 << 10;
+/// What a worker accepts of a server's rings.
+pub const RING_BYTES_LIMITS: std::ops::RangeInclusive<usize> = (64 << 10)..=(4 << 20);
+/// So much of a ring is taken from the system at once.
+pub const RING_STEP_BYTES: usize = 64 << 10;
+/// So much is shown to the reader before the rest is written.
+pub const RING_PUBLISH_BYTES: usize = 16 << 10;
+/// A writer that found no room is woken when one of so many parts of the ring is free.
+pub const RING_ROOM_PARTS: usize = 4;
+/// Bytes of a packet of the control socket.
+pub const PACKET_BYTES_MAX: usize = 1024;
+/// Packets that may have come over a control socket since the last look: files, and a nudge for each sleep.
+pub const PACKETS_PER_LOOK: usize = 2 * GIVEN_FILES_MAX;
+/// How long a poll of several transports may only look at memory before it asks the system for the rest.
+pub const LOOK_TIME: std::time::Duration = std::time::Duration::from_micros(10);
+/// A transport that failed where another may serve is not tried again for so long.
+pub const AGAIN_TIME: std::time::Duration = std::time::Duration::from_secs(30);
+/// Warnings about workers that were refused are so far apart.
+pub const WARNING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Connections that may wait to be accepted.
 pub const BACKLOG: usize = 1024;
 /// TCP: a connection on which nothing moves is probed after this many seconds, again every so many, and ends after so
@@ -103,6 +126,11 @@ const _: () = {
     assert!(RECEIVE_BYTES >= HEAD_BYTES + FRAME_BYTES_MAX + RECEIVE_TAIL_MIN);
     assert!(TRANSMIT_BYTES >= 2 * (HEAD_BYTES + FRAME_BYTES_MAX));
     assert!(PARTS_MAX >= 8);
+    assert!(RING_BYTES.is_power_of_two() && RING_STEP_BYTES.is_power_of_two());
+    assert!(RING_BYTES >= *RING_BYTES_LIMITS.start() && RING_BYTES <= *RING_BYTES_LIMITS.end());
+    // Steps are the bits of a word, and a step fits the smallest ring.
+    assert!(RING_STEP_BYTES * 64 >= *RING_BYTES_LIMITS.end());
+    assert!(RING_STEP_BYTES <= *RING_BYTES_LIMITS.start());
     assert!(URING_RECEIVE_BUFFERS.is_power_of_two());
     assert!(URING_HOARD_BYTES >= 2 * URING_RECEIVE_BYTES);
     // One stream cannot hold more than an eighth of the buffers before it is told to stop.

@@ -4,6 +4,7 @@
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use gannet_transport::tcp::{Io, Tcp};
+use gannet_transport::wires::{Transport, Wires};
 use gannet_transport::{
     Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, Nothing, Owner, Parts, Poll,
 };
@@ -137,10 +138,15 @@ fn drivers() -> Vec<Tcp> {
     vec![Tcp::new(), uring]
 }
 
-fn over_tcp(tcp: &Tcp, seed: u64, frames: usize) {
-    let mut listener = tcp.listen("127.0.0.1:0").unwrap();
+/// The same over shared memory.
+fn memories() -> Vec<Wires> {
+    drivers().into_iter().map(|tcp| Wires::over(tcp).with_transport(Transport::Shm)).collect()
+}
+
+fn over<N: Net<Listener: Send> + Send>(net: &N, seed: u64, frames: usize) {
+    let mut listener = net.listen("127.0.0.1:0").unwrap();
     let addr = listener.addr().to_owned();
-    let server_net = tcp.clone();
+    let server_net = net.clone();
     let server = std::thread::spawn(move || {
         let (mut poll, mut events) = (server_net.poll().unwrap(), Vec::new());
         poll.add_listener(&listener, 7).unwrap();
@@ -162,9 +168,9 @@ fn over_tcp(tcp: &Tcp, seed: u64, frames: usize) {
             }
         }
     });
-    let mut link = Link::new(tcp.connect(&addr, Duration::from_secs(5)).unwrap());
+    let mut link = Link::new(net.connect(&addr, Duration::from_secs(5)).unwrap());
     let payloads = random_payloads(&mut Prng::new(seed), frames, FRAME_BYTES_MAX);
-    let (received, ended) = exchange(tcp, &mut link, payloads);
+    let (received, ended) = exchange(net, &mut link, payloads);
     assert!(ended.is_none(), "{ended:?}");
     assert_eq!(received, frames);
     drop(link);
@@ -174,8 +180,15 @@ fn over_tcp(tcp: &Tcp, seed: u64, frames: usize) {
 #[test]
 fn frames_come_back_over_tcp() {
     for tcp in drivers() {
-        over_tcp(&tcp, 1, 600);
-        over_tcp(&tcp.with_checksums(), 2, 600);
+        over(&tcp, 1, 600);
+        over(&tcp.with_checksums(), 2, 600);
+    }
+}
+
+#[test]
+fn frames_come_back_over_shared_memory() {
+    for net in memories() {
+        over(&net, 1, 600);
     }
 }
 

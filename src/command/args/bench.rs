@@ -1,6 +1,6 @@
 //! What `gannet bench` measures.
 
-use super::{IoArgs, MetricsArgs};
+use super::{IoArgs, MetricsArgs, TransportName};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -44,7 +44,10 @@ pub struct BenchArgs {
     /// Which of the workers the part is.
     #[arg(long, hide = true, default_value_t = 0)]
     pub worker: u32,
-    /// How bytes move.
+    /// What carries the bytes.
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub transport: TransportName,
+    /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
 }

@@ -11,6 +11,7 @@ mod metrics;
 mod optimizer;
 pub mod security;
 mod sessions;
+mod transport;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
@@ -22,6 +23,7 @@ pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use sessions::SessionArgs;
+pub use transport::{TransportArgs, TransportName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -151,7 +153,10 @@ pub struct JobArgs {
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How bytes move.
+    /// What carries the bytes.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
     /// Who may talk to whom.
@@ -183,7 +188,10 @@ pub struct ServerArgs {
     /// What its tables may take.
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// How bytes move.
+    /// What carries the bytes.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
     /// Who may talk to it.

@@ -112,7 +112,8 @@ pub(super) fn begin(
     Ok(stream)
 }
 
-fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
+/// The addresses of a name.
+pub(crate) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     let resolved = addr.to_socket_addrs().map(Iterator::collect);
     resolved.map_err(|source| NetError::Address { addr: addr.to_owned(), source })
 }

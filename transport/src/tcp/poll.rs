@@ -5,7 +5,7 @@ use super::epoll::{Epoll, WAKE};
 use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::net::{Event, Poll, Waker};
-use crate::uring::UringPoll;
+use crate::uring::{Holds, Seat, UringPoll};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -42,6 +42,53 @@ impl TcpPoll {
             None => Kind::Epoll(Epoll::new(&wake)?),
         };
         Ok(TcpPoll { kind, wake })
+    }
+}
+
+/// What else a poll watches, a descriptor that is no socket of TCP, until this is dropped or given to
+/// [`TcpPoll::unwatch`].
+#[derive(Debug)]
+pub(crate) enum Watched {
+    /// Until its descriptor is closed.
+    Epoll(Arc<dyn Holds>),
+    Ring(Seat),
+}
+
+impl Watched {
+    /// All that was there has been taken in: tell of more.
+    pub(crate) fn want_more(&self) {
+        if let Watched::Ring(seat) = self {
+            seat.want_more();
+        }
+    }
+
+    /// Is watched no more, by whatever poll it was. The descriptor lives on.
+    pub(crate) fn leave(self) -> io::Result<()> {
+        match self {
+            Watched::Epoll(_) => Ok(()),
+            Watched::Ring(seat) => seat.leave().map(drop),
+        }
+    }
+}
+
+impl TcpPoll {
+    /// Reports `readable` under this token when the descriptor has something to read, after [`Watched::want_more`] again.
+    pub(crate) fn watch(&self, of: Arc<dyn Holds>, token: u64) -> Result<Watched, NetError> {
+        match &self.kind {
+            Kind::Epoll(epoll) => {
+                epoll.add_listener(&*of, token)?;
+                Ok(Watched::Epoll(of))
+            }
+            Kind::Uring(ring) => Ok(Watched::Ring(ring.seat(of, token, Vec::new(), true))),
+        }
+    }
+
+    /// Stops watching a descriptor that lives on.
+    pub(crate) fn unwatch(&self, watched: Watched) -> Result<(), NetError> {
+        if let (Kind::Epoll(epoll), Watched::Epoll(of)) = (&self.kind, &watched) {
+            epoll.remove(&**of)?;
+        }
+        watched.leave().map_err(failed("stop watching a descriptor"))
     }
 }
 

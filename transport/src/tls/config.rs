@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// What a listener shows to those who connect, and asks of them.
 #[derive(Clone)]
-pub struct TlsServer(pub(super) Arc<ServerConfig>);
+pub struct TlsServer(pub(super) Arc<ServerConfig>, bool);
 
 /// Whom a worker believes, and what it shows if it is asked.
 #[derive(Clone)]
@@ -63,7 +63,12 @@ impl TlsServer {
             builder.with_single_cert(chain, secret).map_err(|error| unusable(&error, cert, key))?;
         // A worker connects rarely: tickets would only be more to keep and to send.
         (config.session_storage, config.send_tls13_tickets) = (Arc::new(NoServerSessionStorage {}), 0);
-        Ok(TlsServer(Arc::new(config)))
+        Ok(TlsServer(Arc::new(config), client_ca.is_some()))
+    }
+
+    /// Only who shows a certificate may connect.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.1
     }
 }
 

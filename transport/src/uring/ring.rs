@@ -13,6 +13,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
+use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ const NOBODY: u64 = u64::MAX;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Something with a descriptor that an operation keeps open.
-pub(crate) trait Holds: AsFd + Send + Sync {}
-impl<T: AsFd + Send + Sync> Holds for T {}
+pub(crate) trait Holds: AsFd + Debug + Send + Sync {}
+impl<T: AsFd + Debug + Send + Sync> Holds for T {}
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

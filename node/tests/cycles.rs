@@ -1,0 +1,139 @@
+//! Workers that connect, push, and are killed, 1,000 of them over each transport: nothing of them is left in the server, and
+//! what they had been told was applied is there.
+
+#[allow(dead_code, reason = "only the schema is of use here")]
+mod model;
+
+use gannet_node::transport::wires::{Transport, Wires};
+use gannet_node::{Read, Server, ServerConfig, Worker, WorkerConfig, Write};
+use model::schema;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing that is waited for takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Processes killed over each transport, and the workers of each: they end in one moment.
+const PROCESSES: u64 = 125;
+const WORKERS: u64 = 8;
+/// Processes at a time.
+const AT_ONCE: usize = 5;
+const THREADS: usize = 2;
+
+fn net(name: &str) -> Wires {
+    Wires::new().with_transport(if name == "shm" { Transport::Shm } else { Transport::Tcp })
+}
+
+#[test]
+#[ignore = "started by the other test, as a process of its own"]
+fn plays_workers() {
+    let Ok(part) = std::env::var("GANNET_TEST_PART") else { return };
+    let mut words = part.split(' ');
+    let (name, addr) = (words.next().unwrap(), words.next().unwrap());
+    let process: u64 = words.next().unwrap().parse().unwrap();
+    let _workers: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let key = process * WORKERS + worker;
+            let config = WorkerConfig { peer_timeout: PATIENCE, ..WorkerConfig::new([addr], key + 10, 1) };
+            let mut worker = Worker::connect(net(name), config).unwrap();
+            assert_eq!(worker.transport(), name);
+            let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+            worker.push(table, &[key], Write::Gradient, &[1.0]).unwrap();
+            // And one that may or may not be.
+            let cut = std::sync::Arc::new(worker.cut(table, &[key, key + 1_000_000]));
+            let seq = worker.next_seq(table);
+            worker.begin_push(table, cut, Write::Gradient, vec![0.0; 2], None, seq).unwrap();
+            worker
+        })
+        .collect();
+    println!("\npushed");
+    std::thread::sleep(PATIENCE);
+}
+
+fn play(name: &str, addr: &str, process: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "plays_workers", "--ignored", "--nocapture"]);
+    command.env("GANNET_TEST_PART", format!("{name} {addr} {process}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// What this process holds that a session may leave behind.
+fn held(addr: &str) -> BTreeMap<&'static str, usize> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let kib = |name: &str| -> usize {
+        let status = read("/proc/self/status");
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    BTreeMap::from([
+        ("descriptors", std::fs::read_dir("/proc/self/fd").unwrap().count()),
+        ("rings mapped", read("/proc/self/maps").matches("gannet-rings").count()),
+        ("sockets of this server", read("/proc/net/unix").matches(&format!("@gannet/{addr}\n")).count()),
+        ("threads", std::fs::read_dir("/proc/self/task").unwrap().count()),
+        // In steps of 16 MiB: what one session of each cycle would leave is more.
+        ("memory", (kib("RssAnon") + kib("RssShmem")) >> 14),
+    ])
+}
+
+fn kill_all(name: &str, addr: &str, processes: std::ops::Range<u64>) {
+    let mut alive: Vec<Child> = Vec::new();
+    let kill = |mut child: Child| {
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = out.find_map(|line| line.ok().filter(|line| line == "pushed"));
+        // SIGKILL, with a push under way.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.is_some(), "a worker failed");
+    };
+    for process in processes {
+        alive.push(play(name, addr, process));
+        if alive.len() == AT_ONCE {
+            kill(alive.remove(0));
+        }
+    }
+    alive.into_iter().for_each(kill);
+}
+
+fn settled(server: &Server, sessions: u64) {
+    let started = Instant::now();
+    loop {
+        let served = server.served();
+        if (served.sessions_begun, served.sessions_ended) == (sessions, sessions) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{served:?}, {sessions} sessions");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
+    for name in ["shm", "tcp"] {
+        let config = ServerConfig { threads: THREADS, ..ServerConfig::new("127.0.0.1:0") };
+        let server = Server::start(Wires::new(), config).unwrap();
+        let addr = server.addr().to_owned();
+        let sessions = |processes: u64| processes * WORKERS * THREADS as u64;
+        // What is taken once is taken by the first ones.
+        let warm = AT_ONCE as u64 * 2;
+        kill_all(name, &addr, 0..warm);
+        settled(&server, sessions(warm));
+        let before = held(&addr);
+        kill_all(name, &addr, warm..PROCESSES);
+        settled(&server, sessions(PROCESSES));
+        let (before, after) = (before, held(&addr));
+        // The sockets of sessions that were accepted bear the name too: one is left, the listener's.
+        assert_eq!((after["rings mapped"], after["sockets of this server"]), (0, 1), "{after:?}");
+        for (what, &count) in &after {
+            let spare = usize::from(*what == "memory");
+            assert!(count <= before[what] + spare, "{name}: {what} grew: {before:?} {after:?}");
+        }
+        let config = WorkerConfig { peer_timeout: PATIENCE, ..WorkerConfig::new([&addr], 1, 1) };
+        let mut worker = Worker::connect(net(name), config).unwrap();
+        let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+        let keys: Vec<u64> = (0..PROCESSES * WORKERS).collect();
+        let mut out = vec![0.0; keys.len()];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        assert!(out.iter().all(|&sum| sum == 1.0), "{name}: an acknowledged push is lost or doubled");
+    }
+}

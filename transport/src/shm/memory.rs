@@ -1,0 +1,137 @@
+//! The memory of a session's two rings: one memfd, mapped by both sides, sealed so that it never shrinks under either.
+//!
+//! The other side may store anything there at any time. So nothing is ever made of it but a slice of atomic words,
+//! for which every bit pattern is a value and every interleaving is defined.
+#![allow(unsafe_code)]
+
+use super::ring::Ring;
+use crate::limits::{RING_BYTES_LIMITS, RING_STEP_BYTES};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+/// Bytes before the rings, of which the words of both directions take the first KiB.
+const HEADER_BYTES: usize = 4096;
+/// Words from one shared word to the next: two cache lines, since processors fetch them in pairs.
+const STRIDE: usize = 16;
+/// Shared words of a direction.
+const WORDS: usize = 4;
+
+const SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+/// A direction of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToServer,
+    ToWorker,
+}
+
+/// Both rings of a session, mapped.
+pub(super) struct Memory {
+    map: MmapRaw,
+    ring_bytes: usize,
+}
+
+impl Memory {
+    /// New rings of so many bytes each, and the file for the other side. Pages are taken when bytes first stand there.
+    pub(super) fn create(ring_bytes: usize) -> io::Result<(Memory, OwnedFd)> {
+        let file = rustix::fs::memfd_create("gannet-rings", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, total_bytes(ring_bytes) as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok((Memory::open(&file, ring_bytes as u64)?, file))
+    }
+
+    /// The rings in a file that the other side made, once its seals and its size have been seen to be right.
+    pub(super) fn open<Fd: AsFd>(file: Fd, ring_bytes: u64) -> io::Result<Memory> {
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let fits = usize::try_from(ring_bytes).ok().filter(|bytes| RING_BYTES_LIMITS.contains(bytes));
+        let Some(ring_bytes) = fits.filter(|bytes| bytes.is_power_of_two()) else {
+            return wrong(format!("rings of {ring_bytes} bytes"));
+        };
+        let seals = match rustix::fs::fcntl_get_seals(&file) {
+            Ok(seals) => seals,
+            Err(Errno::INVAL) => return wrong("rings in a file that cannot be sealed".into()),
+            Err(error) => return Err(error.into()),
+        };
+        if !seals.contains(SEALS) {
+            return wrong("rings in a file that is not sealed: it could shrink while it is read".into());
+        }
+        let (size, wanted) = (rustix::fs::fstat(&file)?.st_size, total_bytes(ring_bytes));
+        if u64::try_from(size) != Ok(wanted as u64) {
+            return wrong(format!("rings in a file of {size} bytes where {wanted} are right"));
+        }
+        let map = MmapOptions::new().len(wanted).map_raw(file.as_fd().as_raw_fd())?;
+        Ok(Memory { map, ring_bytes })
+    }
+
+    pub(super) fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
+    /// The words of a direction.
+    #[inline]
+    pub(super) fn ring(&self, direction: Direction) -> Ring<'_, AtomicU64> {
+        let words = self.words();
+        let (first, data) = match direction {
+            Direction::ToServer => (0, HEADER_BYTES),
+            Direction::ToWorker => (WORDS * STRIDE, HEADER_BYTES + self.ring_bytes),
+        };
+        let word = |number: usize| &words[first + number * STRIDE];
+        Ring {
+            tail: word(0),
+            head: word(1),
+            reader_sleeps: word(2),
+            writer_waits: word(3),
+            data: &words[data / 8..(data + self.ring_bytes) / 8],
+        }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`. Its
+        // file is sealed against shrinking, so that every page of it can be touched. Whoever else writes there is another
+        // mapping or process; through atomics any bits are a value and no access is a race. Nothing but this slice is ever
+        // made of the memory.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), total_bytes(self.ring_bytes) / 8) }
+    }
+
+    /// Takes the pages of step `step` ([`RING_STEP_BYTES`] each) of a ring before it is first written: where the system has
+    /// none this is an error here, and no signal there.
+    pub(super) fn take_step(&self, direction: Direction, step: usize) -> io::Result<()> {
+        let from = self.offset(direction) + step * RING_STEP_BYTES;
+        match self.map.advise_range(Advice::PopulateWrite, from, RING_STEP_BYTES) {
+            // Older than Linux 5.14: pages come when they are touched.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+            taken => taken,
+        }
+    }
+
+    /// Gives the pages of a ring back to the system. For the writer, when nothing in it is left to be read.
+    pub(super) fn give_back(&self, direction: Direction) -> io::Result<()> {
+        let from = self.offset(direction);
+        // SAFETY: what the words there are after this is 0, which is a value as any other, for both sides.
+        unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, from, self.ring_bytes) }
+    }
+
+    fn offset(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::ToServer => HEADER_BYTES,
+            Direction::ToWorker => HEADER_BYTES + self.ring_bytes,
+        }
+    }
+}
+
+fn total_bytes(ring_bytes: usize) -> usize {
+    HEADER_BYTES + 2 * ring_bytes
+}
+
+const _: () = assert!(2 * WORDS * STRIDE * 8 <= HEADER_BYTES);
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("ring_bytes", &self.ring_bytes).finish()
+    }
+}

@@ -1,0 +1,134 @@
+//! The packets of the control socket: few, small, each with at most one open file. The bytes of a session never go here.
+
+use super::error::ShmError;
+use crate::limits::PACKET_BYTES_MAX;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+/// What the server's first packet says of the format of all of this.
+const VERSION: u8 = 1;
+
+const RINGS: u8 = 1;
+const REFUSED: u8 = 2;
+const NUDGE: u8 = 3;
+const FILE: u8 = 4;
+
+/// A packet.
+#[derive(Debug)]
+pub(super) enum Packet {
+    /// The server's first one: the file with the rings, of so many bytes each.
+    Rings(OwnedFd, u64),
+    /// The server's only one: why there will be no session.
+    Refused(String),
+    /// Look at the rings.
+    Nudge,
+    /// A file for whoever uses the session.
+    File(OwnedFd),
+}
+
+/// What a receive came to.
+pub(super) enum Heard {
+    Packet(Packet),
+    Nothing,
+    /// The other side has gone.
+    Ended,
+}
+
+/// The first packet of a session.
+pub(super) fn send_rings<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>, ring_bytes: usize) -> Result<(), Errno> {
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&[RINGS, VERSION]);
+    bytes[8..].copy_from_slice(&(ring_bytes as u64).to_le_bytes());
+    send(socket, &bytes, Some(file))
+}
+
+/// The only packet of a session that is not to be.
+pub(super) fn send_refusal<Fd: AsFd>(socket: Fd, why: &str) -> Result<(), Errno> {
+    let end = (0..=why.len().min(PACKET_BYTES_MAX - 1)).rev().find(|&end| why.is_char_boundary(end));
+    let mut bytes = vec![REFUSED];
+    bytes.extend_from_slice(&why.as_bytes()[..end.unwrap_or(0)]);
+    send(socket, &bytes, None)
+}
+
+/// Ends the other side's sleep.
+pub(super) fn send_nudge<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
+    send(socket, &[NUDGE], None)
+}
+
+/// Hands over a file.
+pub(super) fn send_file<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    send(socket, &[FILE], Some(file))
+}
+
+/// The flags are those of the call: the other side can change none of them, as it could those of a shared eventfd.
+fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() {
+        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        debug_assert!(pushed, "there is space for one");
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    retry_on_intr(|| rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags)).map(|_| ())
+}
+
+/// The next packet, if one is here. Without `takes_files` none ever becomes a descriptor of this process.
+pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<Heard, ShmError> {
+    let mut bytes = [0; PACKET_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let space = if takes_files { &mut space[..] } else { &mut [] };
+    let mut ancillary = RecvAncillaryBuffer::new(space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = retry_on_intr(|| {
+        rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)
+    });
+    let got = match got {
+        Ok(got) if got.bytes == 0 => return Ok(Heard::Ended),
+        Ok(got) => got,
+        Err(Errno::AGAIN) => return Ok(Heard::Nothing),
+        // It went without having taken in all that we had said.
+        Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Heard::Ended),
+        Err(error) => return Err(ShmError::System("hear from the control socket", error)),
+    };
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            files.extend(fds);
+        }
+    }
+    if files.len() > 1 || got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
+        // Of files that the system did not hand over there is no telling whether it was for want of descriptors.
+        return Err(ShmError::Packet(if takes_files {
+            "it is too long, has several files, or its file found no descriptor free (`ulimit -n`)"
+        } else {
+            "it is too long, or has a file"
+        }));
+    }
+    parse(&bytes[..got.bytes], files.pop()).map(Heard::Packet)
+}
+
+fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Result<Packet, ShmError> {
+    match (bytes, file) {
+        ([RINGS, VERSION, rest @ ..], Some(file)) => match rest {
+            [0, 0, 0, 0, 0, 0, size @ ..] => size
+                .try_into()
+                .map(|size| Packet::Rings(file, u64::from_le_bytes(size)))
+                .map_err(|_| ShmError::Packet("its first one has another length")),
+            _ => Err(ShmError::Packet("its first one has unknown bytes")),
+        },
+        ([RINGS, version, ..], _) if *version != VERSION => {
+            Err(ShmError::Version { got: *version, ours: VERSION })
+        }
+        ([REFUSED, why @ ..], None) => Ok(Packet::Refused(String::from_utf8_lossy(why).into_owned())),
+        ([NUDGE], None) => Ok(Packet::Nudge),
+        ([FILE], Some(file)) => Ok(Packet::File(file)),
+        _ => Err(ShmError::Packet("it is of no known kind")),
+    }
+}

@@ -1,0 +1,287 @@
+//! One direction of a session: a ring of bytes between one writer and one reader, who may be in two processes.
+//!
+//! ```text
+//! positions only grow:   head (read so far)  <=  tail (written so far)  <=  head + ring
+//! byte p stands at p % ring; the writer never stores into a word (8 bytes) that holds a byte not yet read
+//! ```
+//! Each side keeps its own position for itself and only tells it to the other: what stands in the shared memory is the
+//! other side's claim, looked at once, checked, and used as a copy. All memory is atomic words, so that whatever the
+//! other side stores meanwhile, a copy is some bytes, never undefined: a frame is checked in the copy.
+//!
+//! Who finds nothing to do says so in a flag, fences, and looks again before it sleeps; who has published fences and
+//! then looks at the flag. One of the two sees the other, so no wake-up is lost, and while both are awake nobody makes a
+//! system call. The tests explore every interleaving (loom).
+
+use crate::limits::{RING_PUBLISH_BYTES, RING_ROOM_PARTS};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// A word that two processes share.
+pub(super) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Orders what stands before it and what stands behind it, stores before loads too.
+    fn fence();
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        AtomicU64::swap(self, value, order)
+    }
+
+    #[inline]
+    fn fence() {
+        std::sync::atomic::fence(SeqCst);
+    }
+}
+
+/// Where a direction's words stand.
+pub(super) struct Ring<'a, W> {
+    /// Bytes written since the session began. The writer's.
+    pub(super) tail: &'a W,
+    /// Bytes read since the session began. The reader's.
+    pub(super) head: &'a W,
+    /// Not 0: the reader wants to be woken when there are bytes.
+    pub(super) reader_sleeps: &'a W,
+    /// Not 0: the writer wants to be woken when there is room.
+    pub(super) writer_waits: &'a W,
+    /// The bytes, little end first; a power of two.
+    pub(super) data: &'a [W],
+}
+
+impl<W: Word> Ring<'_, W> {
+    pub(super) fn byte_count(&self) -> usize {
+        self.data.len() * 8
+    }
+
+    /// Room of so many bytes is worth waking a writer for.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.byte_count() / RING_ROOM_PARTS
+    }
+
+    /// The reader is about to sleep: to be followed by [`Word::fence`] and another look.
+    pub(super) fn arm_reader(&self) {
+        self.reader_sleeps.store(1, Relaxed);
+    }
+
+    /// The reader did not sleep after all.
+    pub(super) fn disarm_reader(&self) {
+        self.reader_sleeps.store(0, Relaxed);
+    }
+
+    /// As [`Ring::arm_reader`], for the writer that waits for room.
+    pub(super) fn arm_writer(&self) {
+        self.writer_waits.store(1, Relaxed);
+    }
+
+    /// As [`Ring::disarm_reader`].
+    pub(super) fn disarm_writer(&self) {
+        self.writer_waits.store(0, Relaxed);
+    }
+}
+
+/// A claim of the other side's that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// The writer's position.
+    #[error(
+        "the ring's write position {tail} is impossible after {seen}, {read} of which were read \
+         (the ring has {ring} bytes): the other side is broken or hostile"
+    )]
+    Tail {
+        /// As claimed.
+        tail: u64,
+        /// The last one before.
+        seen: u64,
+        /// Our read position.
+        read: u64,
+        /// Bytes of the ring.
+        ring: usize,
+    },
+    /// The reader's position.
+    #[error(
+        "the ring's read position {head} is impossible after {seen}, with {written} written: the other side is broken or hostile"
+    )]
+    Head {
+        /// As claimed.
+        head: u64,
+        /// The last one before.
+        seen: u64,
+        /// Our write position.
+        written: u64,
+    },
+}
+
+/// The writing side's own state.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    tail: u64,
+    published: u64,
+    /// The reader's position as last seen and checked.
+    head: u64,
+    /// What has been written of the word at `tail`.
+    word: [u8; 8],
+}
+
+impl Writer {
+    /// Bytes written, published or not.
+    pub(super) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Bytes that can be written now, looked up anew only when fewer than `wanted` are known of.
+    #[inline]
+    pub(super) fn room<W: Word>(&mut self, ring: &Ring<'_, W>, wanted: usize) -> Result<usize, RingError> {
+        let known = self.known_room(ring);
+        if known >= wanted {
+            return Ok(known);
+        }
+        let head = ring.head.load(Acquire);
+        // Only what was published can have been read.
+        if head < self.head || head > self.published {
+            return Err(RingError::Head { head, seen: self.head, written: self.published });
+        }
+        self.head = head;
+        Ok(self.known_room(ring))
+    }
+
+    fn known_room<W: Word>(&self, ring: &Ring<'_, W>) -> usize {
+        // A word with a byte that was not read is not touched.
+        ring.byte_count() - (self.tail - (self.head & !7)) as usize
+    }
+
+    /// Nothing is left to be read.
+    pub(super) fn is_drained<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<bool, RingError> {
+        self.room(ring, usize::MAX)?;
+        Ok(self.head == self.tail)
+    }
+
+    /// Copies bytes behind those before; the reader sees them after [`Writer::publish`].
+    ///
+    /// # Panics
+    /// When there are more than [`Writer::room`] last told of.
+    #[inline]
+    pub(super) fn put<W: Word>(&mut self, ring: &Ring<'_, W>, mut bytes: &[u8]) {
+        assert!(bytes.len() <= self.known_room(ring), "{} bytes where there is no room", bytes.len());
+        let mask = ring.byte_count() - 1;
+        while !bytes.is_empty() {
+            let at = self.tail as usize & mask;
+            let done = at % 8;
+            let copied = if done == 0 && bytes.len() >= 8 {
+                let words = &ring.data[at / 8..];
+                for (word, chunk) in words.iter().zip(bytes.as_chunks::<8>().0) {
+                    word.store(u64::from_le_bytes(*chunk), Relaxed);
+                }
+                8 * words.len().min(bytes.len() / 8)
+            } else {
+                let count = bytes.len().min(8 - done);
+                self.word[done..done + count].copy_from_slice(&bytes[..count]);
+                ring.data[at / 8].store(u64::from_le_bytes(self.word), Relaxed);
+                count
+            };
+            self.tail += copied as u64;
+            bytes = &bytes[copied..];
+        }
+    }
+
+    /// So much stands unpublished that the reader may as well begin.
+    pub(super) fn is_worth_publishing(&self) -> bool {
+        self.tail - self.published >= RING_PUBLISH_BYTES as u64
+    }
+
+    /// Shows the reader what was put. `true`: it sleeps, and is now to be woken.
+    #[inline]
+    #[must_use]
+    pub(super) fn publish<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {
+        if self.published == self.tail {
+            return false;
+        }
+        self.published = self.tail;
+        ring.tail.store(self.tail, Release);
+        W::fence();
+        ring.reader_sleeps.load(Relaxed) != 0 && ring.reader_sleeps.swap(0, AcqRel) != 0
+    }
+}
+
+/// The reading side's own state.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    head: u64,
+    /// The writer's position as last seen and checked.
+    tail: u64,
+    released: u64,
+}
+
+impl Reader {
+    /// The writer's position as last seen.
+    pub(super) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Bytes that can be taken, after a look.
+    #[inline]
+    pub(super) fn look<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<usize, RingError> {
+        let tail = ring.tail.load(Acquire);
+        // No more can have been written than there was room for.
+        if tail < self.tail || tail - self.released > ring.byte_count() as u64 {
+            let (seen, read, ring) = (self.tail, self.released, ring.byte_count());
+            return Err(RingError::Tail { tail, seen, read, ring });
+        }
+        self.tail = tail;
+        Ok((tail - self.head) as usize)
+    }
+
+    /// Copies the next bytes out of the ring.
+    ///
+    /// # Panics
+    /// When there are fewer than [`Reader::look`] last told of.
+    #[inline]
+    pub(super) fn take<W: Word>(&mut self, ring: &Ring<'_, W>, mut out: &mut [u8]) {
+        assert!(out.len() as u64 <= self.tail - self.head, "{} bytes that have not come", out.len());
+        let mask = ring.byte_count() - 1;
+        while !out.is_empty() {
+            let at = self.head as usize & mask;
+            let done = at % 8;
+            let copied = if done == 0 && out.len() >= 8 {
+                let words = &ring.data[at / 8..];
+                let count = 8 * words.len().min(out.len() / 8);
+                for (word, chunk) in words.iter().zip(out.as_chunks_mut::<8>().0) {
+                    *chunk = word.load(Relaxed).to_le_bytes();
+                }
+                count
+            } else {
+                let count = out.len().min(8 - done);
+                let word = ring.data[at / 8].load(Relaxed).to_le_bytes();
+                out[..count].copy_from_slice(&word[done..done + count]);
+                count
+            };
+            self.head += copied as u64;
+            out = &mut out[copied..];
+        }
+    }
+
+    /// Gives what was taken back to the writer. `true`: it waits for room, there is enough, and it is now to be woken.
+    #[inline]
+    #[must_use]
+    pub(super) fn release<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {
+        self.released = self.head;
+        ring.head.store(self.head, Release);
+        W::fence();
+        let room = ring.byte_count() - (self.tail - self.head) as usize;
+        ring.writer_waits.load(Relaxed) != 0
+            && room >= ring.room_bytes()
+            && ring.writer_waits.swap(0, AcqRel) != 0
+    }
+}

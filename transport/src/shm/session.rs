@@ -1,0 +1,323 @@
+//! What a stream and the poll that watches it both know of a session: the control socket, the rings, and what has been
+//! told already. One thread's at a time, so its own words are relaxed.
+
+use super::error::ShmError;
+use super::memory::{Direction, Memory};
+use super::packet::{self, Heard, Packet};
+use super::ring::{Ring, Word};
+use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_LOOK};
+use crate::net::Event;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Which end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Server,
+    Worker,
+}
+
+impl Side {
+    pub(super) fn outgoing(self) -> Direction {
+        match self {
+            Side::Server => Direction::ToWorker,
+            Side::Worker => Direction::ToServer,
+        }
+    }
+
+    pub(super) fn incoming(self) -> Direction {
+        match self {
+            Side::Server => Direction::ToServer,
+            Side::Worker => Direction::ToWorker,
+        }
+    }
+}
+
+/// Sessions of a poll, by its numbers for them, that something else than a nudge has woken.
+pub(crate) type Roused = Mutex<Vec<u32>>;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    socket: OwnedFd,
+    side: Side,
+    /// A worker's come with the server's first packet.
+    memory: OnceLock<Memory>,
+    /// The incoming ring's write position that the link knows of.
+    heard_to: AtomicU64,
+    /// The outgoing ring's write position.
+    sent_to: AtomicU64,
+    /// The link was told that there is no room.
+    wants_room: AtomicBool,
+    /// The other side has gone; what stands in the ring can still be read.
+    closed: AtomicBool,
+    /// The link has been told so.
+    told_closed: AtomicBool,
+    /// The stream has been dropped.
+    gone: AtomicBool,
+    /// The poll looks at it with every wait; otherwise it waits for a nudge.
+    awake: AtomicBool,
+    watcher: Mutex<Option<(Arc<Roused>, u32)>>,
+    failure: OnceLock<ShmError>,
+    given: Mutex<VecDeque<OwnedFd>>,
+}
+
+impl Session {
+    pub(super) fn new(socket: OwnedFd, side: Side, memory: Option<Memory>) -> Session {
+        let kept = OnceLock::new();
+        if let Some(memory) = memory {
+            let _ = kept.set(memory);
+        }
+        Session {
+            socket,
+            side,
+            memory: kept,
+            heard_to: AtomicU64::new(0),
+            sent_to: AtomicU64::new(0),
+            wants_room: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            told_closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            awake: AtomicBool::new(true),
+            watcher: Mutex::default(),
+            failure: OnceLock::new(),
+            given: Mutex::default(),
+        }
+    }
+
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The rings, once they are here.
+    pub(super) fn memory(&self) -> Option<&Memory> {
+        self.memory.get()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// What ended the session, if it did not just end.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone().io()))
+    }
+
+    pub(super) fn failure(&self) -> Option<&ShmError> {
+        self.failure.get()
+    }
+
+    /// The session cannot go on.
+    pub(super) fn fail(&self, why: ShmError) -> io::Error {
+        self.failure.get_or_init(|| why).clone().io()
+    }
+
+    /// The link knows of the bytes before this position.
+    pub(super) fn heard_to(&self, tail: u64) {
+        self.heard_to.store(tail, Relaxed);
+    }
+
+    /// The link has written the bytes before this position; `full`: it had more.
+    pub(super) fn sent_to(&self, tail: u64, full: bool) {
+        self.sent_to.store(tail, Relaxed);
+        self.wants_room.store(full, Relaxed);
+        if full {
+            self.rouse();
+        }
+    }
+
+    /// What the poll knows of the session no longer holds: it is to look.
+    fn rouse(&self) {
+        if !self.wake()
+            && let Some((roused, number)) = &*lock(&self.watcher)
+        {
+            lock(roused).push(*number);
+        }
+    }
+
+    /// Ends the other side's sleep.
+    pub(super) fn nudge(&self) {
+        match packet::send_nudge(&self.socket) {
+            // Full: it has not taken in what would wake it.
+            Ok(()) | Err(Errno::AGAIN) => {}
+            // It has gone, which a receive finds out in order, behind what it had written.
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn give(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        if self.side == Side::Worker {
+            // What workers hand over a server would have to hold: it takes nothing.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(packet::send_file(&self.socket, file)?)
+    }
+
+    pub(super) fn take_given(&self) -> Option<OwnedFd> {
+        lock(&self.given).pop_front()
+    }
+
+    /// As [`Session::drain`], for the stream: a nudge that it takes in the poll will not hear.
+    pub(super) fn drain_unasked(&self) {
+        if self.drain() {
+            self.rouse();
+        }
+    }
+
+    /// Takes in what has come over the control socket; `true` when anything had.
+    pub(crate) fn drain(&self) -> bool {
+        // What honest peers have to say fits.
+        for packets in 0..PACKETS_PER_LOOK {
+            if self.is_closed() || self.failure.get().is_some() {
+                return packets > 0;
+            }
+            let taken = match packet::recv(&self.socket, self.side == Side::Worker) {
+                Ok(Heard::Nothing) => return packets > 0,
+                Ok(Heard::Ended) => {
+                    self.closed.store(true, Relaxed);
+                    return true;
+                }
+                Ok(Heard::Packet(packet)) => self.take_in(packet),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                self.fail(error);
+                return true;
+            }
+        }
+        self.fail(ShmError::Packet("there are too many"));
+        true
+    }
+
+    fn take_in(&self, packet: Packet) -> Result<(), ShmError> {
+        let is_open = self.memory.get().is_some();
+        match packet {
+            Packet::Nudge if is_open => Ok(()),
+            Packet::Rings(file, ring_bytes) if !is_open && self.side == Side::Worker => {
+                let memory = Memory::open(&file, ring_bytes);
+                let memory = memory.map_err(|error| ShmError::Rings(error.to_string()))?;
+                self.memory.set(memory).map_err(|_| ShmError::Packet("rings come once"))
+            }
+            Packet::Refused(why) if !is_open && self.side == Side::Worker => Err(ShmError::Refused(why)),
+            Packet::File(file) if is_open && self.side == Side::Worker => {
+                let mut given = lock(&self.given);
+                if given.len() == GIVEN_FILES_MAX {
+                    return Err(ShmError::Packet("more files than are taken"));
+                }
+                given.push_back(file);
+                Ok(())
+            }
+            _ => Err(ShmError::Packet("it is out of turn")),
+        }
+    }
+
+    /// What there is to tell the link. No system call.
+    pub(crate) fn look(&self, token: u64) -> Option<Event> {
+        let mut event = Event { token, ..Event::default() };
+        if let Some(memory) = self.memory.get() {
+            let incoming = memory.ring(self.side.incoming());
+            let tail = incoming.tail.load(Acquire);
+            event.readable = self.heard_to.swap_if(tail);
+            if self.wants_room.load(Relaxed) && self.has_room(&memory.ring(self.side.outgoing())) {
+                self.wants_room.store(false, Relaxed);
+                event.writable = true;
+            }
+        }
+        if (self.is_closed() || self.failure.get().is_some()) && !self.told_closed.swap(true, Relaxed) {
+            (event.readable, event.writable, event.closed) = (true, true, true);
+        }
+        (event.readable || event.writable || event.closed).then_some(event)
+    }
+
+    /// As far as the reader says; its claim is checked where bytes are written.
+    fn has_room(&self, outgoing: &Ring<'_, AtomicU64>) -> bool {
+        let unread = self.sent_to.load(Relaxed).wrapping_sub(outgoing.head.load(Acquire));
+        // An impossible claim is room too: so the link finds it out.
+        unread as usize > outgoing.byte_count()
+            || outgoing.byte_count() - unread as usize >= outgoing.room_bytes()
+    }
+
+    /// The thread is about to sleep: from now on the other side sends a nudge. To be followed by a fence and a look.
+    pub(crate) fn arm(&self) {
+        self.awake.store(false, Relaxed);
+        if let Some(memory) = self.memory.get() {
+            memory.ring(self.side.incoming()).arm_reader();
+            if self.wants_room.load(Relaxed) {
+                memory.ring(self.side.outgoing()).arm_writer();
+            }
+        }
+    }
+
+    /// The poll looks again. `true`: it did all the time.
+    pub(crate) fn wake(&self) -> bool {
+        self.awake.swap(true, Relaxed)
+    }
+
+    /// The thread is awake: nudges would be for nothing.
+    pub(crate) fn disarm(&self) {
+        if let Some(memory) = self.memory.get() {
+            memory.ring(self.side.incoming()).disarm_reader();
+            memory.ring(self.side.outgoing()).disarm_writer();
+        }
+    }
+
+    /// Between [`Session::arm`] and [`Session::look`].
+    pub(crate) fn fence() {
+        <AtomicU64 as Word>::fence();
+    }
+
+    /// A poll begins to watch, under this number of its own: it is to hear of what is there already.
+    pub(crate) fn begin_watch(&self, roused: &Arc<Roused>, number: u32) {
+        *lock(&self.watcher) = Some((roused.clone(), number));
+        self.awake.store(true, Relaxed);
+        // No position is this one.
+        self.heard_to.store(u64::MAX, Relaxed);
+        self.told_closed.store(false, Relaxed);
+    }
+
+    /// The poll watches no more.
+    pub(crate) fn end_watch(&self) {
+        *lock(&self.watcher) = None;
+    }
+
+    /// The stream is dropped: the other side hears of it at once, whoever still holds the session.
+    pub(super) fn leave(&self) {
+        self.gone.store(true, Relaxed);
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+}
+
+/// One thread's at a time: nobody waits for it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a word changes.
+trait SwapIf {
+    fn swap_if(&self, value: u64) -> bool;
+}
+
+impl SwapIf for AtomicU64 {
+    fn swap_if(&self, value: u64) -> bool {
+        let changes = self.load(Relaxed) != value;
+        if changes {
+            self.store(value, Relaxed);
+        }
+        changes
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,199 @@
+//! A session's bytes: copied into one ring, out of the other.
+
+use super::error::ShmError;
+use super::memory::Memory;
+use super::ring::{Reader, Writer};
+use super::session::Session;
+use crate::limits::RING_STEP_BYTES;
+use crate::link::Stream;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+/// An end of a session over shared memory.
+#[derive(Debug)]
+pub struct ShmStream {
+    session: Arc<Session>,
+    peer: Arc<str>,
+    reader: Reader,
+    writer: Writer,
+    /// Which steps of the outgoing ring have pages, a bit each.
+    taken: u64,
+}
+
+impl ShmStream {
+    pub(super) fn new(session: Session, peer: Arc<str>) -> ShmStream {
+        let (reader, writer) = (Reader::default(), Writer::default());
+        ShmStream { session: Arc::new(session), peer, reader, writer, taken: 0 }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Why there is no session, when the server has refused it or what it sent cannot be used.
+    pub fn failure(&self) -> Option<&ShmError> {
+        self.session.failure()
+    }
+
+    /// The rings are here; until then nothing can be sent.
+    pub fn is_open(&self) -> bool {
+        self.session.memory().is_some()
+    }
+}
+
+impl Stream for ShmStream {
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let ShmStream { session, reader, .. } = self;
+        let mut available = look(session, reader)?;
+        if available == 0 {
+            session.drain_unasked();
+            session.check()?;
+            // What was written before the end is here.
+            available = look(session, reader)?;
+            if available == 0 {
+                return if session.is_closed() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
+            }
+        }
+        let Some(memory) = session.memory() else { return Ok(None) };
+        let ring = memory.ring(session.side().incoming());
+        let (mut got, mut wake) = (0, false);
+        for chunk in pieces.iter_mut().flat_map(|piece| piece.chunks_mut(RING_STEP_BYTES)) {
+            let count = chunk.len().min(available - got);
+            if count == 0 {
+                continue;
+            }
+            reader.take(&ring, &mut chunk[..count]);
+            got += count;
+            if count == RING_STEP_BYTES {
+                // The writer goes on while the rest is copied.
+                wake |= reader.release(&ring);
+            }
+        }
+        wake |= reader.release(&ring);
+        session.heard_to(reader.tail());
+        if wake {
+            session.nudge();
+        }
+        Ok(Some(got))
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.session.check()?;
+        let ShmStream { session, writer, taken, .. } = self;
+        let Some(memory) = session.memory() else {
+            session.sent_to(0, true);
+            return Ok(None);
+        };
+        let direction = session.side().outgoing();
+        let ring = memory.ring(direction);
+        let (mut sent, mut full) = (0, false);
+        for piece in pieces {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                let wanted = rest.len().min(RING_STEP_BYTES);
+                let room = writer.room(&ring, wanted).map_err(|error| session.fail(error.into()))?;
+                let count = wanted.min(room);
+                if count == 0 {
+                    break;
+                }
+                take_pages(memory, session, writer.tail(), count, taken)?;
+                writer.put(&ring, &rest[..count]);
+                (sent, rest) = (sent + count, &rest[count..]);
+                if writer.is_worth_publishing() && writer.publish(&ring) {
+                    session.nudge();
+                }
+            }
+            if !rest.is_empty() {
+                full = true;
+                break;
+            }
+        }
+        if writer.publish(&ring) {
+            session.nudge();
+        }
+        session.sent_to(writer.tail(), full);
+        if sent == 0 && full {
+            return if session.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(None) };
+        }
+        Ok(Some(sent))
+    }
+
+    fn peer(&self) -> Arc<str> {
+        self.peer.clone()
+    }
+
+    /// The bytes stay in this host's memory.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    fn transport(&self) -> &'static str {
+        "shm"
+    }
+
+    /// Only servers give: a worker's side takes.
+    fn is_near(&self) -> bool {
+        true
+    }
+
+    fn give(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.session.check()?;
+        self.session.give(file)
+    }
+
+    fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.session.drain_unasked();
+        match self.session.take_given() {
+            Some(file) => Ok(Some(file)),
+            None => self.session.check().map(|()| None),
+        }
+    }
+
+    fn rest(&mut self) {
+        let ShmStream { session, writer, taken, .. } = self;
+        let Some(memory) = session.memory().filter(|_| *taken != 0) else { return };
+        let direction = session.side().outgoing();
+        // What is wrong with a position is told by the next send.
+        if writer.is_drained(&memory.ring(direction)).unwrap_or(false) {
+            match memory.give_back(direction) {
+                Ok(()) => *taken = 0,
+                Err(error) => tracing::debug!(%error, "a ring's pages were not given back"),
+            }
+        }
+    }
+
+    /// The outgoing ring's; the incoming one is the other side's to take pages for and to give back.
+    fn held_bytes(&self) -> usize {
+        self.taken.count_ones() as usize * RING_STEP_BYTES
+    }
+}
+
+fn look(session: &Session, reader: &mut Reader) -> io::Result<usize> {
+    session.check()?;
+    let Some(memory) = session.memory() else { return Ok(0) };
+    let ring = memory.ring(session.side().incoming());
+    reader.look(&ring).map_err(|error| session.fail(error.into()))
+}
+
+/// Makes sure of pages for `count` bytes (at most a step) from this position on.
+#[inline]
+fn take_pages(memory: &Memory, session: &Session, at: u64, count: usize, taken: &mut u64) -> io::Result<()> {
+    let from = at as usize & (memory.ring_bytes() - 1);
+    let (first, last) = (from / RING_STEP_BYTES, (from + count - 1) / RING_STEP_BYTES);
+    for step in [first, last] {
+        // Behind the last step comes the first.
+        let step = step % (memory.ring_bytes() / RING_STEP_BYTES);
+        if *taken & 1 << step == 0 {
+            memory.take_step(session.side().outgoing(), step)?;
+            *taken |= 1 << step;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for ShmStream {
+    fn drop(&mut self) {
+        self.session.leave();
+    }
+}

@@ -1,0 +1,244 @@
+//! Several transports as one network: TCP for every peer, shared memory for those on this host. Chosen for each
+//! connection; a line of the log says what was chosen, and why.
+
+mod listener;
+mod poll;
+mod stream;
+
+pub use listener::WireListener;
+pub use poll::{WirePoll, WireWaker};
+pub use stream::WireStream;
+
+use crate::error::NetError;
+use crate::limits::AGAIN_TIME;
+use crate::link::Stream;
+use crate::net::{Net, Poll};
+use crate::shm::{self, ShmStream};
+use crate::tcp::{Io, Tcp, resolve};
+use crate::tls::{TlsClient, TlsServer};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What carries the bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Of a worker: shared memory where the server is on this host and lets it in, else TCP. Of a server: all of them.
+    #[default]
+    Auto,
+    /// TCP only.
+    Tcp,
+    /// Shared memory only.
+    Shm,
+}
+
+/// The network of this machine, over whatever reaches the other side best.
+#[derive(Debug, Clone)]
+pub struct Wires {
+    tcp: Tcp,
+    transport: Transport,
+    token: bool,
+    certificates: bool,
+    choices: Arc<Mutex<HashMap<String, Choice>>>,
+}
+
+/// What is known of a server's address.
+#[derive(Debug, Default)]
+struct Choice {
+    /// What was last chosen for it.
+    last: &'static str,
+    /// Shared memory failed there: until when it is not tried, and how it failed.
+    avoid: Option<(Instant, String)>,
+}
+
+impl Wires {
+    /// Whatever serves best, over plain sockets and epoll where that is TCP.
+    pub fn new() -> Wires {
+        Wires::over(Tcp::new())
+    }
+
+    /// Where it is TCP, this one.
+    pub fn over(tcp: Tcp) -> Wires {
+        let (token, certificates, choices) = (false, false, Arc::default());
+        Wires { tcp, transport: Transport::Auto, token, certificates, choices }
+    }
+
+    /// This transport only.
+    pub fn with_transport(self, transport: Transport) -> Wires {
+        Wires { transport, ..self }
+    }
+
+    /// Every session begins with proofs of a token, so that processes of other users may use shared memory too.
+    pub fn with_token(self, token: bool) -> Wires {
+        Wires { token, ..self }
+    }
+
+    /// All payloads over TCP carry checksums.
+    pub fn with_checksums(self) -> Wires {
+        Wires { tcp: self.tcp.with_checksums(), ..self }
+    }
+
+    /// See [`Tcp::with_io`].
+    pub fn with_io(self, io: Io) -> Wires {
+        Wires { tcp: self.tcp.with_io(io), ..self }
+    }
+
+    /// Its listeners speak TLS over TCP. Over shared memory the kernel says who is there; when the server asks for
+    /// certificates, a token does not open it to other users.
+    pub fn with_tls_server(self, tls: TlsServer) -> Wires {
+        let certificates = self.certificates | tls.asks_for_certificates();
+        Wires { tcp: self.tcp.with_tls_server(tls), certificates, ..self }
+    }
+
+    /// What it connects to over TCP must speak TLS.
+    pub fn with_tls_client(self, tls: TlsClient) -> Wires {
+        Wires { tcp: self.tcp.with_tls_client(tls), ..self }
+    }
+
+    /// What moves the bytes over TCP: "io_uring" or "epoll".
+    pub fn io(&self) -> &'static str {
+        self.tcp.io()
+    }
+
+    /// A session over shared memory, if the server is on this host.
+    fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
+        let candidates: Vec<SocketAddr> = resolve(addr)?;
+        let begun = shm::begin(addr, &candidates, self.token);
+        begun.map_err(|source| match source.mends() {
+            true => NetError::Connect { addr: addr.to_owned(), source: source.io() },
+            false => NetError::Shm { addr: addr.to_owned(), source },
+        })
+    }
+
+    fn wrap_shm(&self, stream: ShmStream, addr: &str, why: &str) -> WireStream {
+        self.chosen(addr, "shm", why);
+        WireStream::shm(stream, self.choices.clone())
+    }
+
+    /// Why shared memory is not to be tried now.
+    fn avoided(&self, addr: &str) -> Option<String> {
+        let choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, why) = choices.get(addr)?.avoid.as_ref()?;
+        (Instant::now() < *until).then(|| why.clone())
+    }
+
+    /// Says what was chosen, when it is not what was chosen before.
+    fn chosen(&self, addr: &str, transport: &'static str, why: &str) {
+        let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = choices.entry(addr.to_owned()).or_default();
+        if std::mem::replace(&mut choice.last, transport) != transport {
+            tracing::info!(server = addr, transport, why, "how a server is reached");
+        }
+    }
+
+    fn begin_auto(&self, addr: &str) -> Result<WireStream, String> {
+        if let Some(why) = self.avoided(addr) {
+            return Err(why);
+        }
+        match self.begin_shm(addr) {
+            Ok(stream) => Ok(self.wrap_shm(stream, addr, "the server is on this host")),
+            Err(NetError::Shm { source, .. }) => Err(source.to_string()),
+            Err(NetError::Connect { source, .. }) => Err(source.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// A session over shared memory with this server failed before it was one: another transport has its turn.
+fn avoid(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) {
+    let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
+    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
+}
+
+impl Default for Wires {
+    fn default() -> Self {
+        Wires::new()
+    }
+}
+
+impl From<Tcp> for Wires {
+    fn from(tcp: Tcp) -> Wires {
+        Wires::over(tcp)
+    }
+}
+
+impl Net for Wires {
+    type Stream = WireStream;
+    type Listener = WireListener;
+    type Poll = WirePoll;
+    type Waker = WireWaker;
+
+    fn connect(&self, addr: &str, timeout: Duration) -> Result<WireStream, NetError> {
+        let give_up = Instant::now() + timeout;
+        let why = match self.transport {
+            Transport::Tcp => "it was asked for".to_owned(),
+            Transport::Shm => {
+                let stream = self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for");
+                return self.open(stream, addr, give_up);
+            }
+            Transport::Auto => match self.begin_auto(addr) {
+                Ok(stream) => match self.open(stream, addr, give_up) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => error.to_string(),
+                },
+                Err(why) => why,
+            },
+        };
+        let left = give_up.saturating_duration_since(Instant::now());
+        let stream = self.tcp.connect(addr, left)?;
+        self.chosen(addr, "tcp", &why);
+        Ok(WireStream::tcp(stream))
+    }
+
+    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<WireStream, NetError> {
+        let why = match self.transport {
+            Transport::Tcp => "it was asked for".to_owned(),
+            Transport::Shm => return Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for")),
+            Transport::Auto => match self.begin_auto(addr) {
+                Ok(stream) => return Ok(stream),
+                Err(why) => why,
+            },
+        };
+        let stream = self.tcp.begin_connect(addr, attempt)?;
+        self.chosen(addr, "tcp", &why);
+        Ok(WireStream::tcp(stream))
+    }
+
+    fn listen(&self, addr: &str) -> Result<WireListener, NetError> {
+        WireListener::new(&self.tcp, addr, self.transport, self.token && !self.certificates)
+    }
+
+    fn poll(&self) -> Result<WirePoll, NetError> {
+        Ok(WirePoll::new(self.tcp.poll()?))
+    }
+
+    fn now(&self) -> Duration {
+        self.tcp.now()
+    }
+}
+
+impl Wires {
+    /// Waits until the server's rings are here.
+    fn open(&self, mut stream: WireStream, addr: &str, give_up: Instant) -> Result<WireStream, NetError> {
+        let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
+        let (mut poll, mut events) = (self.poll()?, Vec::new());
+        poll.add(&stream, 0)?;
+        while !stream.is_open() {
+            // Nothing is received before there are rings; what went wrong is.
+            stream.recv(&mut []).map_err(failed)?;
+            let left = give_up.saturating_duration_since(Instant::now());
+            if stream.is_open() {
+                break;
+            }
+            if left.is_zero() {
+                let text = "the server is on this host but makes no rings for the session";
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+            poll.wait(left, &mut events)?;
+        }
+        poll.remove(&stream)?;
+        Ok(stream)
+    }
+}

@@ -1,0 +1,131 @@
+//! A connection over one of the transports.
+
+use super::{Choice, avoid};
+use crate::link::Stream;
+use crate::remote::RemoteReader;
+use crate::shm::ShmStream;
+use crate::tcp::TcpStream;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex};
+
+/// A connection over one of the transports.
+#[derive(Debug)]
+pub struct WireStream(Wire);
+
+#[derive(Debug)]
+pub(super) enum Wire {
+    Tcp(TcpStream),
+    Shm(ShmStream, Option<Choices>),
+}
+
+/// Where it is written down when a server turns out not to let anyone in.
+type Choices = Arc<Mutex<HashMap<String, Choice>>>;
+
+/// The same call of whichever it is.
+macro_rules! of {
+    ($wire:expr, $stream:ident => $call:expr) => {
+        match $wire {
+            Wire::Tcp($stream) => $call,
+            Wire::Shm($stream, _) => $call,
+        }
+    };
+}
+
+impl WireStream {
+    pub(super) fn tcp(stream: TcpStream) -> WireStream {
+        WireStream(Wire::Tcp(stream))
+    }
+
+    /// A worker's.
+    pub(super) fn shm(stream: ShmStream, choices: Choices) -> WireStream {
+        WireStream(Wire::Shm(stream, Some(choices)))
+    }
+
+    /// A server's.
+    pub(super) fn accepted(stream: ShmStream) -> WireStream {
+        WireStream(Wire::Shm(stream, None))
+    }
+
+    pub(super) fn wire(&self) -> &Wire {
+        &self.0
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match &self.0 {
+            Wire::Tcp(_) => true,
+            Wire::Shm(stream, _) => stream.is_open(),
+        }
+    }
+
+    /// A session that never opened is tried over another transport next time.
+    fn note_failure(&mut self, error: &io::Error) {
+        if let Wire::Shm(stream, choices) = &mut self.0
+            && !stream.is_open()
+            && let Some(choices) = choices.take()
+        {
+            avoid(&choices, &stream.peer(), error.to_string());
+        }
+    }
+}
+
+impl Stream for WireStream {
+    #[inline]
+    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        of!(&mut self.0, stream => stream.recv(pieces)).inspect_err(|error| self.note_failure(error))
+    }
+
+    #[inline]
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        of!(&mut self.0, stream => stream.send(pieces)).inspect_err(|error| self.note_failure(error))
+    }
+
+    fn peer(&self) -> Arc<str> {
+        of!(&self.0, stream => stream.peer())
+    }
+
+    fn is_remote(&self) -> bool {
+        of!(&self.0, stream => stream.is_remote())
+    }
+
+    fn transport(&self) -> &'static str {
+        of!(&self.0, stream => stream.transport())
+    }
+
+    fn is_near(&self) -> bool {
+        of!(&self.0, stream => stream.is_near())
+    }
+
+    fn give(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        of!(&mut self.0, stream => stream.give(file))
+    }
+
+    fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
+        of!(&mut self.0, stream => stream.take_given())
+    }
+
+    fn holds(&self) -> bool {
+        of!(&self.0, stream => stream.holds())
+    }
+
+    fn may_send_now(&mut self) -> bool {
+        of!(&mut self.0, stream => stream.may_send_now())
+    }
+
+    fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
+        of!(&mut self.0, stream => stream.reader())
+    }
+
+    fn allow_reads(&mut self) -> io::Result<bool> {
+        of!(&mut self.0, stream => stream.allow_reads())
+    }
+
+    fn rest(&mut self) {
+        of!(&mut self.0, stream => stream.rest())
+    }
+
+    fn held_bytes(&self) -> usize {
+        of!(&self.0, stream => stream.held_bytes())
+    }
+}
