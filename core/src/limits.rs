@@ -38,6 +38,8 @@ pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
 /// Buckets of one index group that a journaled expansion may touch; a longer group is left as it is.
 pub const EXPANSION_BUCKETS_MAX: usize = 24;
 
+/// The most bytes whose pages a reader asks for when it maps a table's images; others come when they are touched.
+pub const POPULATE_BYTES_MAX: usize = 1 << 30;
 /// Looks at a row that is being written before a reader who is not its owner counts it as missing.
 pub const READ_TRIES: u32 = 16;
 /// Overflow buckets that such a reader follows a chain: what it sees may have been taken apart meanwhile.

@@ -9,7 +9,7 @@ use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
 use crate::image::{Mapped, copy_floats};
 use crate::index::NONE;
-use crate::limits::{CHAIN_MAX, READ_TRIES};
+use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
 use crate::resolve::{BLOCK, Block, Indexed};
 use crate::row::LIVE;
 use crate::schema::Schema;
@@ -49,8 +49,8 @@ struct Pull<'a> {
 
 impl View {
     /// Maps images that [`Shards::images`](crate::Shards::images) gave: `files[i]` is that of shard `first + i` of a table of
-    /// this schema, in its life `incarnations[i]` (the second of the pair). Memory that the images have is mapped at once,
-    /// in huge pages where they have them; what they grow by is mapped when a pull meets it.
+    /// this schema, in the life that the second of the pair is. Pages of images in memory are asked for at once (up to
+    /// [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX)), huge ones where there are any; what the images grow by is mapped when a pull meets it.
     ///
     /// # Errors
     /// The schema or range is not sound; a file is no image of that shard and schema; the system refuses a mapping.
@@ -61,10 +61,11 @@ impl View {
             let (table, shards) = (schema.name.clone(), schema.shards);
             return Err(OpenError::Range { table, shards, from: first, to });
         }
+        let populate = POPULATE_BYTES_MAX / files.len();
         let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
             let given = |why: String| OpenError::Given { table: schema.name.clone(), shard: number, why };
-            let mut shard =
-                Mapped::open(file, schema.stride(), incarnation).map_err(|error| given(error.to_string()))?;
+            let mut shard = Mapped::open(file, schema.stride(), incarnation, populate)
+                .map_err(|error| given(error.to_string()))?;
             check_head(&shard.head(), schema, number).map_err(|other| match other {
                 OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
                 OtherHead::Schema(found, wanted) => given(format!("it holds {found}, not {wanted}")),

@@ -41,8 +41,9 @@ const NEVER: u64 = 0;
 /// What is needed when the image grows.
 struct Rest {
     file: File,
-    /// Pages are asked for before they are needed: not from a disk, whose tables may be larger than memory.
-    populate: bool,
+    /// Of how many bytes at a time pages are asked for before they are needed: none of a disk, whose tables may be larger than
+    /// memory.
+    populate: usize,
     /// It is a memfd of one process: no other life of the shard can come into it.
     private: bool,
     published: [usize; 3],
@@ -56,15 +57,17 @@ struct Rest {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// Maps the header of `file`. Nothing that it says is believed yet.
-    pub(crate) fn open(file: File, stride: usize, incarnation: u64) -> io::Result<Mapped> {
+    /// Maps the header of `file`. Nothing that it says is believed yet. Pages of up to `populate` bytes of a region will be asked
+    /// for at a time.
+    pub(crate) fn open(file: File, stride: usize, incarnation: u64, populate: usize) -> io::Result<Mapped> {
         if file.metadata()?.len() < CHUNK_BYTES as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is shorter than a header"));
         }
         // Whatever it covers is not touched before an extent is mapped over it.
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
         let base = reservation.as_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
-        let populate = rustix::fs::fstatfs(&file)?.f_type as u64 == crate::store::TMPFS_MAGIC;
+        let in_memory = rustix::fs::fstatfs(&file)?.f_type as u64 == crate::store::TMPFS_MAGIC;
+        let populate = if in_memory { populate } else { 0 };
         let seals = rustix::fs::fcntl_get_seals(&file);
         let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         let rest = Rest {
@@ -152,8 +155,9 @@ impl Mapped {
             if new > mapped || new < old {
                 return Err(format!("{new} bytes of {name} are claimed, {old} were; {mapped} are mapped"));
             }
-            if self.rest.populate && new > old {
-                self.populate(region.start() + old, new - old);
+            let ahead = (new - old).min(self.rest.populate);
+            if ahead > 0 {
+                self.populate(region.start() + old, ahead);
             }
         }
         self.rest.published = published;
