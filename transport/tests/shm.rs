@@ -331,12 +331,20 @@ fn what_serves_is_chosen_and_what_does_not_is_said() {
     stranger.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(listener.accept().unwrap().is_none());
     assert_eq!(std::io::Read::read(&mut stranger, &mut [0; 1]).unwrap_or(0), 0, "it was let in");
+    // A server that stops while a worker connects is no reason to do without shared memory when it is back.
+    let auto = net.clone().with_transport(Auto);
+    let mut waiting = auto.begin_connect(listener.addr(), 0).unwrap();
     // The name goes with the listener, and only one has it.
     let addr = listener.addr().to_owned();
     assert!(server.listen(&addr).is_err());
     drop(listener);
+    let started = Instant::now();
+    while waiting.recv(&mut []).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "no end");
+    }
     assert!(net.clone().with_transport(Shm).begin_connect(&addr, 0).is_err());
-    assert!(server.listen(&addr).is_ok());
+    let _again = server.listen(&addr).unwrap();
+    assert_eq!(auto.begin_connect(&addr, 0).unwrap().transport(), "shm");
 }
 
 #[test]

@@ -135,3 +135,49 @@ impl std::fmt::Debug for Memory {
         f.debug_struct("Memory").field("ring_bytes", &self.ring_bytes).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::RING_BYTES;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn pages_come_in_steps_and_go_back_and_the_file_keeps_its_size() {
+        let (memory, file) = Memory::create(RING_BYTES).unwrap();
+        let kib = || rustix::fs::fstat(&file).unwrap().st_blocks / 2;
+        let step = RING_STEP_BYTES as i64 / 1024;
+        assert_eq!(kib(), 0, "nothing was touched yet");
+        let last = RING_BYTES / RING_STEP_BYTES - 1;
+        for (taken, number) in [0, last].into_iter().enumerate() {
+            memory.take_step(Direction::ToWorker, number).unwrap();
+            assert_eq!(kib(), step * (taken as i64 + 1));
+        }
+        memory.take_step(Direction::ToServer, last).unwrap();
+        let (there, back) = (memory.ring(Direction::ToWorker), memory.ring(Direction::ToServer));
+        there.data[0].store(7, Relaxed);
+        back.data[RING_BYTES / 8 - 1].store(9, Relaxed);
+        memory.give_back(Direction::ToWorker).unwrap();
+        assert_eq!(
+            (kib(), there.data[0].load(Relaxed), back.data[RING_BYTES / 8 - 1].load(Relaxed)),
+            (step, 0, 9)
+        );
+        for bytes in [0, total_bytes(RING_BYTES) as u64 + 1] {
+            assert_eq!(rustix::fs::ftruncate(&file, bytes), Err(Errno::PERM));
+        }
+    }
+
+    #[test]
+    fn no_two_words_share_a_line_and_no_two_rings_a_byte() {
+        let (memory, _) = Memory::create(RING_BYTES).unwrap();
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for direction in [Direction::ToServer, Direction::ToWorker] {
+            let Ring { tail, head, reader_sleeps, writer_waits, data } = memory.ring(direction);
+            let at = |word: &AtomicU64| std::ptr::from_ref(word).addr();
+            ranges.extend([tail, head, reader_sleeps, writer_waits].map(|word| (at(word), at(word) + 64)));
+            ranges.push((at(&data[0]), at(&data[0]) + RING_BYTES));
+        }
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ranges:x?}");
+    }
+}

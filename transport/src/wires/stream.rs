@@ -59,10 +59,11 @@ impl WireStream {
         }
     }
 
-    /// A session that never opened is tried over another transport next time.
+    /// A session that was refused, or whose rings cannot be used, is tried over another transport next time. One that only
+    /// ended is not: its server was stopped, and may come back.
     fn note_failure(&mut self, error: &io::Error) {
         if let Wire::Shm(stream, choices) = &mut self.0
-            && !stream.is_open()
+            && (stream.failure().is_some() && !stream.is_open())
             && let Some(choices) = choices.take()
         {
             avoid(&choices, &stream.peer(), error.to_string());
