@@ -163,6 +163,14 @@ pub enum NetError {
         /// What the system said.
         source: io::Error,
     },
+    /// The transport that was asked for cannot be had.
+    #[error("cannot connect to {addr}: {why}; another --transport may serve")]
+    Transport {
+        /// As given.
+        addr: String,
+        /// Why not.
+        why: String,
+    },
     /// An RDMA device does not do what is asked of it.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -64,9 +64,9 @@ pub const PACKET_BYTES_MAX: usize = 1024;
 /// Packets that may have come over a control socket since the last look: files, and a nudge for each sleep.
 pub const PACKETS_PER_LOOK: usize = 2 * GIVEN_FILES_MAX;
 /// How long a poll of several transports may only look at memory before it asks the system for the rest.
-pub const LOOK_TIME: std::time::Duration = std::time::Duration::from_micros(10);
+pub const LOOK_TIME: Duration = Duration::from_micros(10);
 /// A transport that failed where another may serve is not tried again for so long.
-pub const AGAIN_TIME: std::time::Duration = std::time::Duration::from_secs(30);
+pub const AGAIN_TIME: Duration = Duration::from_secs(30);
 /// Warnings about workers that were refused are so far apart.
 pub const WARNING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Connections that may wait to be accepted.
@@ -105,10 +105,12 @@ pub const VERBS_READS_AT_ONCE: i32 = 16;
 pub const VERBS_READ_SPIN: Duration = Duration::from_micros(50);
 /// RDMA: how long a side may take to answer who connects.
 pub const VERBS_CONNECT_TIME: Duration = Duration::from_secs(3);
-/// RDMA: an address that could not be reached is left alone for so long.
-pub const VERBS_AGAIN: Duration = Duration::from_secs(30);
+/// RDMA: a peer that was reached before and cannot be now is left to other transports for so long.
+pub const VERBS_TURN: Duration = Duration::from_secs(1);
 /// RDMA: how long the last bytes of a session that was dropped may take.
 pub const VERBS_LINGER: Duration = Duration::from_secs(1);
+/// RDMA: of that time, how long who drops it waits; the rest is waited for elsewhere.
+pub const VERBS_SETTLE: Duration = Duration::from_millis(2);
 /// RDMA: sessions that end at once; further ones lose what they have not sent.
 pub const VERBS_ENDING_MAX: usize = 1024;
 

@@ -2,10 +2,12 @@
 //! Needs a device: `make test-rdma` brings one; elsewhere the tests say that they are skipped.
 #![cfg(feature = "verbs")]
 
-use gannet_transport::limits::VERBS_RING_BYTES;
+use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
 use gannet_transport::sim::Prng;
+use gannet_transport::tcp::Io;
 use gannet_transport::verbs::{Seen, Verbs, VerbsListener, VerbsStream, Watch};
-use gannet_transport::{Registrar, Stream, Want};
+use gannet_transport::wires::{Transport, WireStream, Wires};
+use gannet_transport::{Head, Link, LinkError, Listener, Net, Nothing, Poll, Registrar, Stream, Want};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -34,15 +36,15 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
     let addr = free_addr(ip);
     let mut listener = verbs.listen(addr).unwrap();
     let mut asking = verbs.begin_connect(addr, "the other").unwrap();
-    let (mut accepted, started) = (None, Instant::now());
+    let (mut accepted, started): (Option<VerbsStream>, _) = (None, Instant::now());
     loop {
         assert!(started.elapsed() < LIMIT);
-        let open = asking.is_open().unwrap();
+        assert_eq!(asking.recv(&mut []).unwrap(), None);
         accepted = accepted.or_else(|| listener.accept().unwrap());
-        if let Some(answering) = &mut accepted
-            && answering.is_open().unwrap()
-            && open
-        {
+        if let Some(stream) = &mut accepted {
+            assert_eq!(stream.recv(&mut []).unwrap(), None);
+        }
+        if asking.is_open() && accepted.as_ref().is_some_and(VerbsStream::is_open) {
             return (asking, accepted.unwrap(), listener);
         }
         std::thread::yield_now();
@@ -294,7 +296,7 @@ fn nobody_there_is_told_and_remembered() {
     let Some((verbs, ip)) = here() else { return };
     let addr = free_addr(ip);
     let name = addr.to_string();
-    assert!(verbs.may_try(&name));
+    assert_eq!(verbs.avoided(&name), None);
     let mut stream = verbs.begin_connect(addr, &name).unwrap();
     let started = Instant::now();
     let error = loop {
@@ -306,7 +308,8 @@ fn nobody_there_is_told_and_remembered() {
         }
     };
     assert!(error.to_string().contains("nobody listens for RDMA there"), "{error}");
-    assert!(!verbs.may_try(&name) && verbs.may_try("another"));
+    assert!(verbs.avoided(&name).unwrap().contains("nobody listens"));
+    assert!(verbs.avoided("another").is_none() && !verbs.has_reached(&name));
 }
 
 #[test]
@@ -339,4 +342,161 @@ fn sessions_that_ended_leave_no_descriptor_and_no_memory() {
     let cycles = if std::env::var("GANNET_CYCLES").is_ok() { 1000 } else { 100 };
     (1..cycles).for_each(cycle);
     settled(Some(before));
+}
+
+/// In a process of another user with a small limit (root has none).
+#[test]
+fn a_registration_beyond_the_limit_names_it_and_the_remedy() {
+    let Some((verbs, _)) = here() else { return };
+    const NAME: &str = "a_registration_beyond_the_limit_names_it_and_the_remedy";
+    if std::env::var("GANNET_MEMLOCK_CHILD").is_ok() {
+        let memory = vec![1u8; 32 << 20];
+        let error = Registrar::register(&verbs, memory.as_ptr() as usize, memory.len()).err().unwrap();
+        println!("refused: {error}");
+        return;
+    }
+    let mut child = std::process::Command::new("setpriv");
+    child.args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=65536:65536"]);
+    child.arg(std::env::current_exe().unwrap()).args(["--exact", NAME, "--nocapture"]);
+    let out = child.env("GANNET_MEMLOCK_CHILD", "1").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text} {}", String::from_utf8_lossy(&out.stderr));
+    for want in ["refused: ", "33554432 bytes", "may lock 65536 bytes (memlock)", "ulimit -l unlimited"] {
+        assert!(text.contains(want), "{want}: {text}");
+    }
+}
+
+/// Echoes frames over whatever comes in, until every link has ended that many times.
+fn echo_server(net: &Wires, addr: &str, ends: usize) -> (String, std::thread::JoinHandle<Vec<&'static str>>) {
+    let mut listener = net.listen(addr).unwrap();
+    let (at, net) = (listener.addr().to_owned(), net.clone());
+    let server = std::thread::spawn(move || {
+        let (mut poll, mut events, mut links) = (net.poll().unwrap(), Vec::new(), Vec::new());
+        poll.add_listener(&listener, 1000).unwrap();
+        let (mut ended, started) = (Vec::new(), Instant::now());
+        while ended.len() < ends {
+            assert!(started.elapsed() < LIMIT, "{} links ended", ended.len());
+            poll.wait(Duration::from_secs(1), &mut events).unwrap();
+            while let Some(stream) = listener.accept().unwrap() {
+                poll.add(&stream, links.len() as u64).unwrap();
+                links.push(Some(Link::new(stream)));
+            }
+            for (token, place) in links.iter_mut().enumerate() {
+                let Some(link) = place else { continue };
+                events.iter().filter(|event| event.token == token as u64).for_each(|event| link.note(event));
+                if let Err(error) = echo(link) {
+                    assert!(matches!(error, LinkError::Closed { .. }), "{error}");
+                    ended.push(link.stream().transport());
+                    *place = None;
+                }
+            }
+        }
+        ended
+    });
+    (at, server)
+}
+
+fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
+    loop {
+        if link.is_readable() {
+            link.fill(&mut Nothing)?;
+        }
+        let (receive, transmit) = link.halves();
+        let mut full = false;
+        while let Some(frame) = receive.peek(&mut Nothing)? {
+            full = transmit.send_copy(frame.head, frame.payload).is_err();
+            if full {
+                break;
+            }
+            receive.consume();
+        }
+        let drained = link.flush(&mut Nothing)?;
+        if !(full && drained || link.is_readable() && !full) {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends frames and waits for their echoes.
+fn ask(net: &Wires, link: &mut Link<WireStream>, frames: u64, bytes: usize) -> Result<(), LinkError> {
+    let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
+    poll.add(link.stream(), 5).unwrap();
+    let (mut sent, mut got, started) = (0, 0, Instant::now());
+    while got < frames {
+        assert!(started.elapsed() < LIMIT, "{got} of {frames}");
+        while sent < frames
+            && link.transmit().send_copy(Head::new(1, 0, sent, [0; 4]), &vec![sent as u8; bytes]).is_ok()
+        {
+            sent += 1;
+        }
+        link.flush(&mut Nothing)?;
+        if link.is_readable() {
+            link.fill(&mut Nothing)?;
+        }
+        while let Some(frame) = link.receive().peek(&mut Nothing)? {
+            assert!(frame.head.id == got && frame.payload.iter().all(|byte| *byte == got as u8));
+            link.receive().consume();
+            got += 1;
+        }
+        if !link.is_readable() && !link.can_send() {
+            poll.wait(Duration::from_millis(200), &mut events).unwrap();
+            events.iter().for_each(|event| link.note(event));
+        }
+    }
+    poll.remove(link.stream()).unwrap();
+    Ok(())
+}
+
+#[test]
+fn frames_go_over_rdma_among_the_wires_with_either_poll() {
+    let Some((_, ip)) = here() else { return };
+    for io in [Io::Epoll, Io::Uring] {
+        let server = Wires::new().with_io(io);
+        let (addr, echoes) = echo_server(&server, &free_addr(ip).to_string(), 3);
+        let verbs = Wires::new().with_io(io).with_transport(Transport::Verbs);
+        let mut link = Link::new(verbs.connect(&addr, LIMIT).unwrap());
+        assert_eq!(link.stream().transport(), "verbs");
+        ask(&verbs, &mut link, 200, 3000).unwrap();
+        ask(&verbs, &mut link, 40, FRAME_BYTES_MAX).unwrap();
+        // Beside it, over the others.
+        let tcp = Wires::new().with_io(io).with_transport(Transport::Tcp);
+        let mut other = Link::new(tcp.begin_connect(&addr, 0).unwrap());
+        ask(&tcp, &mut other, 10, 3000).unwrap();
+        ask(&verbs, &mut link, 10, 304).unwrap();
+        drop((link, other));
+        let mut begun = Link::new(verbs.begin_connect(&addr, 0).unwrap());
+        ask(&verbs, &mut begun, 10, 304).unwrap();
+        drop(begun);
+        let mut over = echoes.join().unwrap();
+        over.sort_unstable();
+        assert_eq!(over, ["tcp", "verbs", "verbs"], "{io:?}");
+    }
+}
+
+#[test]
+fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
+    let Some((_, ip)) = here() else { return };
+    // A server without RDMA, and for a worker that is not let near its memory.
+    let server = Wires::new().with_transport(Transport::Tcp);
+    let (addr, echoes) = echo_server(&server, &free_addr(ip).to_string(), 1);
+    let auto = Wires::new();
+    let started = Instant::now();
+    let mut link = loop {
+        assert!(started.elapsed() < LIMIT);
+        let mut link = Link::new(auto.begin_connect(&addr, 0).unwrap());
+        match ask(&auto, &mut link, 3, 96) {
+            Ok(()) => break link,
+            Err(error) => assert!(error.to_string().contains("nobody listens for RDMA"), "{error}"),
+        }
+    };
+    assert_eq!(link.stream().transport(), "tcp");
+    ask(&auto, &mut link, 3, 96).unwrap();
+    drop(link);
+    assert_eq!(echoes.join().unwrap(), ["tcp"]);
+    // Told to use nothing else, it says so at once.
+    let verbs = Wires::new().with_transport(Transport::Verbs);
+    let refused = verbs.connect(&addr, LIMIT).err().unwrap().to_string();
+    assert!(refused.contains(&addr) && refused.contains("nobody listens for RDMA there"), "{refused}");
+    let near = verbs.connect("127.0.0.1:1", LIMIT).err().unwrap().to_string();
+    assert!(near.contains("loopback"), "{near}");
 }

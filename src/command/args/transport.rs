@@ -7,13 +7,16 @@ use gannet::{Transport, Wires};
 /// What `--transport` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportName {
-    /// Of a worker: shared memory where the server is on this host and lets it in, else tcp; the log says which, and why. Of
-    /// a server: whatever a worker chooses.
+    /// Of a worker: shared memory where the server is on this host and lets it in, else RDMA where a device is here and the
+    /// server answers over it, else tcp; the log says which, and why. Of a server: whatever a worker chooses.
     Auto,
     /// TCP only.
     Tcp,
     /// Shared memory only: servers and workers of one host.
     Shm,
+    /// RDMA (builds with the feature rdma or rdma-dlopen). A job that has begun goes on over tcp when RDMA breaks, if the
+    /// server takes it.
+    Verbs,
 }
 
 impl TransportName {
@@ -23,6 +26,7 @@ impl TransportName {
             TransportName::Auto => Transport::Auto,
             TransportName::Tcp => Transport::Tcp,
             TransportName::Shm => Transport::Shm,
+            TransportName::Verbs => Transport::Verbs,
         })
     }
 

@@ -11,15 +11,16 @@ use super::session::Session;
 use super::stream::{Shared, VerbsStream};
 use crate::error::NetError;
 use crate::limits::{
-    VERBS_AGAIN, VERBS_MEMORY_BYTES, VERBS_READS_AT_ONCE, VERBS_READS_MAX, VERBS_RING_BYTES,
+    AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_READS_AT_ONCE, VERBS_READS_MAX, VERBS_RING_BYTES, VERBS_TURN,
 };
 use crate::remote::{Region, Registrar};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// RDMA on this host; clones are the same.
 #[derive(Clone)]
@@ -37,15 +38,29 @@ struct Inner {
     memory: Arc<Regions>,
     ender: Ender,
     failures: Mutex<HashMap<Arc<str>, Failure>>,
+    /// Those that it reached once.
+    reached: Mutex<HashSet<Arc<str>>>,
     registered: Arc<AtomicU64>,
 }
 
-/// An address that RDMA did not reach, or that broke.
-#[derive(Clone, Copy)]
+/// What happened to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It was open.
+    Broke,
+    /// Nobody answered.
+    Silent,
+    /// There was none.
+    Refused,
+}
+
+/// An address that RDMA did not reach, or where a session broke.
 struct Failure {
     at: Instant,
-    /// It is not to be tried for a while. (One session that breaks is tried again at once.)
-    gives_up: bool,
+    why: String,
+    /// For how long it is not to be tried. (One session that breaks, or one question that is not answered, is tried again at
+    /// once: rdma_cm itself waits for seconds before it asks again.)
+    pause: Duration,
 }
 
 impl Verbs {
@@ -80,6 +95,7 @@ impl Verbs {
             memory: Regions::new(VERBS_MEMORY_BYTES, VERBS_RING_BYTES)?,
             ender: Ender::default(),
             failures: Mutex::default(),
+            reached: Mutex::default(),
             registered: Arc::default(),
         };
         Ok(Verbs(Arc::new(inner)))
@@ -104,9 +120,7 @@ impl Verbs {
     /// When it cannot be tried.
     pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
         let begun = Session::begin(self, addr, name.into());
-        if begun.is_err() {
-            self.failed(&name.into(), false);
-        }
+        let begun = begun.inspect_err(|error| self.failed(&name.into(), Fault::Refused, &error.to_string()));
         begun.map(VerbsStream::new)
     }
 
@@ -115,19 +129,33 @@ impl Verbs {
         Arc::new(self.clone())
     }
 
-    /// Whether this peer is worth trying: it has not just failed.
-    pub fn may_try(&self, name: &str) -> bool {
+    /// Why this peer is not to be tried now: it has just failed.
+    pub fn avoided(&self, name: &str) -> Option<String> {
         let failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.get(name).is_none_or(|failure| !failure.gives_up || failure.at.elapsed() > VERBS_AGAIN)
+        let failure = failures.get(name)?;
+        (failure.at.elapsed() < failure.pause).then(|| failure.why.clone())
     }
 
-    /// A session with this peer could not be made, or (`open`) broke.
-    pub(super) fn failed(&self, name: &Arc<str>, open: bool) {
+    /// Whether there was a session with this peer.
+    pub fn has_reached(&self, name: &str) -> bool {
+        self.0.reached.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    pub(super) fn reached(&self, name: &Arc<str>) {
+        self.0.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+    }
+
+    /// A session with this peer could not be made, or broke.
+    pub(super) fn failed(&self, name: &Arc<str>, failed: Fault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.retain(|_, failure| failure.at.elapsed() <= VERBS_AGAIN);
-        // The second within that time, or none at all to begin with.
-        let gives_up = !open || failures.contains_key(name);
-        failures.insert(name.clone(), Failure { at: Instant::now(), gives_up });
+        failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
+        let pause = match failed {
+            Fault::Broke | Fault::Silent if !failures.contains_key(name) => Duration::ZERO,
+            // It may only be down, and comes back with RDMA: others have their turn, and then this again.
+            Fault::Refused | Fault::Silent if self.has_reached(name) => VERBS_TURN,
+            _ => AGAIN_TIME,
+        };
+        failures.insert(name.clone(), Failure { at: Instant::now(), why: why.to_owned(), pause });
     }
 
     pub(super) fn reads(&self) -> u8 {
@@ -184,6 +212,12 @@ impl Verbs {
     /// A stream is gone: its last bytes go still, within a limit.
     pub(super) fn end(&self, session: Arc<Shared>) {
         self.0.ender.end(session);
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Verbs").field(&self.device()).finish()
     }
 }
 

@@ -14,7 +14,8 @@ use crate::error::NetError;
 use crate::limits::{
     BACKLOG, VERBS_CONNECT_TIME, VERBS_INLINE_BYTES, VERBS_RECEIVES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX,
 };
-use rustix::fd::BorrowedFd;
+use rustix::fd::OwnedFd;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -243,19 +244,27 @@ fn in_words(event: &str) -> String {
 /// Where connections over verbs come in.
 pub struct VerbsListener {
     id: Id,
+    bell: Arc<OwnedFd>,
     verbs: Verbs,
+}
+
+impl fmt::Debug for VerbsListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsListener").field("verbs", &self.verbs).finish_non_exhaustive()
+    }
 }
 
 impl VerbsListener {
     pub(super) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
         let id = Id::new()?;
         id.listen(addr, BACKLOG)?;
-        Ok(VerbsListener { id, verbs: verbs.clone() })
+        let bell = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
+        Ok(VerbsListener { id, bell, verbs: verbs.clone() })
     }
 
     /// Readable when somebody wants to connect.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.id.fd()
+    pub fn bell(&self) -> Arc<OwnedFd> {
+        self.bell.clone()
     }
 
     /// The next connection, or `None` when none waits.

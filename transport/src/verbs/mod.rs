@@ -2,6 +2,8 @@
 //! (which loads them when the process starts, and does without where there are none). Which devices the kernel has is
 //! told in every build.
 
+#[cfg(not(feature = "verbs"))]
+mod absent;
 #[cfg(feature = "verbs")]
 mod adapter;
 #[cfg(feature = "verbs")]
@@ -15,6 +17,8 @@ mod device;
 #[cfg(feature = "verbs")]
 mod ending;
 mod error;
+#[cfg(all(test, feature = "verbs"))]
+mod hostile;
 #[cfg(feature = "verbs")]
 mod memory;
 #[cfg(feature = "verbs")]
@@ -31,6 +35,8 @@ mod sysfs;
 #[cfg(feature = "verbs")]
 mod window;
 
+#[cfg(not(feature = "verbs"))]
+pub use absent::{Verbs, VerbsListener, VerbsStream, Watch};
 #[cfg(feature = "verbs")]
 pub use adapter::Verbs;
 #[cfg(feature = "verbs")]
@@ -39,7 +45,7 @@ pub use error::{DeviceError, locked_bytes_max};
 #[cfg(feature = "verbs")]
 pub use staging::{Space, Staging};
 #[cfg(feature = "verbs")]
-pub use stream::{Seen, VerbsStream, Watch};
+pub use stream::{VerbsStream, Watch};
 pub use sysfs::{Device, Gid, GidKind, Port, devices};
 #[cfg(feature = "verbs")]
 pub use window::{Credit, Message};
@@ -52,6 +58,22 @@ pub(crate) use rdma_sys as ffi;
 
 #[cfg(all(feature = "verbs", not(any(feature = "rdma", feature = "rdma-dlopen"))))]
 compile_error!("the feature `verbs` is chosen through `rdma` or `rdma-dlopen`");
+
+/// What a look at a stream saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// The stream is gone.
+    Gone,
+    /// These edges, each told once.
+    Edges {
+        /// Bytes have come.
+        readable: bool,
+        /// There is room to send again.
+        writable: bool,
+        /// It has ended.
+        closed: bool,
+    },
+}
 
 /// How this build reaches the libraries: "linked", "loaded" (when the process starts) or `None`.
 pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {

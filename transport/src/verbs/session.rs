@@ -1,11 +1,11 @@
 //! A session over verbs as its stream and its poll share it: what has come, what may go, how it ended.
 
-use super::adapter::Verbs;
+use super::adapter::{Fault, Verbs};
 use super::cm::{Id, QueuePair};
 use super::connect::{Flow, Phase};
 use super::objects::{Failed, What};
 use super::window::{Credit, Message};
-use crate::limits::VERBS_CONNECT_TIME;
+use crate::limits::{VERBS_CONNECT_TIME, VERBS_SETTLE};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) verbs: Verbs,
     /// The address that was asked for, or the peer's.
     pub(super) name: Arc<str>,
+    /// This side connects.
+    asks: bool,
     edges: Edges,
     /// A send found no room: tell when there is some.
     refused: bool,
@@ -50,6 +52,8 @@ pub(super) struct Session {
     pub(super) gone: bool,
     /// The last message was posted.
     end_posted: bool,
+    /// The next completion rings.
+    armed: bool,
 }
 
 impl Session {
@@ -65,12 +69,14 @@ impl Session {
             give_up: Instant::now() + VERBS_CONNECT_TIME,
             verbs,
             name,
+            asks: phase == Phase::Resolving,
             edges: Edges::default(),
             refused: false,
             ended: None,
             cm_ready: true,
             gone: false,
             end_posted: false,
+            armed: false,
         })
     }
 
@@ -84,6 +90,9 @@ impl Session {
     /// The other side has agreed.
     pub(super) fn open(&mut self) {
         if self.phase != Phase::Open {
+            if self.phase == Phase::Asked {
+                self.verbs.reached(&self.name);
+            }
             self.phase = Phase::Open;
             (self.edges.readable, self.edges.writable) = (true, true);
         }
@@ -98,7 +107,14 @@ impl Session {
         if self.ended.is_none() {
             if kind != io::ErrorKind::UnexpectedEof && !self.gone {
                 tracing::info!(peer = %self.name, why = text, "a session over RDMA broke");
-                self.verbs.failed(&self.name, self.phase == Phase::Open);
+                if self.asks {
+                    let fault = match self.phase {
+                        Phase::Open => Fault::Broke,
+                        _ if kind == io::ErrorKind::TimedOut => Fault::Silent,
+                        _ => Fault::Refused,
+                    };
+                    self.verbs.failed(&self.name, fault, &text);
+                }
             }
             self.ended = Some(End { kind, text });
             self.edges = Edges { readable: true, writable: true, closed: true };
@@ -227,17 +243,19 @@ impl Session {
 
     /// From now on what comes makes a descriptor readable. To be looked at once more after this.
     pub(super) fn arm(&mut self) {
-        if self.ended.is_none()
-            && let Some(flow) = &self.flow
-            && let Err(error) = flow.pair.completions().arm()
-        {
-            self.fail(&error);
+        if self.ended.is_some() || self.armed {
+            return;
+        }
+        let Some(flow) = &self.flow else { return };
+        match flow.pair.completions().arm() {
+            Ok(()) => self.armed = true,
+            Err(error) => self.fail(&error),
         }
     }
 
     /// It rang.
     pub(super) fn woken(&mut self) {
-        self.cm_ready = true;
+        (self.cm_ready, self.armed) = (true, false);
         if let Some(flow) = &self.flow {
             flow.pair.completions().quiet();
         }
@@ -254,7 +272,17 @@ impl Session {
         {
             self.end_posted = true;
             self.post(&[message]);
+            // Mostly they have gone in no time, and then it does not matter when this process ends.
+            let until = Instant::now() + VERBS_SETTLE;
+            while !self.is_settled() && self.ended.is_none() && Instant::now() < until {
+                self.reap();
+                std::hint::spin_loop();
+            }
         }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.flow.as_ref().is_none_or(|flow| flow.staging.window.is_settled())
     }
 
     /// Nothing of what was sent is under way any more, or there is nothing to be done for it.
@@ -262,8 +290,7 @@ impl Session {
         self.reap();
         self.cm_ready = true;
         self.advance(true);
-        let settled = self.flow.as_ref().is_none_or(|flow| flow.staging.window.is_settled());
-        self.ended.is_some() || !self.end_posted || settled
+        self.ended.is_some() || !self.end_posted || self.is_settled()
     }
 }
 

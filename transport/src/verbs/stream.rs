@@ -1,11 +1,13 @@
 //! A connection over verbs, and what a poll keeps of it.
 
+use super::Seen;
 use super::connect::Phase;
 use super::reader::Reader;
 use super::session::Session;
 use crate::link::Stream;
 use crate::remote::RemoteReader;
 use rustix::fd::OwnedFd;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -37,14 +39,10 @@ impl VerbsStream {
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
     }
 
-    /// The other side has answered, and bytes may go; an error: there will be no connection.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn is_open(&mut self) -> io::Result<bool> {
-        let mut session = self.shared.lock();
-        session.advance(false);
-        session.end_of().map_or_else(|| Ok(session.phase == Phase::Open), Err)
+    /// The other side has answered, and bytes may go. (To receive or send is what goes on with connecting.)
+    pub fn is_open(&self) -> bool {
+        let session = self.shared.lock();
+        session.phase == Phase::Open && session.end_of().is_none()
     }
 
     /// What a poll keeps to watch it.
@@ -62,6 +60,11 @@ impl VerbsStream {
     pub fn unwatch(&self) {
         self.shared.watched.store(false, Ordering::Relaxed);
         self.shared.lock().cm_ready = true;
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     fn watched(&self) -> bool {
@@ -127,24 +130,14 @@ impl Drop for VerbsStream {
     }
 }
 
+impl fmt::Debug for VerbsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsStream").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
 /// What a poll keeps of a stream. It does not keep it alive.
 pub struct Watch(Weak<Shared>);
-
-/// What a look at a stream saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// The stream is gone.
-    Gone,
-    /// These edges, each told once.
-    Edges {
-        /// Bytes have come.
-        readable: bool,
-        /// There is room to send again.
-        writable: bool,
-        /// It has ended.
-        closed: bool,
-    },
-}
 
 impl Watch {
     /// Looks what has changed; no system call once it is connected, unless it was [`Watch::woken`].
@@ -163,6 +156,16 @@ impl Watch {
         if let Some(shared) = self.0.upgrade() {
             shared.lock().arm();
         }
+    }
+
+    /// The stream is gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.upgrade().is_none_or(|shared| shared.lock().gone)
+    }
+
+    /// Whether it is this stream that it watches.
+    pub fn is_of(&self, stream: &VerbsStream) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&stream.shared))
     }
 
     /// Its descriptor was readable.

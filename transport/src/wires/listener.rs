@@ -1,31 +1,29 @@
 //! Where connections come in, over each transport that the server offers.
 
-use super::{Transport, WireStream};
+use super::far::FarListener;
+use super::{Transport, WireStream, Wires};
 use crate::error::NetError;
 use crate::net::{Listener, Net};
 use crate::shm::{ShmError, ShmListener};
-use crate::tcp::{Tcp, TcpListener, resolve};
+use crate::tcp::{TcpListener, resolve};
 use std::net::SocketAddr;
 
 /// Listens for connections over each transport that the server offers.
 #[derive(Debug)]
 pub struct WireListener {
-    /// Of a server of shared memory only it holds the address, and lets nobody in.
+    /// Of a server of another transport only it holds the address, and lets nobody in.
     tcp: TcpListener,
     tcp_is_open: bool,
     shm: Option<ShmListener>,
-    /// Who is asked first next time, so that none can keep the other waiting.
-    shm_first: bool,
+    verbs: Option<FarListener>,
+    /// Who is asked first next time, so that none can keep the others waiting.
+    first: usize,
 }
 
 impl WireListener {
-    pub(super) fn new(
-        tcp: &Tcp,
-        addr: &str,
-        transport: Transport,
-        anyone: bool,
-    ) -> Result<WireListener, NetError> {
-        let wants_shm = transport != Transport::Tcp;
+    pub(super) fn new(wires: &Wires, addr: &str) -> Result<WireListener, NetError> {
+        let (tcp, transport, anyone) = (&wires.tcp, wires.transport, wires.token && !wires.certificates);
+        let wants_shm = matches!(transport, Transport::Auto | Transport::Shm);
         // Before the port answers, so that a worker that waits for it finds both.
         let early = if wants_shm { listen_early(addr, anyone) } else { None };
         let tcp = tcp.listen(addr)?;
@@ -54,11 +52,16 @@ impl WireListener {
                 None
             }
         };
-        Ok(WireListener { tcp, tcp_is_open: transport != Transport::Shm, shm, shm_first: false })
+        let verbs = match wires.offer_verbs(bound) {
+            Ok(verbs) => verbs,
+            Err(source) => return Err(NetError::Listen { addr: tcp.addr().to_owned(), source }),
+        };
+        let tcp_is_open = matches!(transport, Transport::Auto | Transport::Tcp);
+        Ok(WireListener { tcp, tcp_is_open, shm, verbs: verbs.map(FarListener::new), first: 0 })
     }
 
-    pub(super) fn parts(&self) -> (&TcpListener, Option<&ShmListener>) {
-        (&self.tcp, self.shm.as_ref())
+    pub(super) fn parts(&self) -> (&TcpListener, Option<&ShmListener>, Option<&FarListener>) {
+        (&self.tcp, self.shm.as_ref(), self.verbs.as_ref())
     }
 
     fn accept_tcp(&mut self) -> Result<Option<WireStream>, NetError> {
@@ -66,7 +69,7 @@ impl WireListener {
             if self.tcp_is_open {
                 return Ok(Some(WireStream::tcp(stream)));
             }
-            tracing::debug!("a connection over tcp was ended: this server takes shared memory only");
+            tracing::debug!("a connection over tcp was ended: this server does not take them (--transport)");
         }
         Ok(None)
     }
@@ -74,6 +77,13 @@ impl WireListener {
     fn accept_shm(&mut self) -> Result<Option<WireStream>, NetError> {
         match &mut self.shm {
             Some(shm) => Ok(shm.accept()?.map(WireStream::accepted)),
+            None => Ok(None),
+        }
+    }
+
+    fn accept_verbs(&mut self) -> Result<Option<WireStream>, NetError> {
+        match &mut self.verbs {
+            Some(verbs) => Ok(verbs.accept()?.map(WireStream::verbs)),
             None => Ok(None),
         }
     }
@@ -89,13 +99,18 @@ impl Listener for WireListener {
     type Stream = WireStream;
 
     fn accept(&mut self) -> Result<Option<WireStream>, NetError> {
-        self.shm_first = !self.shm_first;
-        let first = if self.shm_first { self.accept_shm()? } else { self.accept_tcp()? };
-        match first {
-            Some(stream) => Ok(Some(stream)),
-            None if self.shm_first => self.accept_tcp(),
-            None => self.accept_shm(),
+        for _ in 0..3 {
+            self.first = (self.first + 1) % 3;
+            let accepted = match self.first {
+                0 => self.accept_tcp()?,
+                1 => self.accept_shm()?,
+                _ => self.accept_verbs()?,
+            };
+            if accepted.is_some() {
+                return Ok(accepted);
+            }
         }
+        Ok(None)
     }
 
     fn addr(&self) -> &str {

@@ -1,8 +1,10 @@
-//! Several transports as one network: TCP for every peer, shared memory for those on this host. Chosen for each
-//! connection; a line of the log says what was chosen, and why.
+//! Several transports as one network: TCP for every peer, shared memory for those on this host, RDMA for those that a device
+//! reaches. Chosen for each connection; a line of the log says what was chosen, and why.
 
+mod far;
 mod listener;
 mod poll;
+mod reach;
 mod stream;
 
 pub use listener::WireListener;
@@ -13,25 +15,30 @@ use crate::error::NetError;
 use crate::limits::AGAIN_TIME;
 use crate::link::Stream;
 use crate::net::{Net, Poll};
+use crate::remote::Registrar;
 use crate::shm::{self, ShmStream};
 use crate::tcp::{Io, Tcp, resolve};
 use crate::tls::{TlsClient, TlsServer};
+use crate::verbs::{BUILT, Verbs};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What carries the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// Of a worker: shared memory where the server is on this host and lets it in, else TCP. Of a server: all of them.
+    /// Of a worker: shared memory where the server is on this host and lets it in, else RDMA where a device reaches the
+    /// server and it answers, else TCP. Of a server: all of them.
     #[default]
     Auto,
     /// TCP only.
     Tcp,
     /// Shared memory only.
     Shm,
+    /// RDMA; a worker that had a session with a server goes on over TCP when RDMA breaks. Of a server: RDMA only.
+    Verbs,
 }
 
 /// The network of this machine, over whatever reaches the other side best.
@@ -41,7 +48,11 @@ pub struct Wires {
     transport: Transport,
     token: bool,
     certificates: bool,
+    /// TCP is in TLS.
+    tls: bool,
     choices: Arc<Mutex<HashMap<String, Choice>>>,
+    /// Opened when it is first wanted; or why there is none.
+    verbs: Arc<OnceLock<Result<Verbs, String>>>,
 }
 
 /// What is known of a server's address.
@@ -61,8 +72,9 @@ impl Wires {
 
     /// Where it is TCP, this one.
     pub fn over(tcp: Tcp) -> Wires {
-        let (token, certificates, choices) = (false, false, Arc::default());
-        Wires { tcp, transport: Transport::Auto, token, certificates, choices }
+        let (choices, verbs) = (Arc::default(), Arc::default());
+        let (token, certificates, tls) = (false, false, false);
+        Wires { tcp, transport: Transport::Auto, token, certificates, tls, choices, verbs }
     }
 
     /// This transport only.
@@ -89,12 +101,12 @@ impl Wires {
     /// certificates, a token does not open it to other users.
     pub fn with_tls_server(self, tls: TlsServer) -> Wires {
         let certificates = self.certificates | tls.asks_for_certificates();
-        Wires { tcp: self.tcp.with_tls_server(tls), certificates, ..self }
+        Wires { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
     }
 
     /// What it connects to over TCP must speak TLS.
     pub fn with_tls_client(self, tls: TlsClient) -> Wires {
-        Wires { tcp: self.tcp.with_tls_client(tls), ..self }
+        Wires { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
     }
 
     /// What moves the bytes over TCP: "io_uring" or "epoll".
@@ -130,6 +142,21 @@ impl Wires {
         let choice = choices.entry(addr.to_owned()).or_default();
         if std::mem::replace(&mut choice.last, transport) != transport {
             tracing::info!(server = addr, transport, why, "how a server is reached");
+        }
+    }
+
+    /// A session over the transport that is to be used; or why that is TCP.
+    fn begin(&self, addr: &str, attempt: usize) -> Result<Result<WireStream, String>, NetError> {
+        match self.transport {
+            Transport::Tcp => Ok(Err("it was asked for".to_owned())),
+            Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
+            Transport::Verbs => self.begin_verbs_only(addr, attempt),
+            Transport::Auto => Ok(self.begin_auto(addr).or_else(|near| {
+                self.begin_verbs(addr, attempt).map_err(|far| match BUILT {
+                    Some(_) => format!("no shared memory: {near}; no RDMA: {far}"),
+                    None => near,
+                })
+            })),
         }
     }
 
@@ -172,19 +199,18 @@ impl Net for Wires {
 
     fn connect(&self, addr: &str, timeout: Duration) -> Result<WireStream, NetError> {
         let give_up = Instant::now() + timeout;
-        let why = match self.transport {
-            Transport::Tcp => "it was asked for".to_owned(),
-            Transport::Shm => {
-                let stream = self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for");
-                return self.open(stream, addr, give_up);
-            }
-            Transport::Auto => match self.begin_auto(addr) {
+        let why = loop {
+            match self.begin(addr, 0)? {
+                Err(why) => break why,
                 Ok(stream) => match self.open(stream, addr, give_up) {
                     Ok(stream) => return Ok(stream),
-                    Err(error) => error.to_string(),
+                    // What failed is not begun again: the next transport has its turn.
+                    Err(error) if self.transport != Transport::Auto || Instant::now() >= give_up => {
+                        return Err(error);
+                    }
+                    Err(_) => {}
                 },
-                Err(why) => why,
-            },
+            }
         };
         let left = give_up.saturating_duration_since(Instant::now());
         let stream = self.tcp.connect(addr, left)?;
@@ -193,13 +219,9 @@ impl Net for Wires {
     }
 
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<WireStream, NetError> {
-        let why = match self.transport {
-            Transport::Tcp => "it was asked for".to_owned(),
-            Transport::Shm => return Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for")),
-            Transport::Auto => match self.begin_auto(addr) {
-                Ok(stream) => return Ok(stream),
-                Err(why) => why,
-            },
+        let why = match self.begin(addr, attempt)? {
+            Ok(stream) => return Ok(stream),
+            Err(why) => why,
         };
         let stream = self.tcp.begin_connect(addr, attempt)?;
         self.chosen(addr, "tcp", &why);
@@ -207,7 +229,11 @@ impl Net for Wires {
     }
 
     fn listen(&self, addr: &str) -> Result<WireListener, NetError> {
-        WireListener::new(&self.tcp, addr, self.transport, self.token && !self.certificates)
+        WireListener::new(self, addr)
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        self.verbs_registrar()
     }
 
     fn poll(&self) -> Result<WirePoll, NetError> {
@@ -233,7 +259,7 @@ impl Wires {
                 break;
             }
             if left.is_zero() {
-                let text = "the server is on this host but makes no rings for the session";
+                let text = "the server makes no rings for the session";
                 return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
             poll.wait(left, &mut events)?;

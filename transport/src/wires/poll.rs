@@ -4,6 +4,7 @@
 //! the other side sends a nudge, which the sockets' poll hears as it hears a socket; then it looks once more. An armed
 //! session costs nothing until its nudge comes.
 
+use super::far::FarWatches;
 use super::listener::WireListener;
 use super::stream::{Wire, WireStream};
 use crate::error::NetError;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Tokens from here on, a number behind it for each session, are the poll's own.
 const OWN: u64 = 0xFFFF_FFFE << 32;
+/// Of those numbers, the ones of sessions over RDMA.
+const FAR: u32 = 1 << 31;
 
 /// Waits for the connections of one thread, whatever carries them.
 pub struct WirePoll {
@@ -24,6 +27,7 @@ pub struct WirePoll {
     sessions: Vec<Option<Watch>>,
     /// Sessions that are looked at.
     awake: Vec<u32>,
+    far: FarWatches,
     /// Sessions that were not, and are to be: their streams took in a nudge themselves, or found no room.
     roused: Arc<Roused>,
     /// What the sockets' poll saw.
@@ -41,8 +45,8 @@ struct Watch {
 
 impl WirePoll {
     pub(super) fn new(sockets: TcpPoll) -> WirePoll {
-        let (sessions, awake, seen) = (Vec::new(), Vec::new(), Vec::new());
-        WirePoll { sockets, sessions, awake, roused: Arc::default(), seen, asked_at: Instant::now() }
+        let (sessions, awake, far, seen) = (Vec::new(), Vec::new(), FarWatches::default(), Vec::new());
+        WirePoll { sockets, sessions, awake, far, roused: Arc::default(), seen, asked_at: Instant::now() }
     }
 
     fn add_session(&mut self, session: &Arc<Session>, token: u64) -> Result<(), NetError> {
@@ -119,9 +123,10 @@ impl WirePoll {
         let asked = self.sockets.wait(timeout, &mut seen);
         self.asked_at = Instant::now();
         for event in seen.drain(..) {
-            match event.token >> 32 == OWN >> 32 {
-                true => self.hear(event.token as u32, events)?,
-                false => events.push(event),
+            match (event.token >> 32 == OWN >> 32, event.token as u32) {
+                (true, number) if number & FAR != 0 => self.far.hear(&self.sockets, number & !FAR, events)?,
+                (true, number) => self.hear(number, events)?,
+                (false, _) => events.push(event),
             }
         }
         self.seen = seen;
@@ -155,6 +160,9 @@ impl Poll for WirePoll {
         match stream.wire() {
             Wire::Tcp(stream) => self.sockets.add(stream, token),
             Wire::Shm(stream, _) => self.add_session(stream.session(), token),
+            Wire::Verbs(stream) => {
+                self.far.add(&self.sockets, stream, token, |number| OWN | u64::from(FAR | number))
+            }
         }
     }
 
@@ -165,14 +173,18 @@ impl Poll for WirePoll {
                 let session = stream.session().clone();
                 self.forget(|watch| Arc::ptr_eq(&watch.session, &session))
             }
+            Wire::Verbs(stream) => self.far.remove(&self.sockets, stream),
         }
     }
 
     fn add_listener(&mut self, listener: &WireListener, token: u64) -> Result<(), NetError> {
-        let (tcp, shm) = listener.parts();
+        let (tcp, shm, verbs) = listener.parts();
         self.sockets.add_listener(tcp, token)?;
         if let Some(shm) = shm {
             shm.keep(self.sockets.watch(shm.holds(), token)?);
+        }
+        if let Some(verbs) = verbs {
+            verbs.keep(self.sockets.watch(verbs.bell(), token)?);
         }
         Ok(())
     }
@@ -187,19 +199,20 @@ impl Poll for WirePoll {
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
-        if self.sessions.is_empty() {
+        if self.sessions.is_empty() && self.far.is_empty() {
             return self.sockets.wait(timeout, events);
         }
         self.take_roused();
         self.look(events)?;
+        self.far.look(&self.sockets, events)?;
         if !events.is_empty() || timeout.is_zero() {
             if self.asked_at.elapsed() < LOOK_TIME {
                 return Ok(());
             }
             return self.ask(Duration::ZERO, events);
         }
-        let timeout = if self.arm(events) { timeout } else { Duration::ZERO };
-        self.ask(timeout, events)
+        let quiet = self.arm(events) & self.far.arm(&self.sockets, events)?;
+        self.ask(if quiet { timeout } else { Duration::ZERO }, events)
     }
 }
 
@@ -211,6 +224,9 @@ impl Drop for WirePoll {
             if let Err(error) = self.sockets.unwatch(watch.watched) {
                 tracing::debug!(%error, "a session was left behind by its poll");
             }
+        }
+        if let Err(error) = self.far.forget(&self.sockets, |_| true) {
+            tracing::debug!(%error, "a session was left behind by its poll");
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::link::Stream;
 use crate::remote::RemoteReader;
 use crate::shm::ShmStream;
 use crate::tcp::TcpStream;
+use crate::verbs::VerbsStream;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,6 +19,7 @@ pub struct WireStream(Wire);
 pub(super) enum Wire {
     Tcp(TcpStream),
     Shm(ShmStream, Option<Choices>),
+    Verbs(VerbsStream),
 }
 
 /// Where it is written down when a server turns out not to let anyone in.
@@ -29,6 +31,7 @@ macro_rules! of {
         match $wire {
             Wire::Tcp($stream) => $call,
             Wire::Shm($stream, _) => $call,
+            Wire::Verbs($stream) => $call,
         }
     };
 }
@@ -48,6 +51,10 @@ impl WireStream {
         WireStream(Wire::Shm(stream, None))
     }
 
+    pub(super) fn verbs(stream: VerbsStream) -> WireStream {
+        WireStream(Wire::Verbs(stream))
+    }
+
     pub(super) fn wire(&self) -> &Wire {
         &self.0
     }
@@ -56,6 +63,7 @@ impl WireStream {
         match &self.0 {
             Wire::Tcp(_) => true,
             Wire::Shm(stream, _) => stream.is_open(),
+            Wire::Verbs(stream) => stream.is_open(),
         }
     }
 
@@ -106,20 +114,20 @@ impl Stream for WireStream {
         of!(&mut self.0, stream => stream.take_given())
     }
 
-    fn holds(&self) -> bool {
-        of!(&self.0, stream => stream.holds())
-    }
-
-    fn may_send_now(&mut self) -> bool {
-        of!(&mut self.0, stream => stream.may_send_now())
-    }
-
     fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
         of!(&mut self.0, stream => stream.reader())
     }
 
     fn allow_reads(&mut self) -> io::Result<bool> {
         of!(&mut self.0, stream => stream.allow_reads())
+    }
+
+    fn holds(&self) -> bool {
+        of!(&self.0, stream => stream.holds())
+    }
+
+    fn may_send_now(&mut self) -> bool {
+        of!(&mut self.0, stream => stream.may_send_now())
     }
 
     fn rest(&mut self) {

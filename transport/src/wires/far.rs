@@ -1,0 +1,143 @@
+//! A poll's sessions over RDMA: looked at in memory with every wait, and armed before a sleep, so that the device rings.
+
+use crate::error::NetError;
+use crate::net::Event;
+use crate::tcp::{TcpPoll, Watched};
+use crate::verbs::{Seen, VerbsListener, VerbsStream, Watch};
+use rustix::fd::OwnedFd;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The sessions over RDMA that a poll waits for, by their number.
+#[derive(Default)]
+pub(super) struct FarWatches(Vec<Option<FarWatch>>);
+
+struct FarWatch {
+    watch: Watch,
+    token: u64,
+    watched: Watched,
+}
+
+impl FarWatch {
+    /// What there is to tell; `Err`: the stream is gone.
+    fn look(&self, events: &mut Vec<Event>) -> Result<(), Gone> {
+        match self.watch.look() {
+            Seen::Gone => return Err(Gone),
+            Seen::Edges { readable: false, writable: false, closed: false } => {}
+            Seen::Edges { readable, writable, closed } => {
+                events.push(Event { token: self.token, readable, writable, closed });
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Gone;
+
+impl FarWatches {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `own` makes the token of a number.
+    pub(super) fn add(
+        &mut self,
+        sockets: &TcpPoll,
+        stream: &VerbsStream,
+        token: u64,
+        own: impl FnOnce(u32) -> u64,
+    ) -> Result<(), NetError> {
+        self.remove(sockets, stream)?;
+        let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
+        let watched = sockets.watch(stream.bell(), own(free as u32))?;
+        let watch = FarWatch { watch: stream.watch(), token, watched };
+        if free == self.0.len() {
+            self.0.push(None);
+        }
+        self.0[free] = Some(watch);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, sockets: &TcpPoll, stream: &VerbsStream) -> Result<(), NetError> {
+        stream.unwatch();
+        self.forget(sockets, |watch| watch.is_of(stream))
+    }
+
+    /// Stops watching these.
+    pub(super) fn forget(
+        &mut self,
+        sockets: &TcpPoll,
+        which: impl Fn(&Watch) -> bool,
+    ) -> Result<(), NetError> {
+        for place in &mut self.0 {
+            if let Some(far) = place.take_if(|far| which(&far.watch)) {
+                sockets.unwatch(far.watched)?;
+            }
+        }
+        while self.0.pop_if(|last| last.is_none()).is_some() {}
+        Ok(())
+    }
+
+    /// What they have to tell.
+    pub(super) fn look(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<(), NetError> {
+        let gone = self.0.iter().flatten().filter(|far| far.look(events).is_err()).count();
+        if gone > 0 { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
+    }
+
+    /// From now on they ring; what came before that is told of. `true`: nothing did.
+    pub(super) fn arm(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<bool, NetError> {
+        let before = events.len();
+        self.0.iter().flatten().for_each(|far| far.watch.arm());
+        self.look(sockets, events)?;
+        Ok(events.len() == before)
+    }
+
+    /// A session rang.
+    pub(super) fn hear(
+        &mut self,
+        sockets: &TcpPoll,
+        number: u32,
+        events: &mut Vec<Event>,
+    ) -> Result<(), NetError> {
+        let Some(Some(far)) = self.0.get(number as usize) else { return Ok(()) };
+        far.watch.woken();
+        far.watched.want_more();
+        let gone = far.look(events).is_err();
+        if gone { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
+    }
+}
+
+/// Where sessions over RDMA come in, and the poll that watches it.
+#[derive(Debug)]
+pub(super) struct FarListener {
+    listener: VerbsListener,
+    watched: RefCell<Option<Watched>>,
+}
+
+impl FarListener {
+    pub(super) fn new(listener: VerbsListener) -> FarListener {
+        FarListener { listener, watched: RefCell::default() }
+    }
+
+    pub(super) fn bell(&self) -> Arc<OwnedFd> {
+        self.listener.bell()
+    }
+
+    /// A poll watches it, away from any other.
+    pub(super) fn keep(&self, watched: Watched) {
+        if let Some(before) = self.watched.replace(Some(watched)) {
+            // Nothing was received there; what goes wrong with a ring is its poll's to tell.
+            let _ = before.leave();
+        }
+    }
+
+    pub(super) fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
+        let accepted = self.listener.accept()?;
+        if accepted.is_none()
+            && let Some(watched) = self.watched.get_mut()
+        {
+            watched.want_more();
+        }
+        Ok(accepted)
+    }
+}

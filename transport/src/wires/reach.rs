@@ -1,0 +1,108 @@
+//! RDMA among the transports: whether a server offers it, and whether a worker takes it (the cold part).
+
+use super::{Transport, WireStream, Wires};
+use crate::error::NetError;
+use crate::remote::Registrar;
+use crate::tcp::resolve;
+use crate::verbs::{BUILT, Verbs, VerbsListener};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const UNENCRYPTED: &str =
+    "RDMA is not encrypted, and TLS was asked for (--transport verbs takes it all the same)";
+
+impl Wires {
+    /// The device, opened when it is first wanted; or why there is none.
+    fn verbs(&self) -> Result<&Verbs, &str> {
+        let verbs = self.verbs.get_or_init(|| Verbs::open().map_err(|error| error.to_string()));
+        verbs.as_ref().map_err(String::as_str)
+    }
+
+    /// What makes this process's memory readable, if RDMA is among its transports.
+    pub(super) fn verbs_registrar(&self) -> Option<Arc<dyn Registrar>> {
+        let wanted = matches!(self.transport, Transport::Auto | Transport::Verbs);
+        self.verbs().ok().filter(|_| wanted).map(Verbs::registrar)
+    }
+
+    /// Listens over RDMA where TCP does, if the server offers it. A server that offers everything goes on without.
+    pub(super) fn offer_verbs(&self, bound: Option<SocketAddr>) -> io::Result<Option<VerbsListener>> {
+        let must = self.transport == Transport::Verbs;
+        if !must && self.transport != Transport::Auto {
+            return Ok(None);
+        }
+        match self.listen_verbs(bound, must) {
+            Ok((device, listener)) => {
+                tracing::info!(device, addr = ?bound, "RDMA is offered");
+                Ok(Some(listener))
+            }
+            Err(why) if must => Err(io::Error::other(why)),
+            Err(why) => {
+                // In a build without RDMA nobody expects it.
+                if BUILT.is_some() {
+                    tracing::info!(why, "no RDMA is offered");
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn listen_verbs(&self, bound: Option<SocketAddr>, must: bool) -> Result<(String, VerbsListener), String> {
+        let verbs = self.verbs()?;
+        let bound = bound.ok_or("the address is no number")?;
+        if bound.ip().is_loopback() {
+            return Err(format!("{} is a loopback address, which RDMA devices do not have", bound.ip()));
+        }
+        if self.certificates {
+            return Err("workers are asked for certificates, which only TLS over tcp can show".to_owned());
+        }
+        if self.tls && !must {
+            return Err(UNENCRYPTED.to_owned());
+        }
+        let listener =
+            verbs.listen(bound).map_err(|error| format!("cannot listen on {bound} over RDMA: {error}"))?;
+        Ok((verbs.device(), listener))
+    }
+
+    /// A session over RDMA, when that is what is asked for.
+    pub(super) fn begin_verbs_only(
+        &self,
+        addr: &str,
+        attempt: usize,
+    ) -> Result<Result<WireStream, String>, NetError> {
+        let failed = |why: String| NetError::Transport { addr: addr.to_owned(), why };
+        let verbs = self.verbs().map_err(|why| failed(why.to_owned()))?;
+        // A job that has begun goes on.
+        if let Some(why) = verbs.avoided(addr).filter(|_| verbs.has_reached(addr)) {
+            return Ok(Err(why));
+        }
+        let begun = Wires::begin_at(verbs, addr, attempt)?;
+        self.chosen(addr, "verbs", "it was asked for");
+        Ok(Ok(begun))
+    }
+
+    /// A session over RDMA, if that looks as if it could be had; else why not.
+    pub(super) fn begin_verbs(&self, addr: &str, attempt: usize) -> Result<WireStream, String> {
+        let verbs = self.verbs()?;
+        if self.tls {
+            return Err(UNENCRYPTED.to_owned());
+        }
+        if let Some(why) = verbs.avoided(addr) {
+            return Err(why);
+        }
+        let begun = Wires::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
+        self.chosen(addr, "verbs", "an RDMA device is here");
+        Ok(begun)
+    }
+
+    fn begin_at(verbs: &Verbs, addr: &str, attempt: usize) -> Result<WireStream, NetError> {
+        let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
+        let candidates: Vec<SocketAddr> =
+            resolve(addr)?.into_iter().filter(|candidate| !candidate.ip().is_loopback()).collect();
+        let Some(candidate) = candidates.get(attempt % candidates.len().max(1)) else {
+            let text = "a loopback address, which RDMA devices do not have";
+            return Err(failed(io::Error::new(io::ErrorKind::AddrNotAvailable, text)));
+        };
+        verbs.begin_connect(*candidate, addr).map(WireStream::verbs).map_err(failed)
+    }
+}
