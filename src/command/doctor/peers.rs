@@ -1,37 +1,43 @@
-//! Servers: greeted as a worker does it, token and TLS included.
+//! Servers: greeted over each transport as a worker does it, token and TLS included.
 
 use super::super::args::{DoctorArgs, IoArgs, IoName, TransportName};
 use super::super::{Failure, security};
 use super::finding::{Finding, Level};
+use clap::ValueEnum;
 use gannet::{Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A session with each of the server's threads, and its end, over what a worker would choose, and over tcp besides.
-/// Nothing is pulled or pushed, no table is opened.
+/// A session with each of the server's threads, and its end: over what a worker would choose, then over each transport by
+/// itself. Nothing is pulled or pushed, no table is opened.
 pub fn findings(peer: &str, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
-    let (chosen, first) = greet(peer, args, TransportName::Auto)?;
-    let mut findings = vec![first];
-    if chosen.is_some_and(|chosen| chosen != "tcp" && chosen != "tcp+tls") {
-        let (over_tcp, finding) = greet(peer, args, TransportName::Tcp)?;
-        findings.push(match over_tcp {
-            Some(_) => finding,
-            // On this host it answers.
-            None => Finding::note(
-                peer,
-                "does not answer over tcp",
-                "workers elsewhere need --transport auto or tcp there",
-            ),
-        });
+    let mut findings = Vec::new();
+    match greet(peer, args, TransportName::Auto)? {
+        Ok((over, how)) => {
+            findings.push(Finding::ok(peer, format!("--transport auto reaches it over {over} ({how})")));
+        }
+        // Auto has tried them all.
+        Err(error) => {
+            let text = error.to_string();
+            return Ok(vec![Finding::not(peer, Level::Unreachable, text, remedy(&error))]);
+        }
+    }
+    for &transport in TransportName::value_variants() {
+        if transport != TransportName::Auto {
+            findings.push(match greet(peer, args, transport)? {
+                Ok((over, how)) => Finding::ok(peer, format!("answers over {over} ({how})")),
+                Err(error) => Finding::note(peer, format!("not over {}: {error}", transport.name()), ""),
+            });
+        }
     }
     Ok(findings)
 }
 
-/// What was used, if anything.
+/// What carried the greeting, and how it went; or why there was none.
 fn greet(
     peer: &str,
     args: &DoctorArgs,
     transport: TransportName,
-) -> Result<(Option<String>, Finding), Failure> {
+) -> Result<Result<(String, String), WorkerError>, Failure> {
     let net = transport.net(IoArgs { io: IoName::Epoll });
     let secured = security::of_worker(net, &[peer.to_owned()], &args.security, &args.believing)?;
     // A name that no worker of a job has: those are small numbers.
@@ -41,16 +47,11 @@ fn greet(
     config.peer_timeout = Duration::from_secs(args.peer_timeout);
     config.token = secured.token;
     let begun = Instant::now();
-    Ok(match Worker::connect(secured.net, config) {
-        Ok(worker) => {
-            let (threads, ms) = (worker.links(), begun.elapsed().as_secs_f64() * 1e3);
-            let s = if threads == 1 { "" } else { "s" };
-            let over = worker.transport();
-            let text = format!("answers over {over} ({threads} thread{s}, greeted in {ms:.1} ms)");
-            (Some(over), Finding::ok(peer, text))
-        }
-        Err(error) => (None, Finding::not(peer, Level::Unreachable, error.to_string(), remedy(&error))),
-    })
+    Ok(Worker::connect(secured.net, config).map(|worker| {
+        let (threads, ms) = (worker.links(), begun.elapsed().as_secs_f64() * 1e3);
+        let s = if threads == 1 { "" } else { "s" };
+        (worker.transport(), format!("{threads} thread{s}, greeted in {ms:.1} ms"))
+    }))
 }
 
 /// A refusal says itself what to do.

@@ -1,0 +1,37 @@
+//! `gannet doctor` on two machines (scripts/test_rdma.sh): a server elsewhere is greeted over tcp and over RDMA, and the
+//! doctor says why not over shared memory.
+#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
+
+mod harness;
+
+use harness::pair::Pair;
+use harness::*;
+
+#[test]
+fn a_server_on_another_machine_is_greeted_over_each_transport() {
+    let Some(pair) = Pair::of("doctor").filter(|pair| pair.guests) else { return };
+    if pair.rank == 0 {
+        let listen = format!("server --listen {}:0 --threads 2 --insecure", pair.ip);
+        let served = Served::start(gannet(&listen));
+        pair.tell("addr", &served.addr);
+        pair.hear("done");
+        assert!(served.stop().contains("0 rows"));
+        return;
+    }
+    let addr = pair.hear("addr");
+    let done = run(&format!("doctor --json --insecure --peer-timeout 20 --peer {addr}"));
+    pair.tell("done", "");
+    let report = done.json();
+    let found =
+        report["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == addr.as_str());
+    let said: Vec<(&str, &str)> =
+        found.map(|f| (f["level"].as_str().unwrap(), f["text"].as_str().unwrap())).collect();
+    let says = |level: &str, part: &str| said.iter().any(|(l, text)| *l == level && text.contains(part));
+    assert!(says("ok", "--transport auto reaches it over verbs (2 threads"), "{said:?}");
+    assert!(
+        says("ok", "answers over verbs (2 threads") && says("ok", "answers over tcp (2 threads"),
+        "{said:?}"
+    );
+    assert!(says("note", "not over shm"), "{said:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
