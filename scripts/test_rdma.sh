@@ -106,13 +106,14 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
     # The address of the device's interface: what rdma_cm finds it by.
     interface=$(cat "/sys/class/infiniband/$GANNET_RDMA_DEVICE/ports/1/gid_attrs/ndevs/"* 2>/dev/null | head -n 1)
     address=$(ip -o -4 addr show dev "${interface:-none}" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
-    for feature in rdma rdma-dlopen; do
-        count "$feature on $GANNET_RDMA_DEVICE" scripts/test_rdma.sh --list "$work/$feature.one"
-    done
     if [ -z "$address" ]; then
-        skip "pairs: $GANNET_RDMA_DEVICE has no interface with an IPv4 address"
-    elif [ -s "$work/rdma.pair" ]; then
-        count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma.pair"
+        echo "FAILED: $GANNET_RDMA_DEVICE is not there, or its interface has no IPv4 address"
+        failed=1
+    else
+        for feature in rdma rdma-dlopen; do
+            count "$feature on $GANNET_RDMA_DEVICE" env "NODE_IP=$address" scripts/test_rdma.sh --list "$work/$feature.one"
+        done
+        [ ! -s "$work/rdma.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma.pair"
     fi
 else
     for kernel in stable backports; do

@@ -38,7 +38,8 @@ pub(super) struct Near {
     pub(super) stamps: Stamps,
 }
 
-/// How rows of a table are read.
+/// How rows of a table are read. One a link and table, so that its size is nothing to save.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Reach {
     /// In its images.
     View(View),

@@ -8,7 +8,7 @@ use super::window::{Credit, Message};
 use super::{Verbs, VerbsListener};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
 use crate::link::Stream;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn here() -> Option<(Verbs, IpAddr)> {
     let ip = std::env::var("NODE_IP").ok().and_then(|ip| ip.parse().ok());
     if ip.is_none() {
-        eprintln!("no RDMA device to test with (NODE_IP is not set): skipped");
+        let _ = writeln!(io::stderr(), "no RDMA device to test with (NODE_IP is not set): skipped");
     }
     ip.map(|ip| (Verbs::open().expect("NODE_IP says that there is a device"), ip))
 }
