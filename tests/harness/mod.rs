@@ -143,7 +143,7 @@ pub fn run(line: &str) -> Done {
 
 /// A server process that has said where it listens.
 pub struct Served {
-    child: Owned,
+    pub child: Owned,
     out: BufReader<std::process::ChildStdout>,
     pub addr: String,
 }
