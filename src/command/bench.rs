@@ -1,13 +1,13 @@
 //! `gannet bench`: starts a server process and a worker process, measures the limit beside them, prints both.
 
-use super::args::{BenchArgs, LogArgs};
+use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
 use super::{Failure, growing};
 use gannet::bench::limit::{self, Limit, Size};
 use gannet::bench::tcp::Bench;
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
 /// Runs the command, or the part of it that runs in a process of its own.
@@ -157,11 +157,15 @@ pub(super) fn with_server(
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
+    let listen = listen_at(args.transport)?;
     command
-        .args(["server", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
+        .args(["server", "--listen", &listen, "--threads", &threads.to_string()])
         .args([args.transport.flag(), args.io.flag()])
         .args(log.flags())
         .args(args.metrics.flags());
+    if args.transport == TransportName::Verbs {
+        command.arg("--insecure");
+    }
     if let Some(folder) = &folder {
         command.arg("--data-dir").arg(folder);
     }
@@ -184,6 +188,24 @@ pub(super) fn with_server(
         let _ = std::fs::remove_dir_all(folder);
     }
     result
+}
+
+/// Where the server listens: on loopback; for RDMA, whose devices have no such address, on the first active device's.
+fn listen_at(transport: TransportName) -> Result<String, Failure> {
+    if transport != TransportName::Verbs {
+        return Ok("127.0.0.1:0".to_owned());
+    }
+    let devices = gannet::verbs::devices();
+    let ports = devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active());
+    let addresses = ports.flat_map(|port| port.addresses());
+    // Addresses that are of one link only need its name too.
+    let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let mut usable: Vec<IpAddr> = addresses.filter(usable).collect();
+    usable.sort_by_key(IpAddr::is_ipv6);
+    let ip = usable.first().ok_or_else(|| {
+        system("finding an RDMA device", &"there is none with an address; see gannet doctor")
+    })?;
+    Ok(SocketAddr::new(*ip, 0).to_string())
 }
 
 /// Lets this thread, and what it starts, run on one core only; the cores it had before.

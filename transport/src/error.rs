@@ -171,6 +171,14 @@ pub enum NetError {
         /// Why not.
         why: String,
     },
+    /// The transport that was asked for cannot be offered.
+    #[error("cannot listen on {addr}: {why}")]
+    Offer {
+        /// As given.
+        addr: String,
+        /// Why not.
+        why: String,
+    },
     /// An RDMA device does not do what is asked of it.
     #[error(transparent)]
     Device(#[from] DeviceError),

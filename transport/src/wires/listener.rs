@@ -54,7 +54,7 @@ impl WireListener {
         };
         let verbs = match wires.offer_verbs(bound) {
             Ok(verbs) => verbs,
-            Err(source) => return Err(NetError::Listen { addr: tcp.addr().to_owned(), source }),
+            Err(why) => return Err(NetError::Offer { addr: tcp.addr().to_owned(), why }),
         };
         let tcp_is_open = matches!(transport, Transport::Auto | Transport::Tcp);
         Ok(WireListener { tcp, tcp_is_open, shm, verbs: verbs.map(FarListener::new), first: 0 })

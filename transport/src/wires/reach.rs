@@ -26,7 +26,7 @@ impl Wires {
     }
 
     /// Listens over RDMA where TCP does, if the server offers it. A server that offers everything goes on without.
-    pub(super) fn offer_verbs(&self, bound: Option<SocketAddr>) -> io::Result<Option<VerbsListener>> {
+    pub(super) fn offer_verbs(&self, bound: Option<SocketAddr>) -> Result<Option<VerbsListener>, String> {
         let must = self.transport == Transport::Verbs;
         if !must && self.transport != Transport::Auto {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Wires {
                 tracing::info!(device, addr = ?bound, "RDMA is offered");
                 Ok(Some(listener))
             }
-            Err(why) if must => Err(io::Error::other(why)),
+            Err(why) if must => Err(why),
             Err(why) => {
                 // In a build without RDMA nobody expects it.
                 if BUILT.is_some() {
