@@ -42,7 +42,7 @@ pub(super) struct Near {
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Reach {
     /// In its images.
-    View(View),
+    View(Box<View>),
     /// By READs.
     Far(Box<FarTable>),
 }

@@ -149,9 +149,8 @@ impl<N: Net> Worker<N> {
         let Some(Seeking { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
         let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
         let reach = match found {
-            Found::Images(files) => {
-                View::open(&self.tables[table].schema, shards.start, files).map(Reach::View)
-            }
+            Found::Images(files) => View::open(&self.tables[table].schema, shards.start, files)
+                .map(|view| Reach::View(Box::new(view))),
             Found::Regions(far) => Ok(Reach::Far(far)),
         };
         match reach {
