@@ -114,7 +114,8 @@ impl FarTable {
         let end = offset + glimpse.bytes() as u64;
         let found = at.rows.iter().find(|row| row.bytes.start <= offset && end <= row.bytes.end);
         let Some(row) = found else {
-            self.outgrown = true;
+            // Not the few that stand across two registrations: asking again would not help those.
+            self.outgrown |= at.rows.last().is_none_or(|row| end > row.bytes.end);
             return None;
         };
         Some(Candidate {
