@@ -97,6 +97,16 @@ pair_here() { # LIST: the two nodes as two processes of this machine
     return $status
 }
 
+# What the default build leaves out.
+echo "== lints with --features rdma"
+if cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings >"$work/out" 2>&1; then
+    passed=1
+else
+    failed=1
+    tail -n 60 "$work/out"
+    echo "FAILED: lints with --features rdma"
+fi
+count "what must not compile" cargo test --doc -p gannet-transport --features rdma
 for feature in rdma rdma-dlopen; do
     echo "== build with --features $feature"
     build $feature || { echo "FAILED: build with --features $feature"; echo "0 passed, 1 failed"; exit 1; }
