@@ -1,4 +1,4 @@
-//! The ring beside a queue, and every interleaving of a small one (loom).
+//! The ring beside a queue, and the interleavings of a small one with at most two preemptions (loom).
 
 use super::ring::{Reader, Ring, RingError, Word, Writer};
 use proptest::prelude::*;

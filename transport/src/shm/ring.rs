@@ -10,7 +10,7 @@
 //!
 //! Who finds nothing to do says so in a flag, fences, and looks again before it sleeps; who has published fences and
 //! then looks at the flag. One of the two sees the other, so no wake-up is lost, and while both are awake nobody makes a
-//! system call. The tests explore every interleaving (loom).
+//! system call. The tests explore the interleavings with at most two preemptions (loom).
 
 use crate::limits::{RING_PUBLISH_BYTES, RING_ROOM_PARTS};
 use std::sync::atomic::AtomicU64;
