@@ -38,8 +38,7 @@ pub(super) struct Near {
     pub(super) stamps: Stamps,
 }
 
-/// How rows of a table are read. One a link and table, so that its size is nothing to save.
-#[allow(clippy::large_enum_variant)]
+/// How rows of a table are read.
 pub(super) enum Reach {
     /// In its images.
     View(Box<View>),
