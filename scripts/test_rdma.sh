@@ -48,6 +48,8 @@ build() { # FEATURE
             esac
         done < <(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$work/log")
     done
+    # verbs_pair last: it cuts the wire, after which new connections over soft-RoCE may get no answer for a while.
+    sort -r -o "$work/$1.pair" "$work/$1.pair"
 }
 
 # Runs a command and adds up what its tests say.
