@@ -21,8 +21,11 @@ impl Wires {
 
     /// What makes this process's memory readable, if RDMA is among its transports.
     pub(super) fn verbs_registrar(&self) -> Option<Arc<dyn Registrar>> {
-        let wanted = matches!(self.transport, Transport::Auto | Transport::Verbs);
-        self.verbs().ok().filter(|_| wanted).map(Verbs::registrar)
+        match self.transport {
+            Transport::Auto | Transport::Verbs => self.verbs().ok().map(Verbs::registrar),
+            // The device is not opened for nothing.
+            Transport::Tcp | Transport::Shm => None,
+        }
     }
 
     /// Listens over RDMA where TCP does, if the server offers it. A server that offers everything goes on without.
