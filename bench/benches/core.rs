@@ -164,7 +164,7 @@ fn runs(c: &mut Criterion) {
 }
 
 fn view_of(shards: &Shards) -> View {
-    let images = shards.images().expect("the images").into_iter();
+    let images = shards.images(shards.range()).expect("the images").into_iter();
     let files = images.map(|(_, fd, life)| (fd.into(), life)).collect();
     View::open(shards.schema(), shards.range().start, files).expect("a view of them")
 }

@@ -4,6 +4,7 @@
 
 use crate::glimpse::{HEADER_LINE_AT, HEADER_LINE_BYTES};
 use crate::table::Shards;
+use std::ops::Range;
 
 /// A stretch of memory of this process. It stays where it is, allocated, while the shards live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +36,15 @@ const HEADER_BYTES: usize = 4096;
 const _: () = assert!(HEADER_LINE_AT + HEADER_LINE_BYTES <= HEADER_BYTES);
 
 impl Shards {
-    /// What a device may read. The last extent of each shard is made whole for it, which takes up to a quarter of the rows'
+    /// What of these shards a device may read. The last extent of each shard is made whole for it, which takes up to a quarter of the rows'
     /// memory ahead of its use; where a limit forbids that, or much is missing and the grower is still at it, the extent is
     /// left out: its rows are to be asked for. Ask again, now and then, while [`row_extents`](Self::row_extents) is above what
     /// was listed.
     ///
     /// Registered memory must be let go of before the shards are dropped.
-    pub fn readable(&mut self) -> Vec<Readable> {
-        let mut all = Vec::with_capacity(self.shards.len());
-        for shard in &self.shards {
+    pub fn readable(&mut self, of: Range<u32>) -> Vec<Readable> {
+        let mut all = Vec::with_capacity(of.len());
+        for shard in self.shards.iter().filter(|shard| of.contains(&shard.number)) {
             if let Err(error) = shard.image.make_whole() {
                 tracing::debug!(shard = shard.number, %error, "the last extent of rows is not readable from afar");
             }

@@ -213,7 +213,7 @@ impl Shards {
         )
     }
 
-    /// What another process on this host needs to read these shards where they are ([`View`](crate::View)): of each its number,
+    /// What another process on this host needs to read shards where they are ([`View`](crate::View)): of each of these its number,
     /// a descriptor of its image that can only be read from, and its incarnation.
     ///
     /// Whoever has such a descriptor reads every row, and cannot write one: its mappings can only be read from, and the file's
@@ -221,9 +221,9 @@ impl Shards {
     ///
     /// # Errors
     /// The system gives no descriptor (its limit, or /proc is not there).
-    pub fn images(&self) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
+    pub fn images(&self, of: Range<u32>) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
         let image = |shard: &Shard| Ok((shard.number, shard.image.share()?, shard.incarnation()));
-        self.shards.iter().map(image).collect()
+        self.shards.iter().filter(|shard| of.contains(&shard.number)).map(image).collect()
     }
 
     /// From now on those who have mapped the images believe nothing of them. Dropping the shards does it too.

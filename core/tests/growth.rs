@@ -134,7 +134,7 @@ fn the_lock_is_held_by_the_images() {
 fn whole_extents_are_listed_and_stay() {
     let store = Store::memory();
     let mut table = Shards::open(&store, &schema(2), 0..2).unwrap();
-    let mut listed = table.readable();
+    let mut listed = table.readable(table.range());
     assert!(listed.iter().all(|shard| shard.rows.is_empty() && shard.header.bytes == 4096));
     for n in 0..40 {
         push(&mut table, n).unwrap();
@@ -163,7 +163,7 @@ fn whole_extents_are_listed_and_stay() {
 fn settled(table: &mut Shards) -> Vec<Readable> {
     let begun = Instant::now();
     loop {
-        let listed = table.readable();
+        let listed = table.readable(table.range());
         if listed.iter().map(|shard| shard.rows.len()).sum::<usize>() == table.row_extents() {
             return listed;
         }
@@ -178,7 +178,7 @@ fn a_memory_limit_keeps_an_extent_out_of_the_list() {
     let store = Store::memory_with(Growing { memory_limit: 1 << 20, clock: None });
     let mut table = Shards::open(&store, &schema(1), 0..1).unwrap();
     push(&mut table, 0).unwrap();
-    assert!(table.readable()[0].rows.is_empty() && table.row_extents() == 1);
+    assert!(table.readable(table.range())[0].rows.is_empty() && table.row_extents() == 1);
     assert!(store.memory_used() <= 1 << 20);
     check(&mut table, 1);
 }

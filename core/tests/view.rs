@@ -100,7 +100,7 @@ fn only_the_image_that_was_meant_is_opened() {
     let schema = schema(Rule::Add(Add), 3, 4);
     let table = Shards::open(&store, &schema, 1..4).unwrap();
     let files = |n: usize| -> Vec<(File, u64)> {
-        let images = table.images().unwrap().into_iter().take(n);
+        let images = table.images(table.range()).unwrap().into_iter().take(n);
         images.map(|(_, fd, life)| (File::from(fd), life)).collect()
     };
     assert!(View::open(&schema, 1, files(3)).is_ok_and(|view| view.is_current() && view.range() == (1..4)));
@@ -136,7 +136,7 @@ fn only_the_image_that_was_meant_is_opened() {
 #[test]
 fn what_is_given_away_can_only_be_read() {
     let table = Shards::open(&Store::memory(), &schema(Rule::Add(Add), 3, 1), 0..1).unwrap();
-    let (_, fd, _) = table.images().unwrap().pop().unwrap();
+    let (_, fd, _) = table.images(table.range()).unwrap().pop().unwrap();
     let seals = rustix::fs::fcntl_get_seals(&fd).unwrap();
     assert!(seals.contains(rustix::fs::SealFlags::SHRINK));
     let file = File::from(fd);
@@ -158,7 +158,7 @@ fn each_owner_stops_for_itself() {
             let table = tables.iter_mut().find(|t| t.range().contains(&shard_of(hash(key), 8))).unwrap();
             table.push(&name(seq), Write::Gradient, &[key], None, &[1.0, 2.0, 3.0]).unwrap();
         }
-        let images = tables.iter().flat_map(|table| table.images().unwrap());
+        let images = tables.iter().flat_map(|table| table.images(table.range()).unwrap());
         let files = images.map(|(_, fd, life)| (File::from(fd), life)).collect();
         let mut view = View::open(&schema, 0, files).unwrap();
         let mut stopped: Vec<u32> = Vec::new();

@@ -113,7 +113,7 @@ fn child() {
         folder => Store::open_dir(folder.as_ref()).unwrap(),
     };
     let mut table = Shards::open(&store, &child_schema(), 0..2).unwrap();
-    let images = table.images().unwrap();
+    let images = table.images(table.range()).unwrap();
     let fds: Vec<String> = images.iter().map(|(_, fd, life)| format!("{}:{life}", raw(fd))).collect();
     println!("\nimages {}", fds.join(" "));
     std::io::stdout().flush().unwrap();

@@ -10,7 +10,12 @@ pub fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
 }
 
 pub fn view(shards: &Shards) -> View {
-    let files = shards.images().unwrap().into_iter().map(|(_, fd, life)| (File::from(fd), life)).collect();
+    let files = shards
+        .images(shards.range())
+        .unwrap()
+        .into_iter()
+        .map(|(_, fd, life)| (File::from(fd), life))
+        .collect();
     View::open(shards.schema(), shards.range().start, files).unwrap()
 }
 

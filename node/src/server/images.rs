@@ -38,10 +38,10 @@ pub(super) fn give<S: Stream>(
     }
     // Room for the answer first: what is given is told of.
     transmit.reserve(64 + 8 * count as usize).ok_or(Full)?;
-    let images = shards.images();
+    let images = shards.images(first..first + count);
     let images = images.map_err(|error| Stop::Refused(Refusal::Images, error.to_string()))?;
     let mut incarnations = Vec::with_capacity(count as usize);
-    for (_, file, incarnation) in images.iter().filter(|image| (first..first + count).contains(&image.0)) {
+    for (_, file, incarnation) in &images {
         match stream.give(file.as_fd()) {
             Ok(()) => incarnations.push(*incarnation),
             // The worker asks for the rest once it has taken these.

@@ -14,6 +14,8 @@ use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
 #[derive(Default)]
 pub(super) struct Regions {
     all: Vec<(Stretch, Region)>,
+    /// It was said that rows cannot be registered; workers ask again and again.
+    warned: bool,
 }
 
 impl Regions {
@@ -45,7 +47,10 @@ impl Regions {
                 }
                 // Its rows are asked for.
                 Err(error) => {
-                    tracing::warn!(shard = readable.shard, bytes = stretch.bytes, %error, "rows cannot be registered");
+                    if !std::mem::replace(&mut self.warned, true) {
+                        let (shard, bytes) = (readable.shard, stretch.bytes);
+                        tracing::warn!(shard, bytes, %error, "rows cannot be registered: they are asked for");
+                    }
                     break;
                 }
             }
@@ -86,7 +91,7 @@ pub(super) fn tell<S: Stream>(
         Err(error) => return Err(images(format!("READs cannot be allowed: {error}"))),
     }
     let mut told = RegionsV1 { shards: Vec::with_capacity(count as usize) };
-    for readable in shards.readable().iter().filter(|readable| (first..end).contains(&readable.shard)) {
+    for readable in &shards.readable(first..end) {
         told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
     answer(frame, message::REGIONS_ARE, &control::seal(&told), transmit)
