@@ -92,8 +92,9 @@ pub const LEASE: Duration = Duration::from_secs(2);
 pub const LEASE_PING: Duration = Duration::from_millis(500);
 /// How often a worker asks at most what of a table has been registered since.
 pub const REGIONS_EVERY: Duration = Duration::from_secs(1);
-/// Shards of which a server tells in one answer what it has registered.
-pub const REGIONS_PER_REQUEST: u32 = 16;
+/// Shards of which a server tells in one answer what it has registered: registering takes the thread some milliseconds a
+/// shard, and others wait.
+pub const REGIONS_PER_REQUEST: u32 = 4;
 /// Bytes of handles (where rows are, for READs) that a worker keeps for a table and a server thread.
 pub const HANDLE_BYTES_MAX: usize = 64 << 20;
 /// Images that a server gives for one request.
