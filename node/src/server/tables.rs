@@ -156,6 +156,8 @@ impl Tables {
     pub(super) fn close(&mut self) -> Result<(), ServerError> {
         for table in &mut self.all {
             if let Some(shards) = &mut table.shards {
+                // Before anything is closed: whoever reads the images by himself believes them no longer.
+                shards.stop_serving();
                 let closed = shards.mark_clean();
                 closed.map_err(|source| ServerError::Close { table: table.schema.name.clone(), source })?;
             }

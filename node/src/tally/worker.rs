@@ -69,7 +69,7 @@ impl WorkerTally {
         counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
         counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
         counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
-        let near = "Rows of pulls on this host: read where they are, or asked for.";
+        let near = "Rows of pulls that read one-sidedly: read where they are, or asked for.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
             page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
         }

@@ -145,6 +145,10 @@ impl FarTable {
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         rows.extend(keys.iter().enumerate().filter_map(|(place, &key)| self.locate(place, key, &glimpse)));
+        if rows.is_empty() {
+            self.rows = rows;
+            return Ok(slots);
+        }
         let layout = Layout::new(&rows, glimpse.bytes());
         let done = self.read_rounds(reader, &rows, &layout, timeout);
         if done.is_ok() {
@@ -162,9 +166,6 @@ impl FarTable {
         layout: &Layout,
         timeout: Duration,
     ) -> io::Result<()> {
-        if rows.is_empty() {
-            return Ok(());
-        }
         reader.landing(layout.end)?;
         self.checked.clear();
         self.wants.clear();
