@@ -183,11 +183,21 @@ pub enum NetError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A descriptor could not be had or watched.
-    #[error("cannot {what}: {source}; `ulimit -n` is the usual limit")]
+    #[error("cannot {what}: {source}{}", of_descriptors(source))]
     System {
         /// What was tried.
         what: &'static str,
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// What to do when there are no descriptors.
+fn of_descriptors(error: &io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+            "; `ulimit -n` is the limit of open files"
+        }
+        _ => "",
+    }
 }

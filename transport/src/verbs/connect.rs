@@ -13,6 +13,7 @@ use super::window::Incoming;
 use crate::error::NetError;
 use crate::limits::{
     BACKLOG, VERBS_CONNECT_TIME, VERBS_INLINE_BYTES, VERBS_RECEIVES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX,
+    WARNING_EVERY,
 };
 use rustix::fd::OwnedFd;
 use std::fmt;
@@ -246,6 +247,7 @@ pub struct VerbsListener {
     id: Id,
     bell: Arc<OwnedFd>,
     verbs: Verbs,
+    warned_at: Option<Instant>,
 }
 
 impl fmt::Debug for VerbsListener {
@@ -259,7 +261,7 @@ impl VerbsListener {
         let id = Id::new()?;
         id.listen(addr, BACKLOG)?;
         let bell = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
-        Ok(VerbsListener { id, bell, verbs: verbs.clone() })
+        Ok(VerbsListener { id, bell, verbs: verbs.clone(), warned_at: None })
     }
 
     /// Readable when somebody wants to connect.
@@ -280,7 +282,11 @@ impl VerbsListener {
                 None => return Ok(None),
                 Some(Told::Request(id, said)) => match self.admit(id, &said) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
-                    Err(error) => tracing::warn!(%error, "a connection over RDMA was not accepted"),
+                    Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
+                        self.warned_at = Some(Instant::now());
+                        tracing::warn!(%error, "a connection over RDMA was not accepted");
+                    }
+                    Err(_) => {}
                 },
                 Some(_) => {}
             }
