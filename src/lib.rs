@@ -1,8 +1,8 @@
 //! Gannet: a parameter server for sparse models.
 //!
 //! A [`Server`] owns the shards of hash-partitioned tables and runs the update rule; a [`Worker`] pulls rows and pushes
-//! sparse gradients, or changes of state, over shared memory or TCP. Each push is applied exactly once, also across lost links and a server
-//! that was killed and started again on its data folder.
+//! sparse gradients, or changes of state, over shared memory, RDMA or TCP. Each push is applied exactly once, also across
+//! lost links and a server that was killed and started again on its data folder.
 //!
 //! ```
 #![doc = include_str!("../examples/pull_push.rs")]
