@@ -32,5 +32,5 @@ pub use link::{Filled, Link, Stream};
 pub use net::{Event, Listener, Net, Poll, Waker};
 pub use owner::{Nothing, Owner, Parts};
 pub use receive::{Frame, Receive};
-pub use remote::{Region, Registrar, RemoteReader, Want};
+pub use remote::{Answering, Region, Registrar, RemoteReader, Want};
 pub use transmit::{Full, Transmit};

@@ -18,6 +18,16 @@ pub struct Want {
     pub at: u32,
 }
 
+/// How a device answers READs of the memory that was registered with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answering {
+    /// By itself. A software device has the host's processor do it, which costs more than being asked for the same.
+    pub by_device: bool,
+    /// Each aligned line of 64 bytes is read as it is at one moment, in whatever order lines come. Otherwise nothing is sure of
+    /// more than 8 aligned bytes.
+    pub whole_lines: bool,
+}
+
 /// Reads of the other side's registered memory, without asking it. What is read may change meanwhile, and its cache lines
 /// may be from different moments: checking is the caller's part.
 pub trait RemoteReader {
@@ -37,6 +47,8 @@ pub trait RemoteReader {
     /// # Panics
     /// When one reaches over the end of the landing.
     fn read(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()>;
+    /// The device of this side does its part of a READ by itself; a software device has this host's processor do it.
+    fn by_device(&self) -> bool;
 }
 
 /// Makes memory of this process readable by those who are connected to it and were told its key.
@@ -47,6 +59,8 @@ pub trait Registrar: Send + Sync {
     /// # Errors
     /// When it cannot be registered: the error names the limit of locked memory and how to raise it.
     fn register(&self, addr: usize, bytes: usize) -> Result<Region, NetError>;
+    /// How READs of it are answered.
+    fn answering(&self) -> Answering;
     /// Regions registered now.
     fn regions(&self) -> u64;
 }

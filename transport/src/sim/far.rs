@@ -1,29 +1,45 @@
-//! READs in the simulation: all of it is one process, whose memory is read through /proc/self/mem, line by line in an order
-//! drawn from the seed. What was not registered, or not for READs by this side, cannot be read.
+//! READs in the simulation: all of it is one process, whose memory is read through /proc/self/mem, in lines or in words, in an
+//! order drawn from the seed, while the world goes on: rows are written between two pieces of one READ. What was not
+//! registered, or not for READs by this side, cannot be read.
 
+use super::Sim;
 use super::prng::Prng;
 use super::world::{Side, World};
 use crate::error::NetError;
-use crate::remote::{Region, Registrar, RemoteReader, Want};
+use crate::remote::{Answering, Region, Registrar, RemoteReader, Want};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// What is read at one moment: a line where lines are whole, else a word.
 const LINE: u64 = 64;
+const WORD: u64 = 8;
+
+/// The world goes on between two pieces: one time in so many, and at most for so long.
+const STEP_ONE_IN: u64 = 16;
+const STEP_MAX: Duration = Duration::from_micros(20);
 
 /// What is registered.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
+    whole_lines: bool,
     regions: Mutex<Keyed>,
 }
 
 /// The last key, and by key an address and bytes.
 type Keyed = (u32, BTreeMap<u32, (u64, u64)>);
+
+impl Registered {
+    pub(super) fn new(whole_lines: bool) -> Registered {
+        Registered { whole_lines, ..Registered::default() }
+    }
+}
 
 /// Ends a registration.
 struct Held(Arc<Registered>, u32);
@@ -47,6 +63,10 @@ impl Registrar for SimRegistrar {
         Ok(Region { addr: addr as u64, bytes: bytes as u64, rkey, held })
     }
 
+    fn answering(&self) -> Answering {
+        Answering { by_device: true, whole_lines: self.0.whole_lines }
+    }
+
     fn regions(&self) -> u64 {
         self.0.regions.lock().unwrap_or_else(PoisonError::into_inner).1.len() as u64
     }
@@ -55,6 +75,8 @@ impl Registrar for SimRegistrar {
 /// One side's reads.
 pub(super) struct SimReader {
     world: Rc<RefCell<World>>,
+    /// Goes on while something is read.
+    sim: Option<Sim>,
     side: Side,
     registered: Arc<Registered>,
     memory: Option<File>,
@@ -63,9 +85,43 @@ pub(super) struct SimReader {
 }
 
 impl SimReader {
-    pub(super) fn new(world: &Rc<RefCell<World>>, side: Side, registered: Arc<Registered>) -> SimReader {
+    pub(super) fn new(
+        world: &Rc<RefCell<World>>,
+        sim: Option<Sim>,
+        side: Side,
+        registered: Arc<Registered>,
+    ) -> SimReader {
         let prng = Prng::new(side.connection);
-        SimReader { world: world.clone(), side, registered, memory: None, landing: Vec::new(), prng }
+        SimReader { world: world.clone(), sim, side, registered, memory: None, landing: Vec::new(), prng }
+    }
+
+    /// Reads a piece, if it may be read at this moment.
+    fn piece(&mut self, from: u64, rkey: u32, range: Range<usize>) -> io::Result<()> {
+        let (addr, bytes) = (from, range.len() as u32);
+        self.world.borrow_mut().may_read(self.side)?;
+        self.check(&Want { addr, rkey, bytes, at: 0 })?;
+        if self.memory.is_none() {
+            self.memory = Some(File::open("/proc/self/mem")?);
+        }
+        let SimReader { memory: Some(memory), landing, .. } = self else { return Ok(()) };
+        memory.read_exact_at(&mut landing[range], from)
+    }
+
+    /// The pieces of these READs, each with its key, in the order of their addresses.
+    fn pieces(&self, wants: &[Want]) -> Vec<(u64, u32, Range<usize>)> {
+        let size = if self.registered.whole_lines { LINE } else { WORD };
+        let mut pieces = Vec::new();
+        for want in wants {
+            let end = want.addr + u64::from(want.bytes);
+            let mut from = want.addr;
+            while from < end {
+                let to = ((from / size + 1) * size).min(end);
+                let at = u64::from(want.at) + (from - want.addr);
+                pieces.push((from, want.rkey, at as usize..(at + to - from) as usize));
+                from = to;
+            }
+        }
+        pieces
     }
 
     fn check(&self, want: &Want) -> io::Result<()> {
@@ -89,31 +145,24 @@ impl RemoteReader for SimReader {
         &self.landing
     }
 
+    fn by_device(&self) -> bool {
+        true
+    }
+
     fn read(&mut self, wants: &[Want], _: Duration) -> io::Result<()> {
-        let allowed = self.world.borrow_mut().may_read(self.side);
-        let checked = allowed.and_then(|()| wants.iter().try_for_each(|want| self.check(want)));
-        if let Err(error) = checked {
-            self.world.borrow_mut().reset(self.side.connection);
-            return Err(error);
-        }
-        if self.memory.is_none() {
-            self.memory = Some(File::open("/proc/self/mem")?);
-        }
-        let mut lines = Vec::new();
-        for want in wants {
-            let end = want.addr + u64::from(want.bytes);
-            let mut from = want.addr;
-            while from < end {
-                let to = ((from / LINE + 1) * LINE).min(end);
-                let at = u64::from(want.at) + (from - want.addr);
-                lines.push((from, at as usize..(at + to - from) as usize));
-                from = to;
+        let mut pieces = self.pieces(wants);
+        while !pieces.is_empty() {
+            let next = self.prng.below(pieces.len() as u64) as usize;
+            let (from, rkey, range) = pieces.swap_remove(next);
+            if let Err(error) = self.piece(from, rkey, range) {
+                self.world.borrow_mut().reset(self.side.connection);
+                return Err(error);
             }
-        }
-        let SimReader { memory: Some(memory), landing, prng, .. } = self else { return Ok(()) };
-        while !lines.is_empty() {
-            let (from, range) = lines.swap_remove(prng.below(lines.len() as u64) as usize);
-            memory.read_exact_at(&mut landing[range], from)?;
+            if let Some(sim) = &self.sim
+                && self.prng.below(STEP_ONE_IN) == 0
+            {
+                sim.go_on(STEP_MAX);
+            }
         }
         Ok(())
     }

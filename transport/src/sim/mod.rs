@@ -15,7 +15,7 @@ use crate::error::NetError;
 use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
 use crate::remote::{Registrar, RemoteReader};
-use far::{SimReader, SimRegistrar};
+use far::{Registered, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -86,9 +86,19 @@ impl Sim {
         self
     }
 
-    /// Its connections have RDMA: registered memory can be read over them.
+    /// Its connections have RDMA: registered memory can be read over them, in words that come in any order while the world
+    /// goes on.
     pub fn far(self) -> Sim {
-        self.world.borrow_mut().registered = Some(Arc::default());
+        self.readable(false)
+    }
+
+    /// The same with lines of 64 bytes, each as it is at one moment, in any order.
+    pub fn far_lines(self) -> Sim {
+        self.readable(true)
+    }
+
+    fn readable(self, whole_lines: bool) -> Sim {
+        self.world.borrow_mut().registered = Some(Arc::new(Registered::new(whole_lines)));
         self
     }
 
@@ -149,6 +159,13 @@ impl Sim {
         world.now = world.next_due().unwrap_or(step).min(step).min(deadline).max(world.now);
     }
 
+    /// A step of at most so long, while someone who drives the simulation is in the middle of something.
+    fn go_on(&self, most: Duration) {
+        if !self.stepping.get() {
+            self.step(self.now() + most);
+        }
+    }
+
     fn run_actors(&self) {
         let Some(actors) = self.actors.upgrade() else { return };
         if self.stepping.replace(true) {
@@ -170,7 +187,7 @@ impl Net for Sim {
     fn connect(&self, addr: &str, _: Duration) -> Result<SimStream, NetError> {
         let connected = self.world.borrow_mut().connect(addr);
         let side = connected.map_err(|source| NetError::Connect { addr: addr.to_owned(), source })?;
-        Ok(SimStream::new(&self.world, side))
+        Ok(SimStream::new(&self.world, Some(self.clone()), side))
     }
 
     fn begin_connect(&self, addr: &str, _: usize) -> Result<SimStream, NetError> {
@@ -207,10 +224,10 @@ pub struct SimStream {
 }
 
 impl SimStream {
-    fn new(world: &Rc<RefCell<World>>, side: Side) -> SimStream {
+    fn new(world: &Rc<RefCell<World>>, sim: Option<Sim>, side: Side) -> SimStream {
         let peer = world.borrow().peer_name(side);
         let registered = world.borrow().registered.clone();
-        let reader = registered.map(|registered| SimReader::new(world, side, registered));
+        let reader = registered.map(|registered| SimReader::new(world, sim, side, registered));
         SimStream { world: world.clone(), side, peer, scratch: Vec::new(), reader }
     }
 
@@ -297,7 +314,7 @@ impl Listener for SimListener {
 
     fn accept(&mut self) -> Result<Option<SimStream>, NetError> {
         let accepted = self.world.borrow_mut().accept(&self.addr);
-        Ok(accepted.map(|side| SimStream::new(&self.world, side)))
+        Ok(accepted.map(|side| SimStream::new(&self.world, None, side)))
     }
 
     fn addr(&self) -> &str {

@@ -5,6 +5,7 @@ use super::cm::QueuePair;
 use super::connect::VerbsListener;
 use super::ending::Ender;
 use super::error::DeviceError;
+use super::makers;
 use super::memory::{Piece, Regions};
 use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
 use super::session::Session;
@@ -13,7 +14,7 @@ use crate::error::NetError;
 use crate::limits::{
     AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_READS_AT_ONCE, VERBS_READS_MAX, VERBS_RING_BYTES, VERBS_TURN,
 };
-use crate::remote::{Region, Registrar};
+use crate::remote::{Answering, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -31,6 +32,7 @@ struct Inner {
     /// What is registered here can be read by all sessions that are let read. (What is written into is elsewhere: each
     /// session has a domain of its own.)
     shared: Arc<Domain>,
+    answering: Answering,
     /// READs that a queue pair has under way on the wire.
     reads: u8,
     /// READs that a queue pair holds.
@@ -88,6 +90,7 @@ impl Verbs {
         let inner = Inner {
             context,
             shared: Domain::new(context)?,
+            answering: makers::answering(limits.vendor_id),
             reads: at_once.clamp(0, VERBS_READS_AT_ONCE) as u8,
             depth: (limits.max_qp_wr.max(2) as usize)
                 .min(limits.max_cqe.max(2) as usize)
@@ -228,6 +231,10 @@ impl Registrar for Verbs {
         counted.0.fetch_add(1, Ordering::Relaxed);
         let rkey = key.rkey();
         Ok(Region { addr: addr as u64, bytes: bytes as u64, rkey, held: Box::new((key, counted)) })
+    }
+
+    fn answering(&self) -> Answering {
+        self.0.answering
     }
 
     fn regions(&self) -> u64 {

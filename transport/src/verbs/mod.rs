@@ -20,6 +20,8 @@ mod error;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile;
 #[cfg(feature = "verbs")]
+mod makers;
+#[cfg(feature = "verbs")]
 mod memory;
 #[cfg(feature = "verbs")]
 mod objects;

@@ -6,7 +6,7 @@ use super::datapath::Local;
 use super::objects::{Failed, Registration, What};
 use super::stream::Shared;
 use crate::limits::VERBS_READ_SPIN;
-use crate::remote::{RemoteReader, Want};
+use crate::remote::{Registrar, RemoteReader, Want};
 use memmap2::{Advice, MmapMut};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -112,6 +112,10 @@ impl RemoteReader for Reader {
         self.key = Some(self.verbs.register_landing(landing.as_ptr() as usize, bytes)?);
         self.landing = Some(landing);
         Ok(())
+    }
+
+    fn by_device(&self) -> bool {
+        self.verbs.answering().by_device
     }
 
     fn landed(&self) -> &[u8] {
