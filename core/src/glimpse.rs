@@ -7,7 +7,8 @@
 //!   ([`Glimpse::is_row`]). Versions of a slot only grow, so an equal, even one was there all the while.
 //!
 //! Fewer are not enough: not one READ of a longer row with a version at head and tail, not a row and then its version. A
-//! software device copies a line word by word: there, every row is three READs. The tests enumerate every order.
+//! software device copies a line word by word: there, every row is three READs. Which it is the server says. The tests
+//! enumerate every order.
 
 use crate::error::PullError;
 use crate::layout::{INCARNATION, SERVING};

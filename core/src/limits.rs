@@ -9,7 +9,9 @@ pub const GROWTH_AHEAD_BYTES_MIN: usize =
     if cfg!(feature = "kill-points") { GROWTH_STEP_BYTES_MIN } else { 1 << 20 };
 /// The most that an owner makes ready at a time when help is late.
 pub const GROWTH_LATE_BYTES: usize = 64 << 10;
-/// The most that an owner makes ready at a time so that an extent is whole.
+/// The smallest stretch of rows that is registered for READs.
+pub const READABLE_BYTES_MIN: usize = 64 << 10;
+/// The most that an owner makes ready at a time so that a stretch of rows can be registered.
 pub const WHOLE_AT_ONCE_BYTES: usize = 2 * CHUNK_BYTES;
 /// Bytes reserved (address space only) for the header of a shard.
 pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;

@@ -1,8 +1,14 @@
-//! What of the shards a device may read on behalf of another machine: each image's header, and the extents of its rows.
-//! Whole extents only, so that one registration stands for each of them for good: their number is constant once the table
-//! stops growing. The index is not among it: slots come with an answer to an earlier pull.
+//! What of the shards a device may read on behalf of another machine: each image's header, and its rows in stretches. What was
+//! listed once stays so for good, so that one registration stands for it: their number is constant once the table stops
+//! growing. The index is not among it: slots come with an answer to an earlier pull.
+//!
+//! A stretch ends where its extent does, or, in the small extents of a shard that begins, at the next mark: 64, 96, 128, 192,
+//! 256 KiB and so on. Memory that is registered is taken: a table of a few rows takes 4 MiB of its 64 shards then, not 128.
 
+use crate::error::GrowError;
 use crate::glimpse::{HEADER_LINE_AT, HEADER_LINE_BYTES};
+use crate::image::Image;
+use crate::limits::READABLE_BYTES_MIN;
 use crate::table::Shards;
 use std::ops::Range;
 
@@ -36,28 +42,68 @@ const HEADER_BYTES: usize = 4096;
 const _: () = assert!(HEADER_LINE_AT + HEADER_LINE_BYTES <= HEADER_BYTES);
 
 impl Shards {
-    /// What of these shards a device may read. The last extent of each shard is made whole for it, which takes up to a quarter of the rows'
-    /// memory ahead of its use; where a limit forbids that, or much is missing and the grower is still at it, the extent is
-    /// left out: its rows are to be asked for. Ask again, now and then, while [`row_extents`](Self::row_extents) is above what
-    /// was listed.
+    /// What of these shards a device may read. Each shard's rows are made ready up to the end of the last stretch for it, which takes up
+    /// to half of their memory ahead of its use, a quarter in shards from 16 MiB of rows on; where a limit forbids that, or much is missing and the grower is still at it, the stretch is
+    /// left out: its rows are to be asked for. Ask again, now and then, while rows stand behind what was listed.
     ///
     /// Registered memory must be let go of before the shards are dropped.
     pub fn readable(&mut self, of: Range<u32>) -> Vec<Readable> {
         let mut all = Vec::with_capacity(of.len());
-        for shard in self.shards.iter().filter(|shard| of.contains(&shard.number)) {
-            if let Err(error) = shard.image.make_whole() {
-                tracing::debug!(shard = shard.number, %error, "the last extent of rows is not readable from afar");
+        for shard in self.shards.iter_mut().filter(|shard| of.contains(&shard.number)) {
+            if let Err(error) = list(&shard.image, &mut shard.listed) {
+                tracing::debug!(shard = shard.number, %error, "the last rows are not readable from afar");
             }
             let header = Stretch { offset: 0, addr: shard.image.header_addr(), bytes: HEADER_BYTES };
-            let extents = shard.image.whole_extents().into_iter();
-            let rows = extents.map(|(at, addr, bytes)| Stretch { offset: at as u64, addr, bytes }).collect();
+            let mut from = 0;
+            let rows = shard.listed.iter().map(|&end| {
+                let offset = std::mem::replace(&mut from, end);
+                Stretch { offset: offset as u64, addr: shard.image.rows_addr() + offset, bytes: end - offset }
+            });
+            let rows = rows.collect();
             all.push(Readable { shard: shard.number, incarnation: shard.incarnation(), header, rows });
         }
         all
     }
+}
 
-    /// Extents of rows that these shards have, whole or not: a look at each shard's directory.
-    pub fn row_extents(&self) -> usize {
-        self.shards.iter().map(|shard| shard.image.row_extents()).sum()
+/// Lists the stretches behind those that are listed, as far as there are rows.
+fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
+    let rows = image.row_bytes();
+    for (at, bytes) in image.row_extents() {
+        while listed.last().copied().unwrap_or(0) < rows.min(at + bytes) {
+            let end = mark(rows).min(at + bytes);
+            if !image.make_ready(end)? {
+                return Ok(());
+            }
+            listed.push(end);
+        }
+    }
+    Ok(())
+}
+
+/// The next mark for so many bytes of rows: two lie in each doubling.
+fn mark(bytes: usize) -> usize {
+    if bytes <= READABLE_BYTES_MIN {
+        return READABLE_BYTES_MIN;
+    }
+    bytes.next_multiple_of((1 << bytes.ilog2()) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mark;
+
+    #[test]
+    fn marks_are_few_and_near() {
+        let (mut end, mut marks) = (0, Vec::new());
+        while end < 2 << 20 {
+            let next = mark(end + 1);
+            assert!(next > end && next.is_multiple_of(4096));
+            assert!(next <= (64 << 10).max((end + 1) * 3 / 2), "{end}: {next}");
+            assert_eq!((mark(next), mark(next - 1)), (next, next));
+            marks.push(next >> 10);
+            end = next;
+        }
+        assert_eq!(marks, [64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048]);
     }
 }

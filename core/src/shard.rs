@@ -25,6 +25,8 @@ pub(crate) struct Shard {
     pub(crate) version: u64,
     pub(crate) number: u32,
     pub(crate) moved: Moved,
+    /// Where the stretches of rows end that were listed as readable.
+    pub(crate) listed: Vec<usize>,
 }
 
 /// Where a shard's file is and how it is kept.
@@ -115,7 +117,16 @@ impl Shard {
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let version = words(VERSION);
-        Ok(Shard { image, journal, geometry, pushers, version, number, moved: Moved::new() })
+        Ok(Shard {
+            image,
+            journal,
+            geometry,
+            pushers,
+            version,
+            number,
+            moved: Moved::new(),
+            listed: Vec::new(),
+        })
     }
 
     /// Rows that are live.

@@ -164,31 +164,34 @@ impl Image {
         self.base.addr()
     }
 
-    /// Extents of rows.
-    pub(crate) fn row_extents(&self) -> usize {
-        self.extents.of(Region::Slab).len()
+    /// Where in this process the rows stand.
+    pub(crate) fn rows_addr(&self) -> usize {
+        self.base.addr() + SLAB
     }
 
-    /// The extents of rows that are ready to their ends: (offset in the rows, address in this process, bytes).
-    pub(crate) fn whole_extents(&self) -> Vec<(usize, usize, usize)> {
-        let ready = self.extents.ready(Region::Slab);
-        let whole = self.extents.of(Region::Slab).into_iter().filter(|&(at, bytes)| at + bytes <= ready);
-        whole.map(|(at, bytes)| (at, self.base.addr() + SLAB + at, bytes)).collect()
+    /// The extents of rows, in order: (offset in the rows, bytes).
+    pub(crate) fn row_extents(&self) -> Vec<(usize, usize)> {
+        self.extents.of(Region::Slab)
     }
 
-    /// Makes the last extent of rows ready to its end: here when little is missing, else by the grower, some time.
+    /// Bytes of rows that are published.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.word(REGION_BYTES + 8 * Region::Slab as usize).load(Relaxed) as usize
+    }
+
+    /// Makes the rows ready to `end`, in an extent that is there: here when little is missing, else by the grower, some time.
+    /// Whether they are.
     ///
     /// # Errors
-    /// No memory, or a limit: it stays as it is.
-    pub(crate) fn make_whole(&self) -> Result<(), GrowError> {
-        let Some((at, bytes)) = self.extents.of(Region::Slab).pop() else { return Ok(()) };
-        let (end, ready) = (at + bytes, self.extents.ready(Region::Slab));
+    /// No memory, or a limit: they stay as they are.
+    pub(crate) fn make_ready(&self, end: usize) -> Result<bool, GrowError> {
+        let ready = self.extents.ready(Region::Slab);
         if end - ready.min(end) <= WHOLE_AT_ONCE_BYTES {
-            return self.extents.prepare(Region::Slab, end);
+            return self.extents.prepare(Region::Slab, end).map(|()| true);
         }
         self.extents.want(Region::Slab, end);
         self.grower.ask(&self.extents);
-        Ok(())
+        Ok(false)
     }
 
     /// A read-only descriptor of the image's file.
