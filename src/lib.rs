@@ -25,8 +25,8 @@ pub use gannet_core::{
     hash, initial_weights, mix, shard_of, try_huge_page,
 };
 pub use gannet_node::{
-    Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Page,
-    PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Segment, Segments, Served, Server,
+    Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, OneSided,
+    Page, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Segment, Segments, Served, Server,
     ServerConfig, ServerError, ServerTally, SessionLimits, Stats, Store, TableId, TableStatus, Worker,
     WorkerConfig, WorkerError, WorkerTally, Write, bucket,
 };

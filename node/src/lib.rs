@@ -30,4 +30,4 @@ pub use partition::share;
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
-pub use worker::{Counters, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};
+pub use worker::{Counters, OneSided, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};

@@ -30,6 +30,10 @@ pub(crate) const IMAGES: u16 = 23;
 pub(crate) const IMAGES_GIVEN: u16 = 24;
 pub(crate) const REGIONS: u16 = 25;
 pub(crate) const REGIONS_ARE: u16 = 26;
+/// Word 2 of REGIONS: also where a processor of the server does the READs.
+pub(crate) const REGIONS_ANY: u64 = 1;
+/// Word 0 of REGIONS_ARE: each line is read as it is at one moment.
+pub(crate) const REGIONS_LINES: u64 = 1;
 
 /// Requests about a link itself: none is sent again over another, and no call waits for the answer.
 pub(crate) fn is_of_link(kind: u16) -> bool {

@@ -23,6 +23,12 @@ fn faults(seed: u64) -> Faults {
     }
 }
 
+/// Memory can be read, in words or in lines.
+fn far(seed: u64, faults: Faults) -> Sim {
+    let sim = Sim::new(seed, faults);
+    if seed.is_multiple_of(2) { sim.far() } else { sim.far_lines() }
+}
+
 /// A server of the simulation.
 fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
     let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
@@ -50,7 +56,7 @@ fn sums_are_exact_also_on_one_host() {
 /// The same where workers READ rows in the servers' registered memory.
 #[test]
 fn sums_are_exact_also_over_rdma() {
-    let far = sums(|seed, faults| Sim::new(seed, faults).far());
+    let far = sums(far);
     assert!(far.0 > 10_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
 }
 
@@ -114,7 +120,7 @@ fn so_do_pulls_on_one_host() {
 
 #[test]
 fn so_do_pulls_over_rdma() {
-    let far = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).far());
+    let far = pulls_name_what_they_saw(far);
     assert!(far.0 > 3_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
 }
 
@@ -180,7 +186,7 @@ fn nor_does_one_whose_rows_are_read_where_they_are() {
 
 #[test]
 fn nor_does_one_whose_rows_are_read_over_rdma() {
-    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).far()) > 1_000);
+    assert!(killed_and_started_again(far) > 1_000);
 }
 
 /// Rows that were read where they are.

@@ -45,6 +45,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--memory-limit",
             "a process that has tables, which a worker has not",
         ),
+        (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
+        (alone && job.one_sided.one_sided.is_some(), "--one-sided", OF_A_JOB),
         (alone && job.security.token_file.is_some(), "--token-file", OF_A_JOB),
         (alone && job.security.insecure, "--insecure", OF_A_JOB),
         (alone && (tls_ca || job.security.tls_cert.is_some()), "TLS", OF_A_JOB),
@@ -120,6 +122,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let incarnation = since.as_nanos() as u64;
     let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
     config.token = secured.token;
+    config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let tally = Arc::<WorkerTally>::default();

@@ -1,14 +1,15 @@
 //! Tells a worker where it may READ a table's rows over RDMA, and registers them for that: each shard's header and each
-//! extent of its rows once, for remote READ only, until the table closes.
+//! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself, unless the
+//! worker wants it all the same.
 
 use super::bulk::{Handled, Stop, refuse};
-use super::tables::{Table, Tables, answer};
+use super::tables::{Table, Tables};
 use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::error::Refusal;
 use crate::limits::REGIONS_PER_REQUEST;
-use crate::message::{self, unpair};
+use crate::message::{self, REGIONS_ANY, REGIONS_LINES, unpair};
 use gannet_core::{Readable, Stretch};
-use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
+use gannet_transport::{Frame, Head, NetError, Region, Registrar, Stream, Transmit};
 
 /// What a thread has registered of one table. It goes before the shards that it is of.
 #[derive(Default)]
@@ -71,6 +72,11 @@ pub(super) fn tell<S: Stream>(
     let Some(registrar) = tables.registrar.clone() else {
         return refuse(Refusal::Unknown, "this server registers no memory");
     };
+    let answering = registrar.answering();
+    if !answering.by_device && frame.head.words[2] & REGIONS_ANY == 0 {
+        let text = "this server's RDMA device is software: a READ would cost it more than a request (--one-sided always reads all the same)";
+        return refuse(Refusal::Unknown, text);
+    }
     let Some(Table { shards, regions, .. }) = tables.all.get_mut(number as usize) else {
         return refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread"));
     };
@@ -94,5 +100,7 @@ pub(super) fn tell<S: Stream>(
     for readable in &shards.readable(first..end) {
         told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
-    answer(frame, message::REGIONS_ARE, &control::seal(&told), transmit)
+    let lines = if answering.whole_lines { REGIONS_LINES } else { 0 };
+    let head = Head::new(message::REGIONS_ARE, 0, frame.head.id, [lines, 0, 0, 0]);
+    Ok(transmit.send_copy(head, &control::seal(&told))?)
 }

@@ -3,7 +3,8 @@
 //! Where a row stands is known from an answer to an earlier pull (handles.rs); keys without a handle are asked for, with
 //! their slots. A batch of rows is three rounds of READs, each completed before the next: the lines that say that each
 //! shard is served, in the life that was registered, with the rows' versions; the rows; the versions again (core's
-//! `Glimpse`). What does not prove itself is asked for. Lease and own pushes are as for images (near.rs).
+//! `Glimpse`). Rows in one line need no versions of their own where the server's device reads lines whole: two rounds, one
+//! READ a row. What does not prove itself is asked for. Lease and own pushes are as for images (near.rs).
 
 use super::handles::Handles;
 use super::near::Wanted;
@@ -23,6 +24,8 @@ pub(super) struct FarTable {
     first: u32,
     shards: Vec<FarShard>,
     handles: Handles,
+    /// Lines are read as they are at one moment.
+    whole_lines: bool,
     /// Rows stand where nothing was registered when it was asked last.
     pub(super) outgrown: bool,
     // Used again from pull to pull.
@@ -53,6 +56,8 @@ struct Candidate {
     shard: usize,
     addr: u64,
     rkey: u32,
+    /// One READ has it as it is at one moment.
+    one_line: bool,
 }
 
 impl FarTable {
@@ -63,6 +68,7 @@ impl FarTable {
             first,
             shards: Vec::new(),
             handles: Handles::new(HANDLE_BYTES_MAX),
+            whole_lines: false,
             outgrown: false,
             wants: Vec::new(),
             rows: Vec::new(),
@@ -75,8 +81,9 @@ impl FarTable {
         self.shards.len()
     }
 
-    /// Takes in what the server has registered of its next shards.
-    pub(super) fn add(&mut self, regions: &RegionsV1) {
+    /// Takes in what the server has registered of its next shards, and whether its device reads lines whole.
+    pub(super) fn add(&mut self, regions: &RegionsV1, whole_lines: bool) {
+        self.whole_lines = whole_lines && (self.whole_lines || self.shards.is_empty());
         for region in &regions.shards {
             let extent = |row: &crate::control::ExtentV1| Extent {
                 bytes: row.offset..row.offset.saturating_add(row.bytes),
@@ -123,6 +130,7 @@ impl FarTable {
             shard,
             addr: row.addr.wrapping_add(offset - row.bytes.start),
             rkey: row.rkey,
+            one_line: self.whole_lines && glimpse.is_one_line(slot),
         })
     }
 
@@ -158,7 +166,7 @@ impl FarTable {
         done.map(|()| slots)
     }
 
-    /// The three rounds.
+    /// The rounds.
     fn read_rounds(
         &mut self,
         reader: &mut dyn RemoteReader,
@@ -185,8 +193,9 @@ impl FarTable {
             at: at as u32,
         };
         let numbered = || rows.iter().enumerate();
+        let versioned = || numbered().filter(|(_, row)| !row.one_line);
         self.wants
-            .extend(numbered().map(|(i, row)| want(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)));
+            .extend(versioned().map(|(i, row)| want(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)));
         reader.read(&self.wants, timeout)?;
         self.wants.clear();
         self.wants
@@ -194,8 +203,8 @@ impl FarTable {
         reader.read(&self.wants, timeout)?;
         self.wants.clear();
         self.wants
-            .extend(numbered().map(|(i, row)| want(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)));
-        reader.read(&self.wants, timeout)
+            .extend(versioned().map(|(i, row)| want(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)));
+        if self.wants.is_empty() { Ok(()) } else { reader.read(&self.wants, timeout) }
     }
 
     /// Takes the rows that prove themselves.
@@ -223,9 +232,13 @@ impl FarTable {
             let bytes = &landed[layout.rows + i * layout.stride..][..layout.row_bytes];
             let after = &landed[layout.after + i * VERSION_BYTES..][..VERSION_BYTES];
             let (key, out) = (keys[row.place], &mut values[row.place * floats..][..floats]);
-            if glimpse.is_row(key, before, bytes, after, out) {
+            let proven = match row.one_line {
+                true => glimpse.is_line(key, bytes, out),
+                false => glimpse.is_row(key, before, bytes, after, out),
+            };
+            if proven {
                 slots[row.place] = self.handles.get(key).unwrap_or(NO_SLOT);
-            } else if before == after {
+            } else if row.one_line || before == after {
                 // Steady, and not this key's row.
                 self.handles.forget(key);
             }

@@ -37,6 +37,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// When a worker reads rows where they are, without asking their server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OneSided {
+    /// Where it costs less than asking: in the images of a server on this host; over RDMA where the devices of both sides do READs by
+    /// themselves. (A software device has processors do each, which costs more than a request for many rows.)
+    #[default]
+    Auto,
+    /// Wherever it can.
+    Always,
+    /// Nowhere: all rows are asked for.
+    Never,
+}
+
 /// How a worker is to run.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
@@ -58,6 +71,8 @@ pub struct WorkerConfig {
     pub seed: u64,
     /// What the servers are proved to have, and to whom this worker proves the same.
     pub token: Option<Token>,
+    /// When rows are read without asking.
+    pub one_sided: OneSided,
 }
 
 impl WorkerConfig {
@@ -77,6 +92,7 @@ impl WorkerConfig {
             spin: crate::limits::SPIN,
             seed: pusher.rotate_left(32) ^ incarnation,
             token: None,
+            one_sided: OneSided::Auto,
         }
     }
 }

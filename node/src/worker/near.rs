@@ -193,6 +193,10 @@ impl<N: Net> Worker<N> {
             Err(error) => return self.lose(number, error, now).map(|()| None),
         };
         let asked = near.keys.len() as u64;
+        // READs take their time: what was read when the lease was over is not for current.
+        if self.net.now().saturating_sub(self.peers[number].near.heard) >= LEASE {
+            return Ok(None);
+        }
         self.tally.near_rows.add(keys.len() as u64 - asked);
         self.tally.near_asked_rows.add(asked);
         Ok(Some(near))

@@ -1,18 +1,18 @@
 //! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or where
 //! they are registered for READs, on the side; until that is answered rows are asked for.
 
-use super::Worker;
 use super::far::FarTable;
 use super::flights::{ControlFlight, Request, Work};
 use super::near::Reach;
 use super::peer::Peer;
+use super::{OneSided, Worker};
 use crate::control::{self, ImagesV1, RegionsV1};
 use crate::error::WorkerError;
 use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
-use crate::message::{self, pair};
+use crate::message::{self, REGIONS_ANY, REGIONS_LINES, pair};
 use crate::partition::share;
 use gannet_core::{Schema, View};
-use gannet_transport::{Net, Stream};
+use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Found {
     }
 
     /// Takes in an answer: what is wrong with it, if anything.
-    fn add(&mut self, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
+    fn add(&mut self, head: &Head, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
         match self {
             Found::Images(files) => {
                 let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
@@ -60,7 +60,8 @@ impl Found {
                 }
             }
             Found::Regions(far) => {
-                far.add(&control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?);
+                let regions = control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?;
+                far.add(&regions, head.words[0] & REGIONS_LINES != 0);
             }
         }
         Ok(())
@@ -80,7 +81,19 @@ impl<N: Net> Worker<N> {
         let servers = self.config.servers.len() as u32;
         let peer = &mut self.peers[number];
         let Some(link) = &mut peer.link else { return Ok(()) };
-        let (near, far) = (link.stream().is_near(), link.stream_mut().reader().is_some());
+        let how = self.config.one_sided;
+        let near = link.stream().is_near() && how != OneSided::Never;
+        let by_device = link.stream_mut().reader().map(|reader| reader.by_device());
+        let far = match how {
+            OneSided::Auto => by_device == Some(true),
+            OneSided::Always => by_device.is_some(),
+            OneSided::Never => false,
+        };
+        if how == OneSided::Auto && by_device == Some(false) && !peer.near.refused {
+            let why = "this RDMA device is software, which requests suit better";
+            tracing::info!(peer = %peer.name, why, "rows are asked for");
+            peer.near.refused = true;
+        }
         if !(near || far) || peer.near.refused || peer.near.seeking.is_some() {
             return Ok(());
         }
@@ -121,7 +134,8 @@ impl<N: Net> Worker<N> {
     fn ask_for_more(&mut self, number: usize) -> Result<(), WorkerError> {
         let Some(Seeking { table, shards, found }) = &self.peers[number].near.seeking else { return Ok(()) };
         let ((kind, most), first) = (found.request(), shards.start + found.shards() as u32);
-        let words = [0, pair(first, (shards.end - first).min(most)), 0, 0];
+        let any = u64::from(kind == message::REGIONS && self.config.one_sided == OneSided::Always);
+        let words = [0, pair(first, (shards.end - first).min(most)), any * REGIONS_ANY, 0];
         let (table, now) = (Some(*table), self.net.now());
         let control = ControlFlight { kind, table, words, payloads: Vec::new(), answers: vec![None] };
         let id = self.flights.add(Work::Control(control), 1, 0, now);
@@ -132,13 +146,13 @@ impl<N: Net> Worker<N> {
     /// Images have been given, or regions told of: a table is read once all of its shards are known.
     pub(super) fn take_reach(&mut self, number: usize, control: &ControlFlight) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
-        let (Some(link), Some(Some((_, answer)))) = (&mut peer.link, control.answers.first()) else {
+        let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
             return Ok(());
         };
         let Some(seeking) = &mut peer.near.seeking else { return Ok(()) };
         let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
         let before = seeking.found.shards();
-        seeking.found.add(answer, link.stream_mut()).map_err(nonsense)?;
+        seeking.found.add(head, answer, link.stream_mut()).map_err(nonsense)?;
         let (known, all) = (seeking.found.shards(), seeking.shards.len());
         if known == before || known > all {
             return Err(nonsense(format!("{known} of {all} shards where more were asked for than {before}")));

@@ -58,11 +58,13 @@ impl Model {
 }
 
 /// Keys below `space`, perhaps twice.
+#[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn random_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
     (0..count).map(|_| prng.below(space) * 0x1_0000_0001).collect()
 }
 
 /// Keys below `space`, each once.
+#[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn unique_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
     let mut keys = random_keys(prng, count, space);
     keys.sort_unstable();

@@ -1,6 +1,6 @@
 //! What `gannet bench` measures.
 
-use super::{IoArgs, MetricsArgs, TransportName};
+use super::{IoArgs, MetricsArgs, OneSidedArgs, TransportName};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct BenchArgs {
     /// Keep the server's shards in this folder instead of memory.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Seconds for each row.
+    /// Seconds for each number; for latency at most so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub seconds: f64,
     /// Instead of the rest: grow a table of one weight a row with FTRL from nothing to so many rows, and say what growth cost the
@@ -44,9 +44,15 @@ pub struct BenchArgs {
     /// Which of the workers the part is.
     #[arg(long, hide = true, default_value_t = 0)]
     pub worker: u32,
+    /// The server's process, whose CPU time is measured.
+    #[arg(long, hide = true)]
+    pub server: Option<u32>,
     /// What carries the bytes.
     #[arg(long, value_enum, default_value = "tcp")]
     pub transport: TransportName,
+    /// Whether rows are read without asking.
+    #[command(flatten)]
+    pub one_sided: OneSidedArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,

@@ -8,6 +8,7 @@ mod io;
 mod log;
 mod memory;
 mod metrics;
+mod one_sided;
 mod optimizer;
 pub mod security;
 mod sessions;
@@ -21,6 +22,7 @@ pub use io::{IoArgs, IoName};
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
+pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use sessions::SessionArgs;
 pub use transport::{TransportArgs, TransportName};
@@ -156,6 +158,9 @@ pub struct JobArgs {
     /// What carries the bytes.
     #[command(flatten)]
     pub transport: TransportArgs,
+    /// Whether rows are read without asking.
+    #[command(flatten)]
+    pub one_sided: OneSidedArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
