@@ -157,13 +157,30 @@ fn a_job_goes_on_over_what_is_there() {
 
 #[test]
 fn bench_measures_the_transport_that_it_is_told() {
-    for transport in ["shm", "tcp"] {
+    for (transport, flags, read) in [
+        ("shm", "", true),
+        ("shm", "--one-sided always", true),
+        ("shm", "--one-sided never", false),
+        ("tcp", "", false),
+    ] {
         let done = run(&format!(
-            "bench --transport {transport} --dims 2 --rows 4000 --batch 500 --seconds 0.05 --threads 1 --json"
+            "bench --transport {transport} --dims 2 --rows 4000 --batch 500 --seconds 0.05 --threads 1 --json {flags}"
         ));
         let rates = &done.json()[transport]["dim2"];
         for name in ["pull_keys_per_s", "push_keys_per_s", "cycle_keys_per_s", "pull64_us_p50"] {
             assert!(rates[name].as_f64().is_some_and(|rate| rate > 0.0), "{name}: {done:?}");
         }
+        for name in ["pull_server_cpu_s_per_million", "push_server_cpu_s_per_million"] {
+            assert!(rates[name].as_f64().is_some_and(|cost| cost >= 0.0), "{name}: {done:?}");
+        }
+        // Every row was pushed before, so all of them are read where they may be.
+        let share = rates["pull_one_sided"].as_f64().unwrap();
+        assert!(if read { share > 0.9 } else { share == 0.0 }, "{transport} {flags}: {share}");
+    }
+    let done = run("bench --one-sided perhaps");
+    assert!(done.code == Some(2) && done.err.contains("perhaps") && done.err.contains("never"), "{done:?}");
+    for flags in ["", "--ps-hosts 127.0.0.1:1 --job-name ps"] {
+        let done = run(&format!("train - --one-sided never {flags}"));
+        assert!(done.code == Some(2) && done.err.contains("--one-sided: for a"), "{done:?}");
     }
 }

@@ -22,7 +22,7 @@ fn server(pair: &Pair, port: &str, flags: &str) -> Served {
 fn worker(data: &Path, test: &Path, addr: &str, flags: &str) -> String {
     format!(
         "train {} --test {} --ps-hosts {addr} --worker-hosts {addr} --job-name worker --json --insecure --l1 0.1 \
-         --batch 256 --peer-timeout 90 --log info {flags}",
+         --batch 256 --peer-timeout 90 --one-sided always --log info {flags}",
         data.display(),
         test.display()
     )

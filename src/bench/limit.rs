@@ -22,9 +22,10 @@ impl Size {
     /// The canonical work.
     pub const CANONICAL: Size = Size { rows: 4_000_000, batch: 65_536 };
 
-    /// How many different batches go round: a million keys, so that small batches do not stay in the cache.
+    /// How many different batches go round: a million keys, so that small batches do not stay in the cache, or as many as
+    /// there are rows.
     pub(super) fn batches(self) -> usize {
-        ((1 << 20) / self.batch).max(4)
+        (self.rows.min(1 << 20) as usize / self.batch).max(4)
     }
 }
 
@@ -155,6 +156,8 @@ fn median(rounds: usize, mut f: impl FnMut()) -> f64 {
 
 const WRITE_BYTES: usize = 1 << 20;
 const LOOPBACK_SECONDS: f64 = 1.0;
+/// How long the other process may take, on a machine that is busy or emulated.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The sending side: connects to `addr` and writes for a second in 1 MiB writes (run in a process of its own).
 ///
@@ -173,21 +176,21 @@ pub fn loopback_send(addr: &str) -> io::Result<()> {
 /// The receiving side: bytes a second until the sender ends.
 ///
 /// # Errors
-/// No sender came within five seconds, or it stopped in the middle.
+/// No sender came within half a minute, or it stopped in the middle.
 pub fn loopback_receive(listener: &TcpListener) -> io::Result<f64> {
     listener.set_nonblocking(true)?;
     let waiting = Instant::now();
     let mut stream = loop {
         match listener.accept() {
             Ok((stream, _)) => break stream,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && waiting.elapsed() < Duration::from_secs(5) => {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && waiting.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(e) => return Err(e),
         }
     };
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut block = vec![0u8; WRITE_BYTES];
     let (mut bytes, start) = (0usize, Instant::now());
     loop {

@@ -4,7 +4,7 @@ use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
 use super::{Failure, growing};
 use gannet::bench::limit::{self, Limit, Size};
-use gannet::bench::tcp::Bench;
+use gannet::bench::served::{Bench, Rate, Target};
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -18,12 +18,15 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         }
         Some(("grow", addr)) => growing::part(addr, args),
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
-            let r = bench.rates(seconds)?;
-            Ok(json!({"pull_keys_per_s": r.pull_keys_per_s, "push_keys_per_s": r.push_keys_per_s,
-                      "cycle_keys_per_s": r.cycle_keys_per_s, "bytes_per_row": r.bytes_per_row}))
+            let rates = bench.rates(seconds)?;
+            let mut all = json!({"bytes_per_row": rates.bytes_per_row});
+            tell("pull", &rates.pull, &mut all);
+            tell("push", &rates.push, &mut all);
+            tell("cycle", &rates.cycle, &mut all);
+            Ok(all)
         }),
-        Some(("latency", addr)) => part(addr, args, |bench, _| {
-            let l = bench.latency()?;
+        Some(("latency", addr)) => part(addr, args, |bench, seconds| {
+            let l = bench.latency(seconds)?;
             Ok(json!({"pull64_us_p50": l.p50, "pull64_us_p99": l.p99}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
@@ -34,6 +37,23 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
 
 pub(super) fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(SYSTEM, format!("{what}: {error}"))
+}
+
+/// The kinds of work, as the fields of the answer begin.
+const WORKS: [&str; 3] = ["pull", "push", "cycle"];
+
+fn tell(work: &str, rate: &Rate, all: &mut Value) {
+    all[format!("{work}_keys_per_s")] = rate.keys_per_s.into();
+    all[format!("{work}_server_cores")] = rate.server_cores.into();
+    if work != "push" {
+        all[format!("{work}_one_sided")] = rate.one_sided.into();
+    }
+}
+
+/// The server at this address, as the flags say that it is to be reached.
+pub(super) fn target<'a>(addr: &'a str, args: &BenchArgs) -> Target<'a> {
+    let (net, one_sided) = (args.transport.net(args.io), args.one_sided.choice());
+    Target { net, addr, one_sided, process: args.server }
 }
 
 fn size(args: &BenchArgs) -> Size {
@@ -48,7 +68,7 @@ fn part(
     measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(args.transport.net(args.io), addr, dim, size(args), u64::from(args.worker))?;
+    let mut bench = Bench::start(target(addr, args), dim, size(args), u64::from(args.worker))?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
     say!("{}", measure(&mut bench, args.seconds)?);
@@ -71,10 +91,11 @@ fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         let loopback = loopback(log)?;
         let limit = limit::limit(dim as usize, size(args), loopback)
             .map_err(|e| system("measuring the limit", &e))?;
-        let mut measured =
-            with_server(args, log, args.threads, false, |addr| workers("throughput", addr, dim, args, log))?;
-        let latency = with_server(args, log, 1, true, |addr| {
-            Worker::start("latency", addr, dim, 0, args, log)?.measure()
+        let mut measured = with_server(args, log, args.threads, false, |server| {
+            workers("throughput", server, dim, args, log)
+        })?;
+        let latency = with_server(args, log, 1, true, |server| {
+            Worker::start("latency", server, dim, 0, args, log)?.measure()
         })?;
         if let (Some(all), Some(latency)) = (measured.as_object_mut(), latency.as_object()) {
             all.extend(latency.clone());
@@ -104,7 +125,8 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
     let (pull, push, cycle) = (get("pull_keys_per_s"), get("push_keys_per_s"), get("cycle_keys_per_s"));
     say!(
         "dim {dim}: M keys/s pull {:.1} ({:.2} of the limit {:.1}), push {:.1} ({:.2} of {:.1}), cycle {:.1}; \
-         64-key pull p50 {:.1} us, p99 {:.1} us; {:.1} bytes a row",
+         64-key pull p50 {:.1} us, p99 {:.1} us; {:.1} bytes a row; the server's CPU s a million rows pulled {:.3}, pushed {:.3}; \
+         {:.0}% of the rows pulled without asking it",
         pull / 1e6,
         pull / limit.tcp_pull_keys_per_s,
         limit.tcp_pull_keys_per_s / 1e6,
@@ -115,6 +137,9 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
         get("pull64_us_p50"),
         get("pull64_us_p99"),
         get("bytes_per_row"),
+        get("pull_server_cpu_s_per_million"),
+        get("push_server_cpu_s_per_million"),
+        get("pull_one_sided") * 100.0,
     );
 }
 
@@ -147,13 +172,19 @@ impl Drop for Guard {
     }
 }
 
+/// A server that is measured.
+pub(super) struct Serving {
+    addr: String,
+    process: u32,
+}
+
 /// Runs `work` beside a server process; pinned, the server has core 0 and the worker core 1.
 pub(super) fn with_server(
     args: &BenchArgs,
     log: &LogArgs,
     threads: u32,
     pinned: bool,
-    work: impl Fn(&str) -> Result<Value, Failure>,
+    work: impl Fn(&Serving) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
@@ -179,7 +210,7 @@ pub(super) fn with_server(
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line).map_err(|e| system("starting the server", &e))?;
     let addr = line.split_whitespace().nth(4).ok_or_else(|| system("starting the server", &line))?;
-    let result = work(addr);
+    let result = work(&Serving { addr: addr.to_owned(), process: server.0.id() });
     if let Some(set) = before {
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
@@ -227,19 +258,20 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn start(
         what: &str,
-        addr: &str,
+        server: &Serving,
         dim: u32,
         number: u32,
         args: &BenchArgs,
         log: &LogArgs,
     ) -> Result<Worker, Failure> {
         let mut command = Command::new(this()?);
-        command.args(["bench", &format!("--part={what}={addr}"), "--dims", &dim.to_string()]);
+        command.args(["bench", &format!("--part={what}={}", server.addr), "--dims", &dim.to_string()]);
         command.args(["--rows", &args.rows.to_string(), "--batch", &args.batch.to_string()]);
         if let Some(rows) = args.grow {
             command.args(["--grow", &rows.to_string()]);
         }
         command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
+        command.args(["--server", &server.process.to_string()]).args(args.one_sided.flag());
         command.args([args.transport.flag(), args.io.flag()]).args(log.flags()).stdin(Stdio::piped());
         let mut child = Guard(spawn(&mut command)?);
         let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;
@@ -273,17 +305,33 @@ impl Worker {
     }
 }
 
-/// Every worker at once: rates are added, the rest is the first one's.
-fn workers(what: &str, addr: &str, dim: u32, args: &BenchArgs, log: &LogArgs) -> Result<Value, Failure> {
+/// Every worker at once: rates are added, the server's CPU time and the shares are means, the rest is the first one's.
+fn workers(
+    what: &str,
+    server: &Serving,
+    dim: u32,
+    args: &BenchArgs,
+    log: &LogArgs,
+) -> Result<Value, Failure> {
     // The first one fills the table before the others come.
     let mut all = (0..args.workers)
-        .map(|number| Worker::start(what, addr, dim, number, args, log))
+        .map(|number| Worker::start(what, server, dim, number, args, log))
         .collect::<Result<Vec<_>, _>>()?;
     all.iter_mut().try_for_each(Worker::go)?;
     let answers = all.iter_mut().map(Worker::answer).collect::<Result<Vec<_>, _>>()?;
     let mut sum = answers.first().cloned().unwrap_or_default();
-    for name in ["pull_keys_per_s", "push_keys_per_s", "cycle_keys_per_s"] {
-        sum[name] = answers.iter().filter_map(|answer| answer[name].as_f64()).sum::<f64>().into();
+    let added = |name: &str| answers.iter().map(|answer| answer[name].as_f64()).sum::<Option<f64>>();
+    let mean = |name: &str| added(name).map(|all| all / answers.len() as f64);
+    for work in WORKS {
+        let (rate, cores) = (added(&format!("{work}_keys_per_s")), mean(&format!("{work}_server_cores")));
+        sum[format!("{work}_keys_per_s")] = rate.into();
+        sum[format!("{work}_server_cores")] = cores.into();
+        let cost = rate.zip(cores).map(|(rate, cores)| cores / rate * 1e6);
+        sum[format!("{work}_server_cpu_s_per_million")] = cost.into();
+        if work != "push" {
+            let share = format!("{work}_one_sided");
+            sum[&share] = mean(&share).into();
+        }
     }
     Ok(sum)
 }

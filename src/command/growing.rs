@@ -2,8 +2,8 @@
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
-use super::bench::{Worker, system, with_server};
-use gannet::bench::tcp::Bench;
+use super::bench::{Worker, system, target, with_server};
+use gannet::bench::served::Bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_millis(2500);
 
 /// The worker's process: says that it is ready, waits for a line, grows the table.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
-    let mut bench = Bench::empty(args.transport.net(args.io), addr)?;
+    let mut bench = Bench::empty(target(addr, args))?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
     let seconds = bench.grow(args.grow.unwrap_or_default())?;
@@ -38,8 +38,8 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     };
     args.metrics.addr = Some(metrics.clone());
     let rows = args.grow.unwrap_or_default();
-    let grown = with_server(&args, log, args.threads, false, |addr| {
-        let mut grown = Worker::start("grow", addr, 1, 0, &args, log)?.measure()?;
+    let grown = with_server(&args, log, args.threads, false, |server| {
+        let mut grown = Worker::start("grow", server, 1, 0, &args, log)?.measure()?;
         std::thread::sleep(SETTLED);
         let page = scrape(&metrics).map_err(|e| system(&format!("reading {metrics}"), &e))?;
         tell(&page, &mut grown);

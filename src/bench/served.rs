@@ -1,29 +1,58 @@
 //! The worker's side of the canonical work, against a server in a process of its own.
 
+use super::cpu::cpu_seconds;
 use super::limit::Size;
 use crate::{
-    Cut, Ftrl, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Wires, Worker, WorkerConfig, WorkerError,
-    Write, mix,
+    Cut, Ftrl, OneSided, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Wires, Worker, WorkerConfig,
+    WorkerError, Write, mix,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const IN_FLIGHT: usize = 4;
 const LATENCY_KEYS: usize = 64;
 const LATENCY_PULLS: usize = 20_000;
+/// Fewer would say nothing about the slowest hundredth.
+const LATENCY_PULLS_MIN: usize = 200;
+/// How long a worker may take until it can read rows at all, and until it has been told where nearly all of them are.
+const WARM_REACH: Duration = Duration::from_secs(10);
+const WARM_READS: Duration = Duration::from_secs(60);
+
+/// What was measured of one kind of work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    /// Keys a second.
+    pub keys_per_s: f64,
+    /// CPU seconds that the server's process had, a second, if it was named.
+    pub server_cores: Option<f64>,
+    /// Of the rows that were pulled, the share that was read without asking the server.
+    pub one_sided: f64,
+}
 
 /// What was measured at one dimension.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    /// Keys a second pulled.
-    pub pull_keys_per_s: f64,
-    /// Keys a second pushed, with their keys.
-    pub push_keys_per_s: f64,
-    /// Keys a second through pull and push by the pull's keyset.
-    pub cycle_keys_per_s: f64,
+    /// Weights are pulled.
+    pub pull: Rate,
+    /// Gradients are pushed, with their keys.
+    pub push: Rate,
+    /// Pull, and push by the pull's keyset.
+    pub cycle: Rate,
     /// Bytes a row on the server, at the end.
     pub bytes_per_row: f64,
+}
+
+/// Whom a worker measures, and how it reaches it.
+pub struct Target<'a> {
+    /// The transport.
+    pub net: Wires,
+    /// The server's address.
+    pub addr: &'a str,
+    /// When rows are read without asking it.
+    pub one_sided: OneSided,
+    /// Its process, where its CPU time is to be measured too: on this host.
+    pub process: Option<u32>,
 }
 
 /// Microseconds of pulls of 64 keys, one after the other.
@@ -45,6 +74,9 @@ pub struct Bench {
     buffers: Vec<Vec<f32>>,
     /// Pushes that are not acknowledged yet.
     pushes: VecDeque<PushId>,
+    server: Option<u32>,
+    /// Rows may be read without asking.
+    reads: bool,
 }
 
 /// What is done over and over.
@@ -63,10 +95,10 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn start(net: Wires, addr: &str, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
+    pub fn start(target: Target<'_>, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let schema = Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) };
-        let mut bench = Bench::connect(net, addr, &schema, number)?;
+        let mut bench = Bench::connect(target, &schema, number)?;
         bench.batches = batches(size, number);
         if number == 0 {
             bench.fill(size.rows)?;
@@ -78,18 +110,21 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn empty(net: Wires, addr: &str) -> Result<Bench, WorkerError> {
+    pub fn empty(target: Target<'_>) -> Result<Bench, WorkerError> {
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
-        Bench::connect(net, addr, &Schema::scalar("bench-grow", rule), 0)
+        Bench::connect(target, &Schema::scalar("bench-grow", rule), 0)
     }
 
-    fn connect(net: Wires, addr: &str, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
+    fn connect(target: Target<'_>, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
         let life = u64::from(std::process::id());
-        let mut worker = Worker::connect(net, WorkerConfig::new([addr], number + 1, life))?;
+        let Target { net, addr, one_sided, process: server } = target;
+        let config = WorkerConfig { one_sided, ..WorkerConfig::new([addr], number + 1, life) };
+        let reads = one_sided != OneSided::Never;
+        let mut worker = Worker::connect(net, config)?;
         let table = worker.open_table(schema)?;
         let (batches, cuts, buffers) = (Vec::new(), Vec::new(), Vec::new());
         let (dim, pushes) = (schema.dim as usize, VecDeque::new());
-        Ok(Bench { worker, table, dim, batches, cuts, buffers, pushes })
+        Ok(Bench { worker, table, dim, batches, cuts, buffers, pushes, server, reads })
     }
 
     /// Makes `rows` new rows; seconds.
@@ -141,21 +176,46 @@ impl Bench {
         Ok(())
     }
 
-    /// Keys a second of `work` over about `seconds`.
+    /// What `work` reaches over about `seconds`.
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn throughput(&mut self, work: Work, seconds: f64) -> Result<f64, WorkerError> {
-        self.rounds(work, seconds / 5.0)?;
-        let start = Instant::now();
-        let keys = self.rounds(work, seconds)?;
-        Ok(keys as f64 / start.elapsed().as_secs_f64())
+    pub fn throughput(&mut self, work: Work, seconds: f64) -> Result<Rate, WorkerError> {
+        self.warm(work, seconds / 5.0)?;
+        // What the system says of the process ends with it: then the worker's own error says more.
+        let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
+        let (before, counted, start) = (cpu(self), self.worker.counters(), Instant::now());
+        let keys = self.rounds(work, seconds, usize::MAX)?;
+        let took = start.elapsed().as_secs_f64();
+        let server_cores = before.zip(cpu(self)).map(|(before, after)| (after - before) / took);
+        let read = self.worker.counters().near_rows - counted.near_rows;
+        let one_sided = if work == Work::Push { 0.0 } else { read as f64 / keys as f64 };
+        Ok(Rate { keys_per_s: keys as f64 / took, server_cores, one_sided })
     }
 
-    fn rounds(&mut self, work: Work, seconds: f64) -> Result<usize, WorkerError> {
+    /// Does the work until it goes as it will go on: for so long, every batch once, and, where rows may be read without asking,
+    /// until nearly all of them are.
+    fn warm(&mut self, work: Work, seconds: f64) -> Result<(), WorkerError> {
+        let start = Instant::now();
+        let hopes = self.reads && work != Work::Push && self.worker.transport() != "tcp";
+        loop {
+            let counted = self.worker.counters().near_rows;
+            let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
+            let read = self.worker.counters().near_rows - counted;
+            let patience = if self.worker.is_near() { WARM_READS } else { WARM_REACH };
+            let waits = hopes && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
+            if start.elapsed().as_secs_f64() >= seconds && !waits {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keys that were done in so many seconds, or batches.
+    fn rounds(&mut self, work: Work, seconds: f64, mut batches: usize) -> Result<usize, WorkerError> {
         let (start, mut done, mut next) = (Instant::now(), 0, 0);
         let mut flying: VecDeque<(PullId, Arc<Cut>)> = VecDeque::new();
-        while start.elapsed().as_secs_f64() < seconds {
+        while start.elapsed().as_secs_f64() < seconds && batches > 0 {
+            batches -= 1;
             let keys = std::mem::take(&mut self.batches[next]);
             let cut = self.cut(&keys);
             done += keys.len();
@@ -191,14 +251,18 @@ impl Bench {
         Ok(())
     }
 
-    /// Pulls of 64 keys, one after the other.
+    /// Pulls of 64 keys, one after the other, for at most about `seconds`.
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn latency(&mut self) -> Result<Latency, WorkerError> {
+    pub fn latency(&mut self, seconds: f64) -> Result<Latency, WorkerError> {
         let mut out = vec![0.0; LATENCY_KEYS * self.dim];
         let mut micros = Vec::with_capacity(LATENCY_PULLS);
+        let begun = Instant::now();
         for i in 0..LATENCY_PULLS {
+            if i >= LATENCY_PULLS_MIN && begun.elapsed().as_secs_f64() >= seconds {
+                break;
+            }
             let batch = &self.batches[i % self.batches.len()];
             let from = i / self.batches.len() * LATENCY_KEYS % (batch.len() - LATENCY_KEYS + 1);
             let keys = &batch[from..from + LATENCY_KEYS];
@@ -225,9 +289,9 @@ impl Bench {
     /// The server is gone or refuses.
     pub fn rates(&mut self, seconds: f64) -> Result<Rates, WorkerError> {
         Ok(Rates {
-            pull_keys_per_s: self.throughput(Work::Pull, seconds)?,
-            push_keys_per_s: self.throughput(Work::Push, seconds)?,
-            cycle_keys_per_s: self.throughput(Work::Cycle, seconds)?,
+            pull: self.throughput(Work::Pull, seconds)?,
+            push: self.throughput(Work::Push, seconds)?,
+            cycle: self.throughput(Work::Cycle, seconds)?,
             bytes_per_row: self.bytes_per_row()?,
         })
     }

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Pulls and pushes over RDMA beside tcp: `gannet bench`, built for release with the feature rdma, over each way in turn, a few rounds,
+# in one guest with soft-RoCE (tests/softroce/softroce-vm). The guest's processors are emulated and its RDMA device is software: its rates mean nothing,
+# the ratios between ways little more; what is counted (the server's CPU time, the share of rows read without asking) holds.
+# With GANNET_RDMA_DEVICE=name it runs on that device of this machine instead, where everything means something.
+#
+#   scripts/bench_rdma.sh [--rounds N] [--kernel stable|backports] [further flags of gannet bench]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Runs all ways in turn and leaves each answer in a folder. This is what the guest is told to do.
+if [ "${1:-}" = --inside ]; then
+    binary=$2 out=$3 rounds=$4
+    shift 4
+    for round in $(seq "$rounds"); do
+        while read -r name flags; do
+            # shellcheck disable=SC2086
+            timeout 600 "$binary" bench --json $flags "$@" >"$out/$round.$name.json" </dev/null
+            echo "round $round of $rounds: $name"
+        done <<WAYS
+tcp --transport tcp
+verbs-asked --transport verbs --one-sided never
+verbs-read --transport verbs --one-sided always
+WAYS
+    done
+    exit
+fi
+
+rounds=3 kernel=stable
+while [ $# -gt 0 ]; do
+    case $1 in
+        --rounds) rounds=$2; shift 2 ;;
+        --kernel) kernel=$2; shift 2 ;;
+        *) break ;;
+    esac
+done
+# What an emulated processor can do in a minute; later flags of the same name win.
+[ $# -gt 0 ] || set -- --dims 1,16 --rows 20000 --batch 2048 --seconds 2 --threads 1
+
+. scripts/needs.sh
+need cc gcc && need_rdma || exit 1
+cargo build --release --features rdma
+binary=$(readlink -f "${CARGO_TARGET_DIR:-target}/release/gannet")
+work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-bench-rdma.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
+    scripts/bench_rdma.sh --inside "$binary" "$work" "$rounds" "$@"
+else
+    tests/softroce/softroce-vm --kernel "$kernel" --timeout 3000 --share "$work" -- \
+        bash "$PWD/scripts/bench_rdma.sh" --inside "$binary" "$work" "$rounds" "$@"
+fi
+echo "gannet bench $*; $rounds rounds, medians (lowest-highest)"
+python3 - "$work" <<'PYTHON'
+import glob, json, statistics, sys
+
+WAYS = [("tcp", "tcp"), ("verbs-asked", "verbs, rows asked for"), ("verbs-read", "verbs, rows read")]
+COLUMNS = ["way", "dim", "pull / tcp's", "push / tcp's", "64 keys p50 / tcp's", "rows read without asking",
+           "server CPU s / M pulled", "server CPU s / M pushed"]
+
+def answers(way):
+    found = []
+    for path in sorted(glob.glob(f"{sys.argv[1]}/*.{way}.json")):
+        with open(path) as file:
+            answer = json.load(file)
+        found.append(answer["tcp" if way == "tcp" else "verbs"])
+    return found
+
+def spread(values, digits=2):
+    middle = statistics.median(values)
+    return f"{middle:.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+print("| " + " | ".join(COLUMNS) + " |")
+print("|" + "---|" * len(COLUMNS))
+tcp = answers("tcp")
+for dim in tcp[0]:
+    for way, name in WAYS:
+        here = answers(way)
+        ratio = lambda field: spread([a[dim][field] / b[dim][field] for a, b in zip(here, tcp)])
+        of = lambda field, digits: spread([a[dim][field] for a in here], digits)
+        share = statistics.median(a[dim]["pull_one_sided"] for a in here)
+        cells = [name, dim[3:], ratio("pull_keys_per_s"), ratio("push_keys_per_s"), ratio("pull64_us_p50"),
+                 f"{share:.1%}", of("pull_server_cpu_s_per_million", 3), of("push_server_cpu_s_per_million", 3)]
+        print("| " + " | ".join(cells) + " |")
+PYTHON

@@ -1,0 +1,110 @@
+//! Rows of a server's registered memory, READ by another process while the server is stopped and goes on: the device answers
+//! for a process that is stopped, so only the lease keeps its rows from being taken for current.
+//! Needs a device: `make test-rdma` brings one; elsewhere the test says that it is skipped.
+#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
+
+mod harness;
+
+use gannet::{
+    OneSided, Read, Rule, Schema, Sgd, TableId, Transport, Wires, Worker, WorkerConfig, WorkerError, Write,
+};
+use harness::*;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const KEYS: u64 = 300;
+
+/// To connect takes an emulated machine seconds.
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// As docs/consistency.md promises.
+const LEASE: Duration = Duration::from_secs(2);
+
+fn connect(addr: &str, one_sided: OneSided) -> (Worker<Wires>, TableId) {
+    let config = WorkerConfig { peer_timeout: PEER_TIMEOUT, one_sided, ..WorkerConfig::new([addr], 1, 1) };
+    let mut worker = Worker::connect(Wires::default().with_transport(Transport::Verbs), config).unwrap();
+    assert_eq!(worker.transport(), "verbs");
+    let rule = Rule::Sgd(Sgd { lr: 1.0 });
+    let table = worker.open_table(&Schema { dim: 3, ..Schema::scalar("near", rule) }).unwrap();
+    let keys: Vec<u64> = (0..KEYS).collect();
+    let gradients: Vec<f32> = keys.iter().flat_map(|&key| [-(key as f32); 3]).collect();
+    worker.push(table, &keys, Write::Gradient, &gradients).unwrap();
+    (worker, table)
+}
+
+/// Every row, which is known; how many of them were READ.
+fn pull(worker: &mut Worker<Wires>, table: TableId) -> Result<u64, WorkerError> {
+    let keys: Vec<u64> = (0..KEYS).collect();
+    let before = worker.counters().near_rows;
+    let mut out = vec![0.0; keys.len() * 3];
+    worker.pull(table, &keys, Read::Weights, &mut out)?;
+    for (&key, row) in keys.iter().zip(out.chunks_exact(3)) {
+        assert_eq!(row, [key as f32; 3]);
+    }
+    Ok(worker.counters().near_rows - before)
+}
+
+/// The server's address, on the device.
+fn here() -> Option<String> {
+    let ip = std::env::var("NODE_IP").ok().filter(|ip| !ip.is_empty());
+    if ip.is_none() {
+        eprintln!("skipped: NODE_IP names no address of an RDMA device; make test-rdma does");
+    }
+    ip
+}
+
+#[test]
+fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_it() {
+    let Some(ip) = here() else { return };
+    let server =
+        Served::start(gannet(&format!("server --listen {ip}:0 --threads 2 --transport verbs --insecure")));
+    let (mut worker, table) = connect(&server.addr, OneSided::Always);
+    let begun = Instant::now();
+    // Every row was told of once; all of them are READ then.
+    while pull(&mut worker, table).unwrap() < KEYS {
+        assert!(begun.elapsed() < PATIENCE, "rows are still asked for");
+    }
+    server.child.signal(Signal::STOP);
+    let stopped = Instant::now();
+    let mut read = 0;
+    let error = loop {
+        let now = stopped.elapsed();
+        match pull(&mut worker, table) {
+            // Only what was heard before the stop keeps the lease.
+            Ok(rows) => {
+                assert!(rows == 0 || now <= LEASE, "{rows} rows were READ {now:?} after the stop");
+                read += rows;
+            }
+            Err(error) => break error,
+        }
+        assert!(now < PATIENCE);
+    };
+    assert!(read > 0, "the device answered nothing for the stopped server: the test shows nothing");
+    let counted = worker.counters().near_rows;
+    assert!(matches!(error, WorkerError::PeerLost { .. }), "{error}");
+    assert!(error.to_string().contains(&server.addr), "{error}");
+    assert!(pull(&mut worker, table).is_err());
+    assert_eq!(worker.counters().near_rows, counted, "rows of a stopped server were taken for current");
+    server.child.signal(Signal::CONT);
+    let begun = Instant::now();
+    while pull(&mut worker, table).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "the server goes on and is not reached");
+    }
+}
+
+/// On a software device every READ costs a processor more than its part of a request.
+#[test]
+fn a_software_device_is_not_read_from_unless_it_is_asked_for() {
+    let Some(ip) = here().filter(|_| std::env::var_os("GANNET_GUEST").is_some()) else { return };
+    let server =
+        Served::start(gannet(&format!("server --listen {ip}:0 --threads 1 --transport verbs --insecure")));
+    for (one_sided, reads) in [(OneSided::Auto, false), (OneSided::Always, true), (OneSided::Never, false)] {
+        let (mut worker, table) = connect(&server.addr, one_sided);
+        let read = (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            pull(&mut worker, table).unwrap() > 0
+        });
+        assert_eq!(read, reads, "{one_sided:?}");
+    }
+}
