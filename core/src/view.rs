@@ -36,6 +36,9 @@ pub struct View {
     asked: Vec<u32>,
     /// Stored floats of a row whose answer is derived from them.
     row: Vec<f32>,
+    /// Counts the pulls: how far an image has grown is looked at once a pull at most, since the owner writes the words that
+    /// tell of it with every new row.
+    pulls: u32,
     cpu: Cpu,
 }
 
@@ -84,7 +87,7 @@ impl View {
             before = group;
         }
         let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
-        Ok(View { schema: schema.clone(), first, shards, asked, row, cpu })
+        Ok(View { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
     }
 
     /// As [`Shards::set_cpu`](crate::Shards::set_cpu).
@@ -128,6 +131,7 @@ impl View {
             return Err(PullError::Length { what: "floats of the answer", got: out.len(), want });
         }
         slots.resize(keys.len(), NONE);
+        self.pulls = self.pulls.wrapping_add(1);
         let cpu = self.cpu.fit(self.schema.dim as usize);
         let rule = self.schema.rule;
         let call = Pull { view: self, keys, read, out, slots };
@@ -209,7 +213,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     isa: I,
     rule: U,
 ) -> Result<usize, PullError> {
-    let Pull { view: View { schema, first, shards, row: long, .. }, keys, out, slots, .. } = call;
+    let Pull { view: View { schema, first, shards, row: long, pulls, .. }, keys, out, slots, .. } = call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let derived = U::DERIVES && !STATE;
     let bytes = 16 + 4 * if derived { stored } else { floats };
@@ -240,7 +244,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
             let mut slot = block.slots[i];
             let copied = if derived { &mut *row } else { &mut *answer };
             if !copy(shard, slot, stride, key, copied) {
-                slot = find(shard, block.hashes[i], key, stride);
+                slot = find(shard, *pulls, block.hashes[i], key, stride);
                 if slot == NONE || !copy(shard, slot, stride, key, copied) {
                     (*place, misses) = (NONE, misses + 1);
                     continue;
@@ -263,11 +267,10 @@ fn copy(shard: &Mapped, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> b
         .is_some_and(|row| stamp::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to)))
 }
 
-/// The slot of `key` by the whole chain, in the index as it is now.
-#[cold]
+/// The slot of `key` by the whole chain, in the index as it was when this pull first missed a row of the shard, or later.
 #[inline(never)]
-fn find(shard: &mut Mapped, hash: u64, key: u64, stride: usize) -> u32 {
-    if let Err(why) = shard.follow() {
+fn find(shard: &mut Mapped, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
+    if let Err(why) = shard.follow_once(pull) {
         tracing::warn!(why, "a mapped image contradicts itself: its rows are asked for from now on");
     }
     let mut bucket = shard.bucket(shard.home(hash));

@@ -30,6 +30,8 @@ pub(crate) struct Mapped {
     geometry: Geometry,
     /// The life that was mapped; [`NEVER`] once its owner has said what cannot be.
     incarnation: u64,
+    /// The pull that took note of its growth last.
+    followed: u32,
     rest: Box<Rest>,
 }
 
@@ -87,6 +89,7 @@ impl Mapped {
             slots: 0,
             geometry: Geometry::of(0, 0, 0),
             incarnation,
+            followed: 0,
             rest: Box::new(rest),
         };
         mapped.overlay(0, 0, CHUNK_BYTES)?;
@@ -122,6 +125,15 @@ impl Mapped {
     /// itself, since its next owner may be another one than theirs.
     pub(crate) fn group(&self) -> Option<u64> {
         self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
+    }
+
+    /// [`Mapped::follow`] for the first time in this pull.
+    #[inline(always)]
+    pub(crate) fn follow_once(&mut self, pull: u32) -> Result<(), String> {
+        if std::mem::replace(&mut self.followed, pull) == pull {
+            return Ok(());
+        }
+        self.follow()
     }
 
     /// Takes note of how far the image has grown: maps what is new. An owner who says what cannot be is not followed, now or
@@ -176,6 +188,9 @@ impl Mapped {
                 "{used} extents are claimed, {} were; {EXTENTS_MAX} can be",
                 self.rest.extents
             ));
+        }
+        if used == self.rest.extents {
+            return Ok(());
         }
         let length = self.rest.file.metadata().map_err(|e| e.to_string())?.len();
         for i in self.rest.extents..used {
