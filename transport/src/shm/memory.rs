@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes before the rings, of which the words of both directions take the first KiB.
 const HEADER_BYTES: usize = 4096;
@@ -124,6 +125,69 @@ impl Memory {
     }
 }
 
+/// Stores bytes into words that somebody else may be reading: as many words as are both there and given.
+pub(super) fn store_all(words: &[AtomicU64], bytes: &[[u8; 8]]) -> usize {
+    let count = words.len().min(bytes.len());
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    while done + 8 <= count {
+        // SAFETY: eight of the words and of the bytes' eights, all in bounds (checked). As far as this program can tell the
+        // stores are relaxed ones of atomics: assembly, of which nothing is assumed but that it writes into these words.
+        unsafe {
+            std::arch::asm!(
+                "movups {a}, [{from}]",
+                "movups {b}, [{from} + 16]",
+                "movups {c}, [{from} + 32]",
+                "movups {d}, [{from} + 48]",
+                "movups [{to}], {a}",
+                "movups [{to} + 16], {b}",
+                "movups [{to} + 32], {c}",
+                "movups [{to} + 48], {d}",
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                from = in(reg) bytes.as_ptr().add(done),
+                to = in(reg) words.as_ptr().add(done),
+                options(nostack, preserves_flags)
+            );
+        }
+        done += 8;
+    }
+    for (word, bytes) in words.iter().zip(bytes).take(count).skip(done) {
+        word.store(u64::from_le_bytes(*bytes), Relaxed);
+    }
+    count
+}
+
+/// Loads words that somebody else may be writing: as many as are both there and wanted.
+pub(super) fn load_all(words: &[AtomicU64], bytes: &mut [[u8; 8]]) -> usize {
+    let count = words.len().min(bytes.len());
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    while done + 8 <= count {
+        // SAFETY: as in `store_all`, the other way round: it reads these words and writes these bytes.
+        unsafe {
+            std::arch::asm!(
+                "movups {a}, [{from}]",
+                "movups {b}, [{from} + 16]",
+                "movups {c}, [{from} + 32]",
+                "movups {d}, [{from} + 48]",
+                "movups [{to}], {a}",
+                "movups [{to} + 16], {b}",
+                "movups [{to} + 32], {c}",
+                "movups [{to} + 48], {d}",
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                from = in(reg) words.as_ptr().add(done),
+                to = in(reg) bytes.as_mut_ptr().add(done),
+                options(nostack, preserves_flags)
+            );
+        }
+        done += 8;
+    }
+    for (word, bytes) in words.iter().zip(bytes).take(count).skip(done) {
+        *bytes = word.load(Relaxed).to_le_bytes();
+    }
+    count
+}
+
 fn total_bytes(ring_bytes: usize) -> usize {
     HEADER_BYTES + 2 * ring_bytes
 }
@@ -140,7 +204,6 @@ impl std::fmt::Debug for Memory {
 mod tests {
     use super::*;
     use crate::limits::RING_BYTES;
-    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn pages_come_in_steps_and_go_back_and_the_file_keeps_its_size() {

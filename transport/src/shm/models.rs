@@ -36,10 +36,11 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes = || prop_oneof![0..80usize, 0..600usize];
     let step = prop_oneof![
-        (0..80usize).prop_map(Step::Put),
+        bytes().prop_map(Step::Put),
         Just(Step::Publish),
-        (0..80usize).prop_map(Step::Take),
+        bytes().prop_map(Step::Take),
         Just(Step::Release),
     ];
     prop::collection::vec(step, 1..400)
@@ -48,7 +49,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// What comes out is what went in, and only what was published, whatever the steps and however they are aligned.
     #[test]
-    fn a_ring_is_a_queue(words in prop::sample::select(vec![1usize, 2, 8]), steps in steps()) {
+    fn a_ring_is_a_queue(words in prop::sample::select(vec![1usize, 2, 8, 64]), steps in steps()) {
         let words = plain(words);
         let (ring, bytes) = (words.ring(), words.data.len() * 8);
         let (mut writer, mut reader) = (Writer::default(), Reader::default());

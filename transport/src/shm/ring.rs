@@ -12,6 +12,7 @@
 //! then looks at the flag. One of the two sees the other, so no wake-up is lost, and while both are awake nobody makes a
 //! system call. The tests explore the interleavings with at most two preemptions (loom).
 
+use super::memory;
 use crate::limits::{RING_PUBLISH_BYTES, RING_ROOM_PARTS};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -23,6 +24,25 @@ pub(super) trait Word {
     fn swap(&self, value: u64, order: Ordering) -> u64;
     /// Orders what stands before it and what stands behind it, stores before loads too.
     fn fence();
+
+    /// Stores these bytes, relaxed and in any order: as many words as are both there and given. Answers how many words.
+    fn store_all(words: &[Self], bytes: &[[u8; 8]]) -> usize
+    where
+        Self: Sized,
+    {
+        words.iter().zip(bytes).for_each(|(word, bytes)| word.store(u64::from_le_bytes(*bytes), Relaxed));
+        words.len().min(bytes.len())
+    }
+
+    /// Loads likewise.
+    fn load_all(words: &[Self], bytes: &mut [[u8; 8]]) -> usize
+    where
+        Self: Sized,
+    {
+        let count = words.len().min(bytes.len());
+        words.iter().zip(bytes).for_each(|(word, bytes)| *bytes = word.load(Relaxed).to_le_bytes());
+        count
+    }
 }
 
 impl Word for AtomicU64 {
@@ -44,6 +64,16 @@ impl Word for AtomicU64 {
     #[inline]
     fn fence() {
         std::sync::atomic::fence(SeqCst);
+    }
+
+    #[inline]
+    fn store_all(words: &[Self], bytes: &[[u8; 8]]) -> usize {
+        memory::store_all(words, bytes)
+    }
+
+    #[inline]
+    fn load_all(words: &[Self], bytes: &mut [[u8; 8]]) -> usize {
+        memory::load_all(words, bytes)
     }
 }
 
@@ -180,11 +210,7 @@ impl Writer {
             let at = self.tail as usize & mask;
             let done = at % 8;
             let copied = if done == 0 && bytes.len() >= 8 {
-                let words = &ring.data[at / 8..];
-                for (word, chunk) in words.iter().zip(bytes.as_chunks::<8>().0) {
-                    word.store(u64::from_le_bytes(*chunk), Relaxed);
-                }
-                8 * words.len().min(bytes.len() / 8)
+                8 * W::store_all(&ring.data[at / 8..], bytes.as_chunks::<8>().0)
             } else {
                 let count = bytes.len().min(8 - done);
                 self.word[done..done + count].copy_from_slice(&bytes[..count]);
@@ -255,12 +281,7 @@ impl Reader {
             let at = self.head as usize & mask;
             let done = at % 8;
             let copied = if done == 0 && out.len() >= 8 {
-                let words = &ring.data[at / 8..];
-                let count = 8 * words.len().min(out.len() / 8);
-                for (word, chunk) in words.iter().zip(out.as_chunks_mut::<8>().0) {
-                    *chunk = word.load(Relaxed).to_le_bytes();
-                }
-                count
+                8 * W::load_all(&ring.data[at / 8..], out.as_chunks_mut::<8>().0)
             } else {
                 let count = out.len().min(8 - done);
                 let word = ring.data[at / 8].load(Relaxed).to_le_bytes();
