@@ -55,13 +55,13 @@ pub struct Target<'a> {
     pub process: Option<u32>,
 }
 
-/// Microseconds of pulls of 64 keys, one after the other.
+/// Microseconds of pulls of 64 keys, one after the other: median and 99th percentile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latency {
-    /// Median.
-    pub p50: f64,
-    /// 99th percentile.
-    pub p99: f64,
+    /// Of other keys every time.
+    pub cold: (f64, f64),
+    /// Of the same keys again and again.
+    pub warm: (f64, f64),
 }
 
 /// A worker with the table filled: every row pushed once.
@@ -251,11 +251,22 @@ impl Bench {
         Ok(())
     }
 
-    /// Pulls of 64 keys, one after the other, for at most about `seconds`.
+    /// Pulls of 64 keys, one after the other, cold and warm, each for at most about `seconds`.
     ///
     /// # Errors
     /// The server is gone or refuses.
     pub fn latency(&mut self, seconds: f64) -> Result<Latency, WorkerError> {
+        let batches = self.batches.len();
+        let cold = self.pulls_of_few(seconds, |i| (i % batches, i / batches))?;
+        Ok(Latency { cold, warm: self.pulls_of_few(seconds, |_| (0, 0))? })
+    }
+
+    /// `keys_of`: which batch the `i`-th pull takes its keys from, and which 64 of it.
+    fn pulls_of_few(
+        &mut self,
+        seconds: f64,
+        keys_of: impl Fn(usize) -> (usize, usize),
+    ) -> Result<(f64, f64), WorkerError> {
         let mut out = vec![0.0; LATENCY_KEYS * self.dim];
         let mut micros = Vec::with_capacity(LATENCY_PULLS);
         let begun = Instant::now();
@@ -263,15 +274,16 @@ impl Bench {
             if i >= LATENCY_PULLS_MIN && begun.elapsed().as_secs_f64() >= seconds {
                 break;
             }
-            let batch = &self.batches[i % self.batches.len()];
-            let from = i / self.batches.len() * LATENCY_KEYS % (batch.len() - LATENCY_KEYS + 1);
+            let (batch, nth) = keys_of(i);
+            let batch = &self.batches[batch];
+            let from = nth * LATENCY_KEYS % (batch.len() - LATENCY_KEYS + 1);
             let keys = &batch[from..from + LATENCY_KEYS];
             let start = Instant::now();
             self.worker.pull(self.table, keys, Read::Weights, &mut out)?;
             micros.push(start.elapsed().as_secs_f64() * 1e6);
         }
         micros.sort_by(f64::total_cmp);
-        Ok(Latency { p50: micros[micros.len() / 2], p99: micros[micros.len() * 99 / 100] })
+        Ok((micros[micros.len() / 2], micros[micros.len() * 99 / 100]))
     }
 
     /// Bytes a row on the server.

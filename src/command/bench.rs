@@ -27,7 +27,8 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         }),
         Some(("latency", addr)) => part(addr, args, |bench, seconds| {
             let l = bench.latency(seconds)?;
-            Ok(json!({"pull64_us_p50": l.p50, "pull64_us_p99": l.p99}))
+            Ok(json!({"pull64_us_p50": l.cold.0, "pull64_us_p99": l.cold.1,
+                      "pull64_warm_us_p50": l.warm.0, "pull64_warm_us_p99": l.warm.1}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
         None if args.grow.is_some() => growing::run(args, log),
@@ -125,7 +126,7 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
     let (pull, push, cycle) = (get("pull_keys_per_s"), get("push_keys_per_s"), get("cycle_keys_per_s"));
     say!(
         "dim {dim}: M keys/s pull {:.1} ({:.2} of the limit {:.1}), push {:.1} ({:.2} of {:.1}), cycle {:.1}; \
-         64-key pull p50 {:.1} us, p99 {:.1} us; {:.1} bytes a row; the server's CPU s a million rows pulled {:.3}, pushed {:.3}; \
+         64-key pull p50 {:.1} us, p99 {:.1} us, of the same keys again {:.1} and {:.1} us; {:.1} bytes a row; the server's CPU s a million rows pulled {:.3}, pushed {:.3}; \
          {:.0}% of the rows pulled without asking it",
         pull / 1e6,
         pull / limit.tcp_pull_keys_per_s,
@@ -136,6 +137,8 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
         cycle / 1e6,
         get("pull64_us_p50"),
         get("pull64_us_p99"),
+        get("pull64_warm_us_p50"),
+        get("pull64_warm_us_p99"),
         get("bytes_per_row"),
         get("pull_server_cpu_s_per_million"),
         get("push_server_cpu_s_per_million"),
