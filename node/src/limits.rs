@@ -90,6 +90,8 @@ pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
 pub const LEASE: Duration = Duration::from_secs(2);
 /// A server whose rows are read without asking is asked for a sign of life when it was not heard of for so long.
 pub const LEASE_PING: Duration = Duration::from_millis(500);
+/// Default for [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min): a cache line.
+pub const NEAR_KEPT_BYTES_MIN: usize = 64;
 /// How often a worker asks at most what of a table has been registered since.
 pub const REGIONS_EVERY: Duration = Duration::from_secs(1);
 /// Shards of which a server tells in one answer what it has registered: registering takes the thread some milliseconds a

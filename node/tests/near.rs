@@ -29,7 +29,12 @@ fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String, 
 }
 
 fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
-    let config = WorkerConfig { peer_timeout: PEER_TIMEOUT, ..WorkerConfig::new([addr], pusher, 1) };
+    // Short rows too are read where they are, whatever becomes of them.
+    let config = WorkerConfig {
+        peer_timeout: PEER_TIMEOUT,
+        near_kept_bytes_min: 0,
+        ..WorkerConfig::new([addr], pusher, 1)
+    };
     Worker::connect(sim.clone(), config).unwrap()
 }
 
@@ -74,6 +79,31 @@ fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
             assert!(out == model.pull(&keys), "{threads} threads, round {round}");
         }
         assert_eq!(read, wanted);
+    }
+}
+
+#[test]
+fn short_rows_that_will_be_pushed_back_are_asked_for() {
+    let sim = Sim::new(5, Faults::none()).near();
+    let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+    for (name, dim, kept) in [("short", 1, 0), ("long", 16, 200)] {
+        let table = worker.open_table(&schema(name, dim, 4)).unwrap();
+        let keys: Vec<u64> = (0..200).collect();
+        let cut = Arc::new(worker.cut(table, &keys));
+        let values = (0..200 * dim).map(|i| i as f32).collect();
+        worker.begin_push(table, cut.clone(), Write::Gradient, values, None, 1).unwrap();
+        worker.drain().unwrap();
+        until_near(&mut worker, &sim);
+        let mut answers = Vec::new();
+        for (keep, read) in [(false, 200), (true, kept)] {
+            assert_eq!(worker.is_near(table, Read::Weights, keep), read > 0);
+            let before = worker.counters().near_rows;
+            let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), keep).unwrap();
+            answers.push(worker.finish_pull(pull).unwrap().values);
+            assert_eq!(worker.counters().near_rows - before, read, "{name}, {keep}");
+        }
+        assert_eq!(answers[0], answers[1]);
     }
 }
 

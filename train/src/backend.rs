@@ -78,7 +78,7 @@ pub trait Backend {
 
     /// Whether pulls are, for the most part, answered when they are begun: then it is best to begin them late, when own
     /// pushes have been applied.
-    fn is_near(&self) -> bool {
+    fn is_near(&self, _read: Read) -> bool {
         false
     }
 

@@ -91,8 +91,8 @@ impl<N: Net> Backend for Remote<N> {
         self.depth
     }
 
-    fn is_near(&self) -> bool {
-        self.worker.is_near()
+    fn is_near(&self, read: Read) -> bool {
+        self.worker.is_near(self.table, read, true)
     }
 
     fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {

@@ -313,7 +313,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     ) -> Result<bool, BackendError> {
         let mut told = self.start;
         loop {
-            let early = if self.backend.is_near() { 0 } else { self.depth };
+            let early = if self.backend.is_near(self.way.push().read()) { 0 } else { self.depth };
             self.pull_ahead(feed, stop, early)?;
             let Some(batch) = self.flying.pop_front() else { break };
             self.learn(&batch, feed, stop)?;

@@ -67,6 +67,10 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: usize,
     /// How long a wait for small answers looks before it sleeps.
     pub spin: Duration,
+    /// Rows that are pulled to be pushed back are read in a server's images if their answer has at least so many bytes, and
+    /// asked for otherwise: the server's core writes them with every push, and a few bytes in a frame cost less than
+    /// cache lines that go from core to core and back. 0 reads all of them.
+    pub near_kept_bytes_min: usize,
     /// What the chance in the pauses between attempts to connect is drawn from.
     pub seed: u64,
     /// What the servers are proved to have, and to whom this worker proves the same.
@@ -90,6 +94,7 @@ impl WorkerConfig {
             stall_timeout: Duration::from_secs(15),
             in_flight_bytes_max: 256 << 20,
             spin: crate::limits::SPIN,
+            near_kept_bytes_min: crate::limits::NEAR_KEPT_BYTES_MIN,
             seed: pusher.rotate_left(32) ^ incarnation,
             token: None,
             one_sided: OneSided::Auto,

@@ -77,7 +77,7 @@ impl Near {
         }
     }
 
-    /// Whether pushes are noted.
+    /// Whether any table is read where it is.
     pub(super) fn is_on(&self) -> bool {
         self.tables.iter().any(Option::is_some)
     }
@@ -88,11 +88,17 @@ impl Near {
     }
 
     /// What is to be asked for of a chunk whose rows were found in these slots.
-    fn to_ask(&self, keys: &[u64], slots: Vec<u32>, wanted: &Wanted, with_slots: bool) -> Box<NearPart> {
+    fn left_to_ask(
+        &mut self,
+        keys: &[u64],
+        slots: Vec<u32>,
+        wanted: &Wanted,
+        with_slots: bool,
+    ) -> Box<NearPart> {
         let mut near = NearPart { slots, with_slots, ..NearPart::default() };
-        let stamps = self.stamps.any().then_some(&self.stamps);
+        let touched = self.stamps.open();
         for (place, (&key, &slot)) in keys.iter().zip(&near.slots).enumerate() {
-            if slot == NO_SLOT || stamps.is_some_and(|stamps| stamps.is_open(key)) {
+            if slot == NO_SLOT || touched.is_some_and(|touched| touched.has(key)) {
                 near.keys.push(key);
                 near.places.push(place as u32);
             }
@@ -114,6 +120,8 @@ pub(super) struct Wanted {
     pub(super) floats: usize,
     /// The slots will be pushed to.
     pub(super) keep: bool,
+    /// Rows in images are read: see [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min).
+    pub(super) images: bool,
 }
 
 impl<S: Stream> Peer<S> {
@@ -130,6 +138,7 @@ impl<S: Stream> Peer<S> {
         let &Wanted { table, read, segments, .. } = wanted;
         let (slots, with_slots) = match near.fresh(table, now) {
             None => return Ok(None),
+            Some(Reach::View(_)) if !wanted.images => return Ok(None),
             Some(Reach::View(view)) => {
                 let mut slots = Vec::with_capacity(keys.len());
                 match view.pull(keys, read, segments, values, &mut slots) {
@@ -149,14 +158,36 @@ impl<S: Stream> Peer<S> {
                 (slots.map_err(|source| LinkError::Io { peer, source })?, true)
             }
         };
-        Ok(Some(near.to_ask(keys, slots, wanted, with_slots)))
+        Ok(Some(near.left_to_ask(keys, slots, wanted, with_slots)))
     }
 }
 
 impl<N: Net> Worker<N> {
-    /// Whether rows of any server are read where they are now, without asking it.
-    pub fn is_near(&self) -> bool {
-        self.peers.iter().any(|peer| peer.link.is_some() && peer.near.is_on())
+    /// Whether [`Worker::begin_pull`] of such rows reads any of them where they are now, without asking their servers.
+    pub fn is_near(&self, table: TableId, read: Read, keep: bool) -> bool {
+        let floats = self.schema(table).read_floats(read);
+        self.reads(&self.wanted(table, read, Segments::ALL, floats, keep))
+    }
+
+    pub(super) fn wanted(
+        &self,
+        table: TableId,
+        read: Read,
+        segments: Segments,
+        floats: usize,
+        keep: bool,
+    ) -> Wanted {
+        let images = !keep || 4 * floats >= self.config.near_kept_bytes_min;
+        Wanted { table: table.0, read, segments, floats, keep, images }
+    }
+
+    /// Whether any rows of such a pull are read without asking.
+    pub(super) fn reads(&self, wanted: &Wanted) -> bool {
+        let linked = self.peers.iter().filter(|peer| peer.link.is_some());
+        linked.flat_map(|peer| peer.near.tables.get(wanted.table)).flatten().any(|reach| match reach {
+            Reach::View(_) => wanted.images,
+            Reach::Far(_) => true,
+        })
     }
 
     /// Before rows are read: takes in what has come, and sees to it that leases do not run out.

@@ -3,7 +3,6 @@
 
 use super::Worker;
 use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, Work};
-use super::near::Wanted;
 use super::tables::TableId;
 use crate::cut::Cut;
 use crate::error::WorkerError;
@@ -105,10 +104,10 @@ impl<N: Net> Worker<N> {
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_room(bytes)?;
         let now = self.net.now();
-        if self.is_near() {
+        let wanted = self.wanted(table, read, segments, floats, keep);
+        if self.reads(&wanted) {
             self.keep_near(now)?;
         }
-        let wanted = Wanted { table: table.0, read, segments, floats, keep };
         let mut parts = Vec::with_capacity(cut.chunks().len());
         for chunk in cut.chunks() {
             let (keys, rows) = (&cut.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
@@ -196,9 +195,7 @@ impl<N: Net> Worker<N> {
         self.wait_for_room(bytes)?;
         let (keysets, slots) = self.handles_of(keyset_of, &cut);
         for chunk in cut.chunks() {
-            let near = &mut self.peers[chunk.peer as usize].near;
-            let track = near.is_on();
-            near.stamps.begin(&cut.keys()[chunk.floats(1)], track);
+            self.peers[chunk.peer as usize].near.stamps.begin(&cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
         let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets, slots });

@@ -173,7 +173,6 @@ impl<N: Net> Worker<N> {
                 let tables = peer.near.tables.len().max(table + 1);
                 peer.near.tables.resize_with(tables, || None);
                 peer.near.tables[table] = Some(reach);
-                peer.near.stamps.begin_tracking();
             }
             Err(error) => {
                 tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");

@@ -1,62 +1,51 @@
 //! Which keys own pushes touch that are not acknowledged: their rows, read where they are, may or may not have the push in
 //! them, so they are asked for. An answer comes after every push sent before its request.
 
+use crate::cut::{Chunk, Cut};
 use gannet_core::hash;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Entries at first, and at most (16 MiB).
 const ENTRIES: (usize, usize) = (1 << 12, 1 << 22);
 
 /// By a key's hash, the number of the last push that touched a key of it. A key that shares its entry with another may be
-/// taken for touched, never the other way round; nothing is cleared.
+/// taken for touched, never the other way round; nothing is cleared. Keys are noted when somebody wants to know, which
+/// nobody does of pushes that are acknowledged before the next pull.
 #[derive(Debug)]
 pub(super) struct Stamps {
     entries: Vec<u32>,
     /// Pushes begun and acknowledged; they are acknowledged in order. The numbers wrap.
     begun: u32,
     acked: u32,
-    /// Keys of each push that is not acknowledged.
-    open: VecDeque<u32>,
+    /// Those that are not acknowledged, the oldest first.
+    open: VecDeque<(Arc<Cut>, Chunk)>,
     open_keys: usize,
+    /// How many of the last of them are not noted.
+    unnoted: usize,
 }
 
 impl Stamps {
     pub(super) fn new() -> Stamps {
-        Stamps { entries: Vec::new(), begun: 0, acked: 0, open: VecDeque::new(), open_keys: 0 }
+        let open = VecDeque::new();
+        Stamps { entries: Vec::new(), begun: 0, acked: 0, open, open_keys: 0, unnoted: 0 }
     }
 
-    /// A push of these keys begins. Without `track` its keys are not noted: see [`Stamps::begin_tracking`].
-    pub(super) fn begin(&mut self, keys: &[u64], track: bool) {
+    /// A push of this chunk of a cut begins.
+    pub(super) fn begin(&mut self, cut: &Arc<Cut>, chunk: &Chunk) {
         self.begun = self.begun.wrapping_add(1);
-        self.open.push_back(keys.len() as u32);
-        self.open_keys += keys.len();
-        if !track {
-            return;
-        }
-        if self.entries.len() < (self.open_keys * 4).min(ENTRIES.1) {
-            let entries = (self.open_keys * 8).next_power_of_two().clamp(ENTRIES.0, ENTRIES.1);
-            // What was noted is lost: every key counts as touched by what is open now.
-            self.entries = vec![self.begun; entries];
-            return;
-        }
-        let mask = self.entries.len() - 1;
-        for &key in keys {
-            self.entries[hash(key) as usize & mask] = self.begun;
-        }
+        self.open.push_back((cut.clone(), *chunk));
+        self.open_keys += chunk.len as usize;
+        self.unnoted += 1;
     }
 
     /// The oldest open push has been answered.
     pub(super) fn end(&mut self) {
-        if let Some(keys) = self.open.pop_front() {
-            self.open_keys -= keys as usize;
+        if let Some((_, chunk)) = self.open.pop_front() {
+            self.open_keys -= chunk.len as usize;
+            self.unnoted = self.unnoted.min(self.open.len());
             self.acked = self.acked.wrapping_add(1);
         }
-    }
-
-    /// From now on keys are noted; those of the pushes that are open were not, so every key counts as touched by them.
-    pub(super) fn begin_tracking(&mut self) {
-        self.entries.clear();
-        self.entries.resize(ENTRIES.0, self.begun);
     }
 
     /// Whether any push is open.
@@ -65,9 +54,40 @@ impl Stamps {
         self.begun != self.acked
     }
 
+    /// What the open pushes touch; `None` when there are none.
+    pub(super) fn open(&mut self) -> Option<Touched<'_>> {
+        if !self.any() {
+            return None;
+        }
+        if self.entries.len() < (self.open_keys * 4).clamp(ENTRIES.0, ENTRIES.1) {
+            let entries = (self.open_keys * 8).next_power_of_two().clamp(ENTRIES.0, ENTRIES.1);
+            self.entries = vec![self.acked; entries];
+            self.unnoted = self.open.len();
+        }
+        let mask = self.entries.len() - 1;
+        let mut number = self.begun.wrapping_sub(self.unnoted as u32);
+        for (cut, chunk) in self.open.range(self.open.len() - self.unnoted..) {
+            number = number.wrapping_add(1);
+            for &key in &cut.keys()[chunk.floats(1)] {
+                self.entries[hash(key) as usize & mask] = number;
+            }
+        }
+        self.unnoted = 0;
+        Some(Touched { entries: &self.entries, acked: self.acked })
+    }
+}
+
+/// What open pushes touch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Touched<'a> {
+    entries: &'a [u32],
+    acked: u32,
+}
+
+impl Touched<'_> {
     /// Whether an open push touches this key, or a key that shares its entry.
     #[inline(always)]
-    pub(super) fn is_open(&self, key: u64) -> bool {
+    pub(super) fn has(&self, key: u64) -> bool {
         let entry = self.entries[hash(key) as usize & (self.entries.len() - 1)];
         (entry.wrapping_sub(self.acked) as i32) > 0
     }
@@ -76,7 +96,17 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gannet_core::Schema;
+    use gannet_optim::{Add, Rule};
     use proptest::prelude::*;
+
+    /// All keys in one chunk.
+    fn cut(keys: &[u64]) -> (Arc<Cut>, Chunk) {
+        let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
+        let mut cut = Cut::default();
+        cut.fill(0, &schema, &[0], keys);
+        (Arc::new(cut), Chunk { peer: 0, start: 0, len: keys.len() as u32 })
+    }
 
     proptest! {
         #[test]
@@ -86,29 +116,27 @@ mod tests {
         ) {
             let mut stamps = Stamps::new();
             (stamps.begun, stamps.acked) = (start, start);
-            let (mut open, mut tracking): (VecDeque<Vec<u64>>, bool) = (VecDeque::new(), false);
+            let mut open: VecDeque<Vec<u64>> = VecDeque::new();
             for (what, keys) in steps {
                 match what {
                     0 | 1 => {
-                        stamps.begin(&keys, tracking);
+                        let (cut, chunk) = cut(&keys);
+                        stamps.begin(&cut, &chunk);
                         open.push_back(keys);
                     }
                     2 | 3 => {
                         stamps.end();
                         open.pop_front();
                     }
+                    // Only now and then does anybody look.
                     _ => {
-                        stamps.begin_tracking();
-                        tracking = true;
+                        let touched = stamps.open();
+                        prop_assert_eq!(touched.is_some(), !open.is_empty());
+                        prop_assert!(open.iter().flatten().all(|&key| touched.is_some_and(|touched| touched.has(key))));
                     }
                 }
                 prop_assert_eq!(stamps.any(), !open.is_empty());
-                if tracking {
-                    prop_assert!(open.iter().flatten().all(|&key| stamps.is_open(key)));
-                }
-                if tracking && open.is_empty() {
-                    prop_assert!((0..3000).all(|key| !stamps.is_open(key)));
-                }
+                prop_assert_eq!(stamps.open_keys, open.iter().map(Vec::len).sum::<usize>());
             }
         }
     }
@@ -116,11 +144,14 @@ mod tests {
     #[test]
     fn few_keys_that_no_push_touches_are_taken_for_touched() {
         let mut stamps = Stamps::new();
-        stamps.begin_tracking();
-        stamps.begin(&(0..10_000).collect::<Vec<_>>(), true);
+        let (cut, chunk) = cut(&(0..10_000).collect::<Vec<_>>());
+        stamps.begin(&cut, &chunk);
+        assert!((0..10_000).all(|key| stamps.open().unwrap().has(key)));
         stamps.end();
-        stamps.begin(&(0..10_000).collect::<Vec<_>>(), true);
-        let taken = (1 << 40..(1 << 40) + 10_000).filter(|&key| stamps.is_open(key)).count();
+        assert!(stamps.open().is_none());
+        stamps.begin(&cut, &chunk);
+        let touched = stamps.open().unwrap();
+        let taken = (1 << 40..(1 << 40) + 10_000).filter(|&key| touched.has(key)).count();
         assert!(taken < 2_000, "{taken} of 10,000");
     }
 }
