@@ -202,7 +202,11 @@ impl Bench {
             let counted = self.worker.counters().near_rows;
             let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
             let read = self.worker.counters().near_rows - counted;
-            let patience = if self.worker.is_near() { WARM_READS } else { WARM_REACH };
+            let near = |keep| self.worker.is_near(self.table, Read::Weights, keep);
+            let (here, these) = (near(false), near(work == Work::Cycle));
+            let patience = if these { WARM_READS } else { WARM_REACH };
+            // Rows that could be read, and are not in this work, never will be.
+            let hopes = hopes && (these || !here);
             let waits = hopes && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
             if start.elapsed().as_secs_f64() >= seconds && !waits {
                 return Ok(());

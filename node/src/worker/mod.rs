@@ -40,7 +40,8 @@ use std::time::Duration;
 /// When a worker reads rows where they are, without asking their server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
-    /// Where it costs less than asking: in the images of a server on this host; over RDMA where the devices of both sides do READs by
+    /// Where it costs less than asking: in the images of a server on this host (but for short rows that will be pushed back:
+    /// [`WorkerConfig::near_kept_bytes_min`]); over RDMA where the devices of both sides do READs by
     /// themselves. (A software device has processors do each, which costs more than a request for many rows.)
     #[default]
     Auto,
@@ -69,7 +70,7 @@ pub struct WorkerConfig {
     pub spin: Duration,
     /// Rows that are pulled to be pushed back are read in a server's images if their answer has at least so many bytes, and
     /// asked for otherwise: the server's core writes them with every push, and a few bytes in a frame cost less than
-    /// cache lines that go from core to core and back. 0 reads all of them.
+    /// cache lines that go from core to core and back. 0, and [`OneSided::Always`], read all of them.
     pub near_kept_bytes_min: usize,
     /// What the chance in the pauses between attempts to connect is drawn from.
     pub seed: u64,

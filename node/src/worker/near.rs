@@ -6,13 +6,13 @@
 //! counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes touch which are
 //! not acknowledged (stamps.rs). How images and regions come to be known: reach.rs.
 
-use super::Worker;
 use super::far::FarTable;
 use super::flights::NearPart;
 use super::peer::Peer;
 use super::reach::Seeking;
 use super::stamps::Stamps;
 use super::tables::TableId;
+use super::{OneSided, Worker};
 use crate::cut::Chunk;
 use crate::error::WorkerError;
 use crate::limits::{LEASE, LEASE_PING};
@@ -177,7 +177,8 @@ impl<N: Net> Worker<N> {
         floats: usize,
         keep: bool,
     ) -> Wanted {
-        let images = !keep || 4 * floats >= self.config.near_kept_bytes_min;
+        let always = self.config.one_sided == OneSided::Always;
+        let images = always || !keep || 4 * floats >= self.config.near_kept_bytes_min;
         Wanted { table: table.0, read, segments, floats, keep, images }
     }
 
