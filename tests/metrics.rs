@@ -219,7 +219,7 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     let data = clicks(&folder.path().join("train.svm"), 4_000, 1);
     let (server, addr) = server("--threads 2");
     let idle = server.page();
-    assert!(!idle.has("gannet_table_rows") && idle.get("gannet_server_sessions") == 0.0);
+    assert!(!idle.has("gannet_table_rows") && idle.sum("gannet_server_sessions") == 0.0);
     let flags = "--metrics 127.0.0.1:0 --epochs 10000 --l1 0.1 --json";
     let job = format!("--ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker");
     let worker = Running::start(gannet(&format!("train {} {flags} {job}", data.display())));
@@ -239,7 +239,11 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     assert!(later.get("gannet_worker_pushed_rows_total{outcome=applied}") > 0.0);
     assert!(later.get("gannet_worker_round_trip_seconds_count{kind=pull}") > 0.0);
     assert!((0.0..0.9).contains(&later.get("gannet_train_log_loss")));
-    assert_eq!(at_server.get("gannet_server_sessions"), 2.0);
+    // Both on this host: over shared memory.
+    assert_eq!(at_server.get("gannet_server_sessions{transport=shm}"), 2.0);
+    assert_eq!(at_server.sum("gannet_server_sessions"), 2.0);
+    assert!(at_server.get("gannet_server_received_bytes_total{transport=shm}") > 4_000.0);
+    assert_eq!(at_server.get("gannet_server_received_bytes_total{transport=tcp}"), 0.0);
     assert!(at_server.get("process_resident_memory_bytes") > 1e6);
     assert!(at_server.get("process_open_fds") > 3.0);
     for (page, role) in [(&at_server, "server"), (&at_worker, "worker"), (&at_alone, "train")] {
@@ -252,7 +256,7 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     assert_eq!(told, documented(), "docs/operations.md lists other metrics than the processes tell");
     worker.stop();
     alone.stop();
-    let after = server.page_when(|page| page.get("gannet_server_sessions") == 0.0);
+    let after = server.page_when(|page| page.sum("gannet_server_sessions") == 0.0);
     after.grew_from(&at_server);
     assert_eq!(after.get("gannet_server_requests_total{kind=close_pusher}"), 2.0);
     assert_eq!(get(&server.metrics, "/healthz").unwrap().1, "ok\n");
@@ -355,7 +359,7 @@ fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
     assert!(page.get("gannet_store_used_bytes") >= page.get("gannet_table_bytes{table=sums}"));
     assert_eq!(page.get("gannet_store_limit_bytes"), f64::INFINITY);
     assert_eq!(page.get("gannet_table_pulled_rows_total{table=sums}"), 1.0);
-    assert!(page.get("gannet_server_received_bytes_total") > 3.0 * 20_000.0 * 12.0);
+    assert!(page.sum("gannet_server_received_bytes_total") > 3.0 * 20_000.0 * 12.0);
     assert_eq!(page.get("gannet_server_sessions_begun_total"), 2.0);
     assert_eq!(worker.counters().doubled, 20_000);
     let refused = worker.open_table(&Schema::scalar("sums", Rule::Sgd(Sgd { lr: 2.0 })));

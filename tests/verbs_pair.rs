@@ -111,6 +111,9 @@ fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
                 link("up");
             });
             agrees_over_any(&done, &alone, way);
+            // And the wire carries again whatever it did before.
+            let again = run(&worker(&data, &test, &addr, &format!("--transport {way}")));
+            assert_eq!((again.code, &again.json()["transport"]), (Some(0), &Value::from(*way)), "{again:?}");
             pair.tell(&format!("{way}.done"), "");
         }
     }

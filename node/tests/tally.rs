@@ -166,10 +166,10 @@ fn refusals_and_sessions_are_counted_by_reason() {
     assert_eq!(numbers.counter("gannet_server_refused_total{reason=mismatch}"), 1);
     assert_eq!(numbers.counter("gannet_server_refused_total{reason=limit}"), 0);
     assert_eq!(numbers.counter("gannet_server_accepted_connections_total{}"), 1);
-    assert_eq!(numbers.gauges["gannet_server_sessions{}"], 1.0);
+    assert_eq!(numbers.gauges["gannet_server_sessions{transport=other}"], 1.0);
     drop(worker);
     sim.run(Duration::from_secs(1));
     let numbers = Numbers::of(&[tally], &[]);
-    assert_eq!(numbers.gauges["gannet_server_sessions{}"], 0.0);
+    assert_eq!(numbers.gauges["gannet_server_sessions{transport=other}"], 0.0);
     assert_eq!(numbers.counter("gannet_server_sessions_ended_total{}"), 1);
 }

@@ -86,8 +86,6 @@ pub const VERBS_MESSAGES_MAX: usize = 128;
 pub const VERBS_SENDS_MAX: usize = 256;
 /// RDMA: of those, how many are kept for giving credit back; and the receives for as many such messages.
 pub const VERBS_CREDIT_SENDS: usize = 32;
-/// RDMA: receives posted.
-pub const VERBS_RECEIVES_MAX: usize = VERBS_MESSAGES_MAX + VERBS_CREDIT_SENDS;
 /// RDMA: at least every so many messages one reports its completion, for those before it too.
 pub const VERBS_SIGNAL_EVERY: usize = 16;
 /// RDMA: bytes that go into a work request itself, where the device takes them.
@@ -100,7 +98,7 @@ pub const VERBS_REGION_BYTES: usize = 64 << 20;
 /// RDMA: READs that a session holds, where the device's queues do.
 pub const VERBS_READS_MAX: usize = 1024;
 /// RDMA: READs under way on the wire at once, where the device does as many.
-pub const VERBS_READS_AT_ONCE: i32 = 16;
+pub const VERBS_READS_AT_ONCE: u32 = 16;
 /// RDMA: who waits for READs looks for so long before it sleeps.
 pub const VERBS_READ_SPIN: Duration = Duration::from_micros(50);
 /// RDMA: how long a side may take to answer who connects.
@@ -111,6 +109,10 @@ pub const VERBS_TURN: Duration = Duration::from_secs(1);
 pub const VERBS_LINGER: Duration = Duration::from_secs(1);
 /// RDMA: of that time, how long who drops it waits; the rest is waited for elsewhere.
 pub const VERBS_SETTLE: Duration = Duration::from_millis(2);
+/// RDMA: sessions that broke while their port was down are taken apart when it is up again, which is looked for so often...
+pub const VERBS_PORT_LOOK: Duration = Duration::from_millis(250);
+/// RDMA: ... and at the latest after so long.
+pub const VERBS_PORT_TIME: Duration = Duration::from_secs(120);
 /// RDMA: sessions that end at once; further ones lose what they have not sent.
 pub const VERBS_ENDING_MAX: usize = 1024;
 
@@ -119,9 +121,6 @@ const _: () = {
     assert!(VERBS_RING_BYTES >= 4 * VERBS_MESSAGE_BYTES);
     assert!(VERBS_REGION_BYTES.is_multiple_of(VERBS_RING_BYTES));
     assert!(VERBS_MEMORY_BYTES.is_multiple_of(VERBS_REGION_BYTES));
-    // Messages are heard of before they fill the send queue, whatever gives credit back.
-    assert!(VERBS_MESSAGES_MAX + 2 * VERBS_CREDIT_SENDS <= VERBS_SENDS_MAX);
-    assert!(VERBS_SIGNAL_EVERY * 2 <= VERBS_CREDIT_SENDS);
     assert!(HEAD_BYTES.is_multiple_of(PAYLOAD_ALIGN));
     assert!(FRAME_BYTES_MAX.is_multiple_of(PAYLOAD_ALIGN));
     assert!(FRAME_BYTES_MAX <= u32::MAX as usize);

@@ -69,6 +69,10 @@ pub trait Stream {
     fn held_bytes(&self) -> usize {
         0
     }
+    /// Bytes of rings that are pinned for a device as long as the session lives: of a budget of their own.
+    fn pinned_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// What a [`Link::fill`] brought.

@@ -99,8 +99,8 @@ impl Served {
         let none = Served { token_refusals, ..Served::default() };
         tally.threads.iter().fold(none, |sum, thread| Served {
             frames: sum.frames + thread.requests(),
-            sessions_begun: sum.sessions_begun + thread.sessions_begun.get(),
-            sessions_ended: sum.sessions_ended + thread.sessions_ended.get(),
+            sessions_begun: sum.sessions_begun + thread.sessions().0,
+            sessions_ended: sum.sessions_ended + thread.sessions().1,
             token_refusals,
         })
     }

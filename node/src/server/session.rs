@@ -14,7 +14,7 @@ use crate::limits::{
     TEXT_BYTES_MAX,
 };
 use crate::message;
-use crate::tally::{Kind, ThreadTally};
+use crate::tally::{Kind, Over, ThreadTally};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream, Transmit};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) struct Session<S> {
     pub(super) link: Link<S>,
     /// Its address.
     pub(super) peer: Arc<str>,
+    /// What carries its bytes.
+    pub(super) over: Over,
     number: u32,
     pusher: Pusher,
     keysets: Keysets,
@@ -132,12 +134,13 @@ impl<S: Stream> Session<S> {
     ) -> Session<S> {
         let Greeted { mut link, hello, hello_id } = greeted;
         link.rest();
-        let peer = link.peer().clone();
+        let (peer, over) = (link.peer().clone(), Over::of(link.stream().transport()));
         let (head, welcome) = welcome;
         let (number, welcome) = (welcome.session, control::seal(&welcome));
         Session {
             link,
             peer,
+            over,
             number,
             pusher: Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false },
             keysets,
@@ -297,8 +300,9 @@ impl<S: Stream> Session<S> {
             let queued = transmit.queued_bytes();
             let (got, sent) = (frame.payload.len(), queued.saturating_sub(before));
             turn.largest = turn.largest.max(got).max(sent);
-            room.tally.received_bytes.add((HEAD_BYTES + got) as u64);
-            room.tally.sent_bytes.add(sent as u64);
+            let over = room.tally.over(self.over);
+            over.received_bytes.add((HEAD_BYTES + got) as u64);
+            over.sent_bytes.add(sent as u64);
             untimed.frames[Kind::of(frame.head.kind) as usize] += 1;
             untimed.bytes += HEAD_BYTES + got + sent;
             receive.consume();

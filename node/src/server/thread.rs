@@ -12,7 +12,7 @@ use crate::limits::{HUNGER_LOOK, INBOX_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
 use crate::tally::{ServerTally, ThreadTally};
 use gannet_transport::limits::LINK_BYTES_MAX;
-use gannet_transport::{Event, Head, LinkError, Net, Poll};
+use gannet_transport::{Event, Head, LinkError, Net, Poll, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -164,7 +164,7 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = self.sessions[token].take() else { return };
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
         let tally = self.own_tally();
-        tally.sessions_ended.add(1);
+        tally.over(session.over).ended.add(1);
         match end {
             End::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
             End::Link(_) => {}
@@ -220,8 +220,9 @@ impl<N: Net> ShardThread<N> {
                 continue;
             }
             self.next_session = self.next_session.wrapping_add(1);
-            self.sessions[free] = Some(self.begin(greeted));
-            self.own_tally().sessions_begun.add(1);
+            let session = self.begin(greeted);
+            self.own_tally().over(session.over).begun.add(1);
+            self.sessions[free] = Some(session);
             self.enqueue(free);
         }
         Ok(())
@@ -266,6 +267,7 @@ impl<N: Net> ShardThread<N> {
     fn publish(&mut self) {
         self.tables.publish();
         let (mut queued, mut full, mut keysets, mut received, mut buffers, mut hungry) = (0, 0, 0, 0, 0, 0);
+        let mut pinned = 0;
         for session in self.sessions.iter_mut().flatten() {
             queued += session.link.transmit().queued_bytes() as u64;
             full += u64::from(session.is_blocked());
@@ -273,6 +275,7 @@ impl<N: Net> ShardThread<N> {
             received += session.link.receive().pending_bytes() as u64;
             buffers += session.link.held_bytes() as u64;
             hungry += u64::from(session.is_hungry());
+            pinned += session.link.stream().pinned_bytes() as u64;
         }
         let tally = self.own_tally();
         tally.queued_bytes.set(queued);
@@ -282,6 +285,7 @@ impl<N: Net> ShardThread<N> {
         tally.unhandled_bytes.set(received);
         tally.buffer_bytes.set(buffers);
         tally.hungry_sessions.set(hungry);
+        tally.pinned_bytes.set(pinned);
     }
 
     /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.

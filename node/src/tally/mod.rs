@@ -8,7 +8,7 @@ mod server;
 mod worker;
 
 pub use server::ServerTally;
-pub(crate) use server::{Kind, TableTally, ThreadTally};
+pub(crate) use server::{Kind, Over, TableTally, ThreadTally};
 pub use worker::WorkerTally;
 
 use gannet_core::Applied;

@@ -56,6 +56,40 @@ impl Kind {
     }
 }
 
+/// What carries a session's bytes, as it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Tcp,
+    Shm,
+    Verbs,
+    /// None that a running server has: a simulated one.
+    Other,
+}
+
+impl Over {
+    const NAMES: [&str; 4] = ["tcp", "shm", "verbs", "other"];
+
+    /// Of what a stream calls its transport.
+    pub(crate) fn of(transport: &str) -> Over {
+        match transport {
+            "tcp" => Over::Tcp,
+            "shm" => Over::Shm,
+            "verbs" => Over::Verbs,
+            _ => Over::Other,
+        }
+    }
+}
+
+/// Counts of the sessions over one transport.
+#[derive(Debug, Default)]
+pub(crate) struct OverTally {
+    /// Bytes of requests handled and of their answers, heads included.
+    pub(crate) received_bytes: Count,
+    pub(crate) sent_bytes: Count,
+    pub(crate) begun: Count,
+    pub(crate) ended: Count,
+}
+
 /// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
 #[derive(Debug)]
 pub struct ServerTally {
@@ -84,13 +118,10 @@ pub(crate) struct AcceptorTally {
 pub(crate) struct ThreadTally {
     /// From the receipt of a request to its answer in the out queue, by [`Kind`].
     pub(crate) took: [Histogram; Kind::COUNT],
-    /// Bytes of requests handled and of their answers, heads included.
-    pub(crate) received_bytes: Count,
-    pub(crate) sent_bytes: Count,
+    /// By what carries the session's bytes.
+    over: [OverTally; Over::NAMES.len()],
     /// Requests refused, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
-    pub(crate) sessions_begun: Count,
-    pub(crate) sessions_ended: Count,
     /// Sessions refused because there were as many as the thread takes.
     pub(crate) refused_sessions: Count,
     /// Sessions ended: the peer left a frame or its answers lying, or moved them too slowly; said nothing for too long;
@@ -108,6 +139,8 @@ pub(crate) struct ThreadTally {
     /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets, of
     /// requests received and not handled, and of buffers; sessions that wait for memory.
     pub(crate) unhandled_bytes: Count,
+    /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
+    pub(crate) pinned_bytes: Count,
     pub(crate) buffer_bytes: Count,
     pub(crate) hungry_sessions: Count,
     pub(crate) queued_bytes: Count,
@@ -246,6 +279,18 @@ impl AcceptorTally {
 }
 
 impl ThreadTally {
+    /// The block of sessions over this transport.
+    pub(crate) fn over(&self, over: Over) -> &OverTally {
+        &self.over[over as usize]
+    }
+
+    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins and
+    /// ends between would make less than none.
+    pub(crate) fn sessions(&self) -> (u64, u64) {
+        let ended = self.over.iter().map(|over| over.ended.get()).sum();
+        (self.over.iter().map(|over| over.begun.get()).sum(), ended)
+    }
+
     /// Requests handled.
     pub(crate) fn requests(&self) -> u64 {
         self.took.iter().map(|took| took.read().count()).sum()
@@ -271,10 +316,6 @@ impl ThreadTally {
             );
         }
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
-        counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &self.received_bytes);
-        counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &self.sent_bytes);
-        counter("gannet_server_sessions_begun_total", "Sessions that began.", &self.sessions_begun);
-        counter("gannet_server_sessions_ended_total", "Sessions that ended.", &self.sessions_ended);
         counter(
             "gannet_server_stalled_sessions_total",
             "Sessions ended because the peer left a frame half sent or its answers untaken, or was too slow.",
@@ -310,11 +351,11 @@ impl ThreadTally {
             "Turns in which an answer found the out queue full.",
             &self.full_turns,
         );
-        // Ended first: read in the other order, a session that begins and ends between would make less than none.
-        let ended = self.sessions_ended.get();
-        let sessions = self.sessions_begun.get().saturating_sub(ended);
+        let (begun, ended) = self.sessions();
+        page.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
+        page.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
+        self.tell_over(page);
         let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
-        gauge("gannet_server_sessions", "Sessions that are open.", sessions);
         gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
         gauge(
             "gannet_server_full_queue_sessions",
@@ -330,6 +371,11 @@ impl ThreadTally {
         );
         gauge("gannet_server_buffer_bytes", "Bytes of buffers that sessions hold.", self.buffer_bytes.get());
         gauge(
+            "gannet_server_pinned_bytes",
+            "Bytes of rings pinned for sessions over RDMA.",
+            self.pinned_bytes.get(),
+        );
+        gauge(
             "gannet_server_hungry_sessions",
             "Sessions that wait for memory for their buffers.",
             self.hungry_sessions.get(),
@@ -343,6 +389,22 @@ impl ThreadTally {
         tell_refused(&self.refused, page);
         for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             table.tell(thread, page);
+        }
+    }
+
+    fn tell_over(&self, page: &mut dyn Page) {
+        for (name, over) in Over::NAMES.iter().zip(&self.over) {
+            if *name == "other" && over.begun.get() == 0 {
+                continue;
+            }
+            let labels = [("transport", *name)];
+            let mut counter =
+                |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+            counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &over.received_bytes);
+            counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &over.sent_bytes);
+            let ended = over.ended.get();
+            let open = over.begun.get().saturating_sub(ended) as f64;
+            page.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
         }
     }
 }

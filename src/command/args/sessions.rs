@@ -3,7 +3,7 @@
 use super::memory::size;
 use bytesize::ByteSize;
 use clap::Args;
-use gannet::SessionLimits;
+use gannet::{SessionLimits, Wires};
 use std::time::Duration;
 
 /// Limits of sessions; docs/operations.md says how they work together.
@@ -21,6 +21,10 @@ pub struct SessionArgs {
     /// Server: memory for the keysets of all sessions together; over it pushes carry their keys. Default: 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub keyset_memory: Option<ByteSize>,
+    /// Server: memory for the rings of all sessions over RDMA, pinned while they live, 1 MiB each; workers that find none left
+    /// use tcp. Default: 512MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub rdma_memory: Option<ByteSize>,
     /// Server: requests that a session may have under way. Default: 1024.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub credit_requests: Option<u32>,
@@ -34,9 +38,18 @@ impl SessionArgs {
             (self.session_silence.is_some(), "--session-silence"),
             (self.session_memory.is_some(), "--session-memory"),
             (self.keyset_memory.is_some(), "--keyset-memory"),
+            (self.rdma_memory.is_some(), "--rdma-memory"),
             (self.credit_requests.is_some(), "--credit-requests"),
         ];
         flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+    }
+
+    /// The server's network with the memory for RDMA that was asked for.
+    pub fn net(&self, net: Wires) -> Wires {
+        match self.rdma_memory {
+            Some(size) => net.with_rdma_memory(size.as_u64() as usize),
+            None => net,
+        }
     }
 
     /// The defaults where nothing is said.

@@ -21,6 +21,14 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
         ));
     }
     for device in devices {
+        if device.is_iwarp() {
+            findings.push(Finding::note(
+                "rdma",
+                format!("{} is {}", device.name, verbs::IWARP),
+                "--transport auto uses shm and tcp",
+            ));
+            continue;
+        }
         let limits = verbs::limits(&device.name);
         let of_port = |port: &Port| {
             let ports = limits.iter().flat_map(|limits| &limits.ports);
@@ -113,7 +121,7 @@ pub fn json(devices: &[Device]) -> Value {
     let one = |device: &Device| {
         let limits = verbs::limits(&device.name).ok();
         json!({
-            "name": device.name, "firmware": device.firmware,
+            "name": device.name, "kind": device.kind, "firmware": device.firmware,
             "ports": device.ports.iter().map(|port| port_json(port, limits.as_ref())).collect::<Vec<_>>(),
             "limits": limits.as_ref().map(limits_json),
         })

@@ -8,12 +8,11 @@ use super::error::DeviceError;
 use super::makers;
 use super::memory::{Piece, Regions};
 use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::queues::Queues;
 use super::session::Session;
 use super::stream::{Shared, VerbsStream};
 use crate::error::NetError;
-use crate::limits::{
-    AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_READS_AT_ONCE, VERBS_READS_MAX, VERBS_RING_BYTES, VERBS_TURN,
-};
+use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_TURN};
 use crate::remote::{Answering, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -33,10 +32,8 @@ struct Inner {
     /// session has a domain of its own.)
     shared: Arc<Domain>,
     answering: Answering,
-    /// READs that a queue pair has under way on the wire.
-    reads: u8,
-    /// READs that a queue pair holds.
-    depth: usize,
+    /// How deep its queues are.
+    queues: Queues,
     memory: Arc<Regions>,
     ender: Ender,
     failures: Mutex<HashMap<Arc<str>, Failure>>,
@@ -71,12 +68,27 @@ impl Verbs {
     /// # Errors
     /// When there is none, or it cannot be used: the text says what to do.
     pub fn open() -> io::Result<Verbs> {
+        Verbs::open_with(VERBS_MEMORY_BYTES)
+    }
+
+    /// With so many bytes of memory for the rings of all sessions.
+    ///
+    /// # Errors
+    /// Those of [`Verbs::open`].
+    pub fn open_with(memory_bytes: usize) -> io::Result<Verbs> {
         let none = |why: &str| {
             let text = format!("no RDMA device can be used: {why}; `gannet doctor` says more");
             io::Error::new(io::ErrorKind::NotFound, text)
         };
-        let contexts = Context::all().map_err(|error| none(&error.to_string()))?;
+        let mut contexts = Context::all().map_err(|error| none(&error.to_string()))?;
         let devices = super::devices();
+        let is_iwarp = |name: &str| devices.iter().any(|device| device.name == name && device.is_iwarp());
+        let of_iwarp: Vec<String> =
+            contexts.iter().map(|context| context.name()).filter(|name| is_iwarp(name)).collect();
+        contexts.retain(|context| !is_iwarp(&context.name()));
+        if contexts.is_empty() && !of_iwarp.is_empty() {
+            return Err(none(&format!("{}: {}", of_iwarp.join(", "), super::IWARP)));
+        }
         let active = |context: &&Context| {
             let name = context.name();
             devices
@@ -85,17 +97,13 @@ impl Verbs {
         };
         let chosen = contexts.iter().find(active).or(contexts.first());
         let context = *chosen.ok_or_else(|| none("there is none"))?;
-        let limits = context.limits()?;
-        let at_once = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom);
+        let queues = queues_of(context)?;
         let inner = Inner {
             context,
             shared: Domain::new(context)?,
-            answering: makers::answering(limits.vendor_id),
-            reads: at_once.clamp(0, VERBS_READS_AT_ONCE) as u8,
-            depth: (limits.max_qp_wr.max(2) as usize)
-                .min(limits.max_cqe.max(2) as usize)
-                .min(VERBS_READS_MAX),
-            memory: Regions::new(VERBS_MEMORY_BYTES, VERBS_RING_BYTES)?,
+            answering: makers::answering(context.limits()?.vendor),
+            queues,
+            memory: Regions::new(memory_bytes, VERBS_RING_BYTES)?,
             ender: Ender::default(),
             failures: Mutex::default(),
             reached: Mutex::default(),
@@ -162,7 +170,12 @@ impl Verbs {
     }
 
     pub(super) fn reads(&self) -> u8 {
-        self.0.reads
+        self.0.queues.reads_at_once
+    }
+
+    /// How deep the queues of a session of this device are.
+    pub(super) fn queues(&self, context: Context) -> io::Result<Queues> {
+        if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
 
     pub(super) fn take_piece(&self) -> Option<Piece> {
@@ -174,8 +187,13 @@ impl Verbs {
         (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.0.memory.bytes()
+    pub(super) fn no_room(&self) -> io::Error {
+        let text = format!(
+            "all {} bytes of memory for RDMA sessions (--rdma-memory), of which each takes {}, are in use",
+            self.0.memory.bytes(),
+            2 * VERBS_RING_BYTES
+        );
+        io::Error::new(io::ErrorKind::OutOfMemory, text)
     }
 
     /// There is memory for another session.
@@ -183,23 +201,22 @@ impl Verbs {
         if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
             return Ok(());
         }
-        let text = format!("the server's {} bytes for RDMA sessions are in use", self.memory_bytes());
-        Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
+        Err(self.no_room())
     }
 
     /// A queue pair for READs, if this device is the one whose memory others read.
     pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
-        if context != self.0.context || self.0.reads == 0 {
+        if context != self.0.context || self.reads() == 0 {
             return Ok(None);
         }
         // What fails ends all that is under way, and each of those is reported then.
-        let completions = Completions::new(context, self.0.depth + 1)?;
-        let depths = Depths { sends: self.0.depth, receives: 1, inline: 0 };
+        let completions = Completions::new(context, self.0.queues.reads + 1)?;
+        let depths = Depths { sends: self.0.queues.reads, receives: 1, inline: 0 };
         QueuePair::new(&self.0.shared, &completions, depths).map(Some)
     }
 
     pub(super) fn read_depth(&self) -> usize {
-        self.0.depth
+        self.0.queues.reads
     }
 
     /// Registers memory that READs land in, in the domain of [`Verbs::reading_pair`].
@@ -216,6 +233,23 @@ impl Verbs {
     pub(super) fn end(&self, session: Arc<Shared>) {
         self.0.ender.end(session);
     }
+}
+
+/// How deep the queues of a device are, with a word about one that takes less than is wanted.
+fn queues_of(context: Context) -> io::Result<Queues> {
+    let (device, wanted) = (context.name(), Queues::WANTED);
+    let queues = Queues::of(&device, &context.limits()?).map_err(io::Error::other)?;
+    if (queues.sends, queues.reads) != (wanted.sends, wanted.reads) {
+        let (sends, reads) = (queues.sends, queues.reads);
+        tracing::warn!(
+            device,
+            sends,
+            wanted = wanted.sends,
+            reads,
+            "the device's queues are small: RDMA is slower"
+        );
+    }
+    Ok(queues)
 }
 
 impl fmt::Debug for Verbs {

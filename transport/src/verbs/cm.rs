@@ -105,6 +105,13 @@ impl Id {
         if context.is_null() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(Context::of(context)) }
     }
 
+    /// The port that it goes through can move packets; `true` also where it is not known.
+    pub(super) fn port_is_active(&self) -> bool {
+        // SAFETY: the id lives.
+        let port = unsafe { (*self.id).port_num };
+        self.context().map_or(true, |context| port == 0 || context.is_active(port))
+    }
+
     pub(super) fn listen(&self, addr: SocketAddr, backlog: usize) -> io::Result<()> {
         let mut addr = Address::of(addr);
         // SAFETY: the id lives; the address does as long as the calls.

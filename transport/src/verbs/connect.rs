@@ -6,15 +6,13 @@ use super::cm::{Id, QueuePair, Told};
 use super::datapath::{Local, Remote};
 use super::memory::Piece;
 use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::queues::Queues;
 use super::session::Session;
 use super::staging::Staging;
 use super::stream::VerbsStream;
 use super::window::Incoming;
 use crate::error::NetError;
-use crate::limits::{
-    BACKLOG, VERBS_CONNECT_TIME, VERBS_INLINE_BYTES, VERBS_RECEIVES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX,
-    WARNING_EVERY,
-};
+use crate::limits::{BACKLOG, VERBS_CONNECT_TIME, VERBS_RING_BYTES, WARNING_EVERY};
 use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io;
@@ -30,12 +28,14 @@ const NOBODY: i32 = 8;
 const HELLO_BYTES: usize = 32;
 
 /// What each side says of itself while it connects: magic, the ring's key u32, its address u64, its size u32, the number of
-/// the queue pair for READs u32 (0: none), READs at once u8, zeros; little-endian.
+/// the queue pair for READs u32 (0: none), READs at once u8, a zero, messages that it takes u16, zeros; little-endian.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hello {
     pub(super) ring: Remote,
     pub(super) reader: u32,
     pub(super) reads: u8,
+    /// That the other side may send without having heard of.
+    pub(super) messages: u16,
 }
 
 impl Hello {
@@ -47,6 +47,7 @@ impl Hello {
         bytes[16..20].copy_from_slice(&(VERBS_RING_BYTES as u32).to_le_bytes());
         bytes[20..24].copy_from_slice(&self.reader.to_le_bytes());
         bytes[24] = self.reads;
+        bytes[26..28].copy_from_slice(&self.messages.to_le_bytes());
         bytes
     }
 
@@ -65,7 +66,12 @@ impl Hello {
             return Err(format!("a ring of {} bytes; ours are of {VERBS_RING_BYTES}", word(16)));
         }
         let addr = u64::from(word(8)) | u64::from(word(12)) << 32;
-        Ok(Hello { ring: Remote { addr, key: word(4) }, reader: word(20), reads: bytes[24] })
+        let messages = u16::from_le_bytes([bytes[26], bytes[27]]);
+        if messages == 0 {
+            return Err("it takes no messages: run the same gannet on both sides".to_owned());
+        }
+        let ring = Remote { addr, key: word(4) };
+        Ok(Hello { ring, reader: word(20), reads: bytes[24], messages })
     }
 }
 
@@ -89,6 +95,7 @@ pub(super) struct Flow {
     pub(super) staging: Staging,
     pub(super) ring_key: Registration,
     pub(super) ring: Piece,
+    queues: Queues,
     pub(super) into: Incoming,
     /// Where messages go.
     pub(super) to: Remote,
@@ -98,11 +105,9 @@ impl Flow {
     /// In a protection domain of its own: the key of its ring, which is told before the other side has proved anything,
     /// opens nothing to any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
+        let queues = verbs.queues(context)?;
         let pieces = verbs.take_piece().zip(verbs.take_piece());
-        let (ring, staging) = pieces.ok_or_else(|| {
-            let text = format!("all {} bytes of memory for RDMA sessions are in use", verbs.memory_bytes());
-            io::Error::new(io::ErrorKind::OutOfMemory, text)
-        })?;
+        let (ring, staging) = pieces.ok_or_else(|| verbs.no_room())?;
         let domain = Domain::new(context)?;
         let register = |piece: &Piece, access| {
             let (addr, bytes) = (piece.addr(), piece.len());
@@ -111,27 +116,37 @@ impl Flow {
         };
         let ring_key = register(&ring, Access::RemoteWrite)?;
         let staging_key = register(&staging, Access::Local)?;
-        let completions = Completions::new(context, VERBS_SENDS_MAX + VERBS_RECEIVES_MAX)?;
-        let inline = VERBS_INLINE_BYTES;
-        let mut depths = Depths { sends: VERBS_SENDS_MAX, receives: VERBS_RECEIVES_MAX, inline };
+        let completions = Completions::new(context, queues.completions())?;
+        let mut depths = Depths { sends: queues.sends, receives: queues.receives(), inline: queues.inline };
         let pair = QueuePair::new(&domain, &completions, depths).or_else(|_| {
             // Some devices take nothing into the request itself, and say so by refusing.
             depths.inline = 0;
             QueuePair::new(&domain, &completions, depths)
         })?;
-        let (staging, into) = (Staging::within(staging), Incoming::default());
-        Ok(Flow { pair, staging_key, staging, ring_key, ring, into, to: Remote::default() })
+        let (staging, into) = (Staging::within(staging, queues), Incoming::new(queues));
+        Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: Remote::default() })
     }
 
     /// Ready to be written into, once the other side has the key.
     fn prepare(&self, id: &Id) -> io::Result<()> {
         self.pair.initialise(id)?;
-        self.pair.post_receives(VERBS_RECEIVES_MAX)
+        self.pair.post_receives(self.queues.receives())
     }
 
     fn hello(&self, verbs: &Verbs, reading: Option<&QueuePair>) -> Hello {
         let ring = Remote { addr: self.ring.addr() as u64, key: self.ring_key.rkey() };
-        Hello { ring, reader: reading.map_or(0, QueuePair::number), reads: verbs.reads() }
+        Hello {
+            ring,
+            reader: reading.map_or(0, QueuePair::number),
+            reads: verbs.reads(),
+            messages: self.queues.messages as u16,
+        }
+    }
+
+    /// The other side has said where its ring is, and how much it takes.
+    fn heed(&mut self, hello: &Hello) {
+        self.to = hello.ring;
+        self.staging.window.limit_messages(hello.messages.into());
     }
 
     pub(super) fn staging_memory(&self) -> Local {
@@ -157,7 +172,7 @@ impl Session {
                     let hello = Hello::decode(&said).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
-                    flow.to = hello.ring;
+                    flow.heed(&hello);
                     let reads = hello.reads.min(self.verbs.reads());
                     match &self.reading {
                         Some(pair) if hello.reader != 0 && reads > 0 => {
@@ -206,7 +221,7 @@ impl Session {
         let mut flow = Flow::new(verbs, context)?;
         flow.prepare(&id)?;
         flow.pair.make_ready(&id)?;
-        flow.to = hello.ring;
+        flow.heed(hello);
         let reads = hello.reads.min(verbs.reads());
         let reading = if hello.reader != 0 && reads > 0 { verbs.reading_pair(context)? } else { None };
         if let Some(pair) = &reading {
@@ -315,19 +330,23 @@ mod tests {
 
     #[test]
     fn a_hello_is_what_it_was() {
-        let hello = Hello { ring: Remote { addr: 0x0102_0304_0506_0708, key: 9 }, reader: 77, reads: 16 };
+        let ring = Remote { addr: 0x0102_0304_0506_0708, key: 9 };
+        let hello = Hello { ring, reader: 77, reads: 16, messages: 0x0180 };
         let bytes = hello.encode();
         assert_eq!(&bytes[..20], b"GNV\x01\x09\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\0\0\x08\0");
         let padded: Vec<u8> = bytes.iter().copied().chain([0; 24]).collect();
         let again = Hello::decode(&padded).unwrap();
         assert_eq!(
-            (again.ring.addr, again.ring.key, again.reader, again.reads),
-            (0x0102_0304_0506_0708, 9, 77, 16)
+            (again.ring.addr, again.ring.key, again.reader, again.reads, again.messages),
+            (0x0102_0304_0506_0708, 9, 77, 16, 0x0180)
         );
         assert!(Hello::decode(&bytes[..31]).unwrap_err().contains("31 bytes"));
         let mut other = bytes;
         other[3] = 2;
         assert!(Hello::decode(&other).unwrap_err().contains("the same gannet"));
+        other = bytes;
+        (other[26], other[27]) = (0, 0);
+        assert!(Hello::decode(&other).unwrap_err().contains("takes no messages"));
         other = bytes;
         other[16] = 1;
         assert!(Hello::decode(&other).unwrap_err().contains("a ring of"));

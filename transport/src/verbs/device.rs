@@ -212,6 +212,7 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
         ports.push(PortLimits { number, mtu: mtu_bytes(port.active_mtu), message_bytes: port.max_msg_sz });
     }
     Ok(Limits {
+        vendor: device.vendor_id,
         sge: count(device.max_sge),
         work_requests: count(device.max_qp_wr),
         completions: count(device.max_cqe),

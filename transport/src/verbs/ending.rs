@@ -1,14 +1,46 @@
 //! Sessions whose stream is gone: a thread lets their last bytes go, within a limit, and takes them apart, which waits for
 //! the device.
+//!
+//! To take a connection apart the kernel tells the other side, through the queue pair that all connections of the device are
+//! made through. In kernels before 6.4 soft-RoCE never receives on that queue pair again once it could not send on it, and
+//! every later connection gets no answer (docs/operations.md). So while a port is down nothing is taken apart.
 
 use super::stream::Shared;
-use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER};
+use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often sessions that end are looked at.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// A session on its way out.
+struct Ending {
+    session: Arc<Shared>,
+    /// Its last bytes may take so long.
+    until: Instant,
+    /// It only waits for its port, which is looked at again then.
+    port_at: Option<Instant>,
+    give_up: Instant,
+}
+
+impl Ending {
+    fn new(session: Arc<Shared>) -> Ending {
+        let now = Instant::now();
+        Ending { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
+    }
+
+    /// It is not to be taken apart yet.
+    fn lasts(&mut self, now: Instant) -> bool {
+        match self.port_at {
+            Some(at) if now < at => return true,
+            None if now < self.until && !self.session.lock().is_over() => return true,
+            _ => {}
+        }
+        self.port_at = Some(now + VERBS_PORT_LOOK);
+        now < self.give_up && self.session.lock().is_cut_off()
+    }
+}
 
 /// The thread, once there is something for it to do. It ends with this value, after what it has.
 #[derive(Default)]
@@ -21,17 +53,21 @@ impl Ender {
             let (inbox, sessions) = sync_channel::<Arc<Shared>>(VERBS_ENDING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());
             let spawned = named.spawn(move || {
-                let mut ending: Vec<(Arc<Shared>, Instant)> = Vec::new();
+                let mut ending: Vec<Ending> = Vec::new();
                 loop {
-                    let wait = if ending.is_empty() { Duration::from_secs(3600) } else { LOOK };
+                    let wait = match ending.iter().all(|ending| ending.port_at.is_some()) {
+                        true if ending.is_empty() => Duration::from_secs(3600),
+                        true => VERBS_PORT_LOOK / 5,
+                        false => LOOK,
+                    };
                     match sessions.recv_timeout(wait) {
-                        Ok(session) => ending.push((session, Instant::now() + VERBS_LINGER)),
+                        Ok(session) => ending.push(Ending::new(session)),
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) if ending.is_empty() => return,
                         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
                     }
                     let now = Instant::now();
-                    ending.retain(|(session, until)| now < *until && !session.lock().is_over());
+                    ending.retain_mut(|ending| ending.lasts(now));
                 }
             });
             spawned.is_ok().then_some(inbox)

@@ -63,6 +63,19 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
+    /// Its queues are too small.
+    #[error(
+        "{device}: its queues take {} work requests, {} completions and {} pieces a request; gannet needs at least {}, {} \
+         and {}: use another device, or --transport tcp", has[0], has[1], has[2], needs[0], needs[1], needs[2]
+    )]
+    Queues {
+        /// The device's name.
+        device: String,
+        /// Work requests of a queue, completions, scatter-gather elements.
+        has: [u32; 3],
+        /// The least of each.
+        needs: [u32; 3],
+    },
     /// Something else that a device should be able to do.
     #[error("{device}: cannot {what}: {source}")]
     Verb {

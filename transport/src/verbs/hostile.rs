@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 fn here() -> Option<(Verbs, IpAddr)> {
     let ip = std::env::var("NODE_IP").ok().and_then(|ip| ip.parse().ok());
@@ -44,17 +44,17 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
 }
 
 /// Posts past all counts of ours.
-fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> Remote, messages: &[Message]) {
+pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> Remote, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
     QueuePair::post_messages(&flow.pair, messages, flow.staging_memory(), to(flow)).unwrap();
 }
 
-fn message(bytes: usize, credit: Credit) -> Message {
+pub(super) fn message(bytes: usize, credit: Credit) -> Message {
     Message { id: 0, at: 0, bytes, credit, signalled: false }
 }
 
-fn end_of(stream: &mut VerbsStream) -> io::Error {
+pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
     let (started, mut room) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
     loop {
         assert!(started.elapsed() < LIMIT, "the session goes on");

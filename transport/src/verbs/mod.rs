@@ -19,12 +19,16 @@ mod ending;
 mod error;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile;
+#[cfg(all(test, feature = "verbs"))]
+mod hostile_pair;
 #[cfg(feature = "verbs")]
 mod makers;
 #[cfg(feature = "verbs")]
 mod memory;
 #[cfg(feature = "verbs")]
 mod objects;
+#[cfg(feature = "verbs")]
+mod queues;
 #[cfg(feature = "verbs")]
 mod reader;
 #[cfg(feature = "verbs")]
@@ -61,6 +65,9 @@ pub(crate) use rdma_sys as ffi;
 #[cfg(all(feature = "verbs", not(any(feature = "rdma", feature = "rdma-dlopen"))))]
 compile_error!("the feature `verbs` is chosen through `rdma` or `rdma-dlopen`");
 
+/// Why a device of that kind is not used.
+pub const IWARP: &str = "an iWARP device, which is not supported: RoCE and InfiniBand are";
+
 /// What a look at a stream saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
@@ -90,6 +97,8 @@ pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
+    /// Who made it: its identifier with IEEE or PCI.
+    pub vendor: u32,
     /// Scatter-gather elements of a work request.
     pub sge: u32,
     /// Work requests that a queue may hold.

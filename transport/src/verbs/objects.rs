@@ -1,6 +1,8 @@
 //! The verbs objects as owners: each is destroyed when dropped, after what stands on it (which holds a share of it).
 #![allow(unsafe_code)]
 
+use super::Limits;
+use super::device::limits_of;
 use super::error::{DeviceError, locked_bytes_max};
 use super::ffi;
 use super::window::Garbage;
@@ -52,11 +54,19 @@ impl Context {
     }
 
     /// What the device can do.
-    pub(super) fn limits(self) -> io::Result<ffi::ibv_device_attr> {
-        // SAFETY: a C struct of numbers, which the call fills in.
+    pub(super) fn limits(self) -> io::Result<Limits> {
+        // SAFETY: the context is open.
+        unsafe { limits_of(self.0) }
+    }
+
+    /// Packets can go through this port. One that does not say is taken for active.
+    pub(super) fn is_active(self, port: u8) -> bool {
+        // SAFETY: a C struct of numbers, zeroed since one of the bindings reaches the library's older entry, which leaves out
+        // what came later; the context is open.
         unsafe {
-            let mut limits: ffi::ibv_device_attr = std::mem::zeroed();
-            checked(ffi::ibv_query_device(self.0, &mut limits)).map(|()| limits)
+            let mut said: ffi::ibv_port_attr = std::mem::zeroed();
+            let asked = ffi::ibv_query_port(self.0, port, (&raw mut said).cast());
+            asked != 0 || said.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
         }
     }
 }

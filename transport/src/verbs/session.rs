@@ -285,6 +285,11 @@ impl Session {
         self.flow.as_ref().is_none_or(|flow| flow.staging.window.is_settled())
     }
 
+    /// There is a connection to take apart, and its port is down.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.flow.is_some() && !self.id.port_is_active()
+    }
+
     /// Nothing of what was sent is under way any more, or there is nothing to be done for it.
     pub(super) fn is_over(&mut self) -> bool {
         self.reap();

@@ -1,6 +1,7 @@
 //! The memory that sends go from. A space is filled and then posted; what is posted is the device's until its completion.
 
 use super::memory::{Piece, Regions};
+use super::queues::Queues;
 use super::window::{Credit, Message, Outgoing};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_RING_BYTES};
 use std::io;
@@ -38,11 +39,11 @@ impl Staging {
     /// When there is no memory.
     pub fn new() -> io::Result<Staging> {
         let piece = Regions::new(VERBS_RING_BYTES, VERBS_RING_BYTES)?.take();
-        Ok(Staging::within(piece.ok_or(io::ErrorKind::OutOfMemory)?))
+        Ok(Staging::within(piece.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
     }
 
-    pub(super) fn within(piece: Piece) -> Staging {
-        Staging { piece, window: Outgoing::default() }
+    pub(super) fn within(piece: Piece, queues: Queues) -> Staging {
+        Staging { piece, window: Outgoing::new(queues) }
     }
 
     pub(super) fn addr(&self) -> usize {

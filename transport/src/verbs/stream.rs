@@ -4,6 +4,7 @@ use super::Seen;
 use super::connect::Phase;
 use super::reader::Reader;
 use super::session::Session;
+use crate::limits::VERBS_RING_BYTES;
 use crate::link::Stream;
 use crate::remote::RemoteReader;
 use rustix::fd::OwnedFd;
@@ -93,6 +94,10 @@ impl Stream for VerbsStream {
 
     fn transport(&self) -> &'static str {
         "verbs"
+    }
+
+    fn pinned_bytes(&self) -> usize {
+        if self.shared.lock().flow.is_some() { 2 * VERBS_RING_BYTES } else { 0 }
     }
 
     fn allow_reads(&mut self) -> io::Result<bool> {

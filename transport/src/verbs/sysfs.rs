@@ -18,6 +18,8 @@ pub struct Device {
     pub firmware: Option<String>,
     /// Its ports, in order.
     pub ports: Vec<Port>,
+    /// What the kernel calls it, as "CA" (InfiniBand, RoCE) or "RNIC" (iWARP).
+    pub kind: String,
 }
 
 /// A port of a device.
@@ -62,6 +64,13 @@ pub enum GidKind {
     Unknown,
 }
 
+impl Device {
+    /// It speaks iWARP: sessions need WRITEs with immediates and a second queue pair beside a connection's, which it has not.
+    pub fn is_iwarp(&self) -> bool {
+        self.kind == "RNIC"
+    }
+}
+
 impl Port {
     /// Whether packets can go.
     pub fn is_active(&self) -> bool {
@@ -103,7 +112,10 @@ fn device(folder: &Path, name: String) -> Device {
         .filter_map(|port| Some(self::port(&folder.join("ports").join(port), port.parse().ok()?)))
         .collect();
     ports.sort_by_key(|port| port.number);
-    Device { name, firmware: word(&folder.join("fw_ver")), ports }
+    // "1: CA"
+    let kind = word(&folder.join("node_type")).unwrap_or_default();
+    let kind = kind.rsplit(": ").next().unwrap_or_default().to_owned();
+    Device { name, firmware: word(&folder.join("fw_ver")), ports, kind }
 }
 
 fn port(folder: &Path, number: u8) -> Port {
@@ -174,9 +186,13 @@ mod tests {
         }
         std::fs::create_dir_all(root.path().join("mlx5_0/ports")).unwrap();
         std::fs::write(root.path().join("mlx5_0/fw_ver"), "20.31.1014\n").unwrap();
+        std::fs::write(root.path().join("mlx5_0/node_type"), "1: CA\n").unwrap();
+        std::fs::create_dir_all(root.path().join("siw0/ports")).unwrap();
+        std::fs::write(root.path().join("siw0/node_type"), "4: RNIC\n").unwrap();
 
         let found = devices_in(root.path());
-        assert_eq!(found.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["mlx5_0", "rxe0"]);
+        assert_eq!(found.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["mlx5_0", "rxe0", "siw0"]);
+        assert_eq!(found.iter().map(Device::is_iwarp).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!((found[0].firmware.as_deref(), found[0].ports.len()), (Some("20.31.1014"), 0));
         let port = &found[1].ports[0];
         assert!(port.is_active() && port.link_layer == "Ethernet" && port.number == 1);

@@ -3,9 +3,8 @@
 //! Positions are counts of bytes that only grow; a byte stands at its position modulo the ring's size. A message is one
 //! WRITE_WITH_IMM: its bytes go behind those before, its immediate gives back what its sender has read and reaped.
 
-use crate::limits::{
-    VERBS_CREDIT_SENDS, VERBS_MESSAGES_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY,
-};
+use super::queues::Queues;
+use crate::limits::{VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
 use std::collections::VecDeque;
 
 const RING: u64 = VERBS_RING_BYTES as u64;
@@ -46,8 +45,8 @@ pub(super) enum Garbage {
     Credit { bytes: u32, messages: u32 },
     #[error("a message of {bytes} bytes where there was room for {room}")]
     Overrun { bytes: u32, room: u64 },
-    #[error("more than {VERBS_MESSAGES_MAX} messages that it was not told of")]
-    Flood,
+    #[error("more than {0} messages that it was not told of")]
+    Flood(usize),
     #[error("a message behind the end")]
     AfterEnd,
     #[error("a completion (of work request {0}) that nobody waits for")]
@@ -68,8 +67,11 @@ pub struct Message {
 }
 
 /// The way out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outgoing {
+    /// What this side's queues hold, and messages that the other side's do.
+    queues: Queues,
+    messages_max: usize,
     /// Bytes posted; of them those whose memory is ours again; and those that the other side has read.
     posted: u64,
     freed: u64,
@@ -87,10 +89,32 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    /// Through queues of these depths, to a side that takes as many messages.
+    pub(super) fn new(queues: Queues) -> Outgoing {
+        Outgoing {
+            queues,
+            messages_max: queues.messages,
+            posted: 0,
+            freed: 0,
+            taken: 0,
+            messages: 0,
+            reaped: 0,
+            sends: 0,
+            done: 0,
+            quiet: (0, 0),
+            signals: VecDeque::new(),
+        }
+    }
+
+    /// The other side has said how many messages it takes.
+    pub(super) fn limit_messages(&mut self, messages: usize) {
+        self.messages_max = messages;
+    }
+
     /// Bytes that may be posted now.
     pub(super) fn room(&self) -> usize {
-        let full = self.messages - self.reaped >= VERBS_MESSAGES_MAX as u64
-            || self.sends - self.done >= (VERBS_SENDS_MAX - VERBS_CREDIT_SENDS) as u64;
+        let full = self.messages - self.reaped >= self.messages_max as u64
+            || self.sends - self.done >= (self.queues.sends - self.queues.credits) as u64;
         if full { 0 } else { (RING - (self.posted - self.freed.min(self.taken))) as usize }
     }
 
@@ -111,7 +135,7 @@ impl Outgoing {
 
     /// The queue takes a message without bytes.
     pub(super) fn has_place(&self) -> bool {
-        self.sends - self.done < VERBS_SENDS_MAX as u64
+        self.sends - self.done < self.queues.sends as u64
     }
 
     /// A message without bytes. There must be a place for it.
@@ -125,7 +149,7 @@ impl Outgoing {
         if !self.has_place() {
             return None;
         }
-        self.quiet.0 = VERBS_SIGNAL_EVERY;
+        self.quiet.0 = self.queues.signal_every;
         Some(self.send(0, 0, Credit::default()))
     }
 
@@ -133,7 +157,7 @@ impl Outgoing {
         let id = self.sends;
         self.sends += 1;
         self.quiet = (self.quiet.0 + 1, self.quiet.1 + bytes as u64);
-        let signalled = self.quiet.0 >= VERBS_SIGNAL_EVERY || self.quiet.1 >= RING / 4;
+        let signalled = self.quiet.0 >= self.queues.signal_every || self.quiet.1 >= RING / 4;
         if signalled {
             self.quiet = (0, 0);
             self.signals.push_back((id, self.posted));
@@ -168,8 +192,9 @@ impl Outgoing {
 }
 
 /// The way in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Incoming {
+    messages_max: usize,
     arrived: u64,
     read: u64,
     /// Of `read` and `messages`, what the other side has been told.
@@ -180,6 +205,19 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// Through queues of these depths.
+    pub(super) fn new(queues: Queues) -> Incoming {
+        Incoming {
+            messages_max: queues.messages,
+            arrived: 0,
+            read: 0,
+            told: 0,
+            messages: 0,
+            messages_told: 0,
+            ended: false,
+        }
+    }
+
     /// A message has come.
     pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), Garbage> {
         if self.ended {
@@ -195,8 +233,8 @@ impl Incoming {
         }
         self.arrived += u64::from(bytes);
         self.messages += 1;
-        if self.messages - self.messages_told > VERBS_MESSAGES_MAX as u64 {
-            return Err(Garbage::Flood);
+        if self.messages - self.messages_told > self.messages_max as u64 {
+            return Err(Garbage::Flood(self.messages_max));
         }
         Ok(())
     }
@@ -224,7 +262,7 @@ impl Incoming {
     /// Enough is owed to be worth a message of its own.
     pub(super) fn owes_much(&self) -> bool {
         self.read - self.told >= RING / 4
-            || self.messages - self.messages_told >= VERBS_MESSAGES_MAX as u64 / 4
+            || self.messages - self.messages_told >= self.messages_max as u64 / 4
     }
 
     /// What is owed, which is told with this.
@@ -241,8 +279,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// One direction's data with both sides' counts; the wire keeps order, delays, and loses nothing.
-    #[derive(Default)]
     struct Side {
+        queues: Queues,
         out: Outgoing,
         into: Incoming,
         /// Memory as the device sees it: the ring that the other side writes into.
@@ -254,6 +292,43 @@ mod tests {
         staging: Vec<u8>,
         sent: u64,
         got: u64,
+    }
+
+    impl Side {
+        /// Between queues of these limits of work requests.
+        fn new(own: u32, other: u32) -> Side {
+            let queues = |work_requests| Queues::of("made0", &limits(work_requests)).unwrap();
+            let (queues, theirs) = (queues(own), queues(other));
+            let mut out = Outgoing::new(queues);
+            out.limit_messages(theirs.messages);
+            Side {
+                queues,
+                out,
+                into: Incoming::new(queues),
+                ring: vec![0; VERBS_RING_BYTES],
+                wire: VecDeque::new(),
+                completions: VecDeque::new(),
+                staging: vec![0; VERBS_RING_BYTES],
+                sent: 0,
+                got: 0,
+            }
+        }
+    }
+
+    fn limits(work_requests: u32) -> crate::verbs::Limits {
+        crate::verbs::Limits {
+            vendor: 0,
+            sge: 1,
+            work_requests,
+            completions: 4096,
+            queue_pairs: 1,
+            regions: 1,
+            region_bytes: 1,
+            reads_answered: 1,
+            reads_asked: 1,
+            inline_bytes: 0,
+            ports: Vec::new(),
+        }
     }
 
     #[derive(Debug, Clone)]
@@ -325,6 +400,8 @@ mod tests {
             let message = sides[side].out.post_credit(credit);
             sides[1 - side].wire.push_back((message, Vec::new()));
         }
+        let (waiting, receives) = (sides[1 - side].wire.len(), sides[1 - side].queues.receives());
+        assert!(waiting <= receives, "{waiting} messages for {receives} receives");
     }
 
     fn read(sides: &mut [Side; 2], side: usize, mut wanted: usize) {
@@ -351,11 +428,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn bytes_come_in_order_and_no_side_gets_stuck(steps in steps()) {
-            let mut sides = [Side::default(), Side::default()];
-            for side in &mut sides {
-                (side.ring, side.staging) = (vec![0; VERBS_RING_BYTES], vec![0; VERBS_RING_BYTES]);
-            }
+        fn bytes_come_in_order_and_no_side_gets_stuck(
+            steps in steps(), depths in [prop::sample::select(vec![48, 100, 255, 4000]), prop::sample::select(vec![48, 4000])]
+        ) {
+            let mut sides = [Side::new(depths[0], depths[1]), Side::new(depths[1], depths[0])];
             for step in steps {
                 match step {
                     Step::Send(side, bytes) => send(&mut sides, usize::from(side), bytes),
@@ -383,7 +459,7 @@ mod tests {
 
     #[test]
     fn what_a_peer_makes_up_is_refused() {
-        let mut out = Outgoing::default();
+        let mut out = Outgoing::new(Queues::WANTED);
         let message = out.post(100, Credit::default());
         assert_eq!(
             out.credited(Credit { bytes: 101, messages: 1 }),
@@ -394,13 +470,13 @@ mod tests {
             Err(Garbage::Credit { bytes: 0, messages: 2 })
         );
         assert_eq!(out.completed(message.id), Err(Garbage::Completion(0)), "it was not signalled");
-        let mut into = Incoming::default();
+        let mut into = Incoming::new(Queues::WANTED);
         into.arrive(VERBS_RING_BYTES as u32 - 1, Credit::default()).unwrap();
         assert_eq!(into.arrive(2, Credit::default()), Err(Garbage::Overrun { bytes: 2, room: 1 }));
-        let mut into = Incoming::default();
+        let mut into = Incoming::new(Queues::WANTED);
         (0..VERBS_MESSAGES_MAX).for_each(|_| into.arrive(1, Credit::default()).unwrap());
-        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::Flood));
-        let mut into = Incoming::default();
+        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::Flood(VERBS_MESSAGES_MAX)));
+        let mut into = Incoming::new(Queues::WANTED);
         into.arrive(0, Credit { bytes: 0, messages: 1 }).unwrap();
         assert!(!into.has_ended());
         into.arrive(0, Credit::default()).unwrap();

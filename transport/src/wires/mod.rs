@@ -12,7 +12,7 @@ pub use poll::{WirePoll, WireWaker};
 pub use stream::WireStream;
 
 use crate::error::NetError;
-use crate::limits::AGAIN_TIME;
+use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES};
 use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
@@ -50,6 +50,8 @@ pub struct Wires {
     certificates: bool,
     /// TCP is in TLS.
     tls: bool,
+    /// Bytes for the rings of sessions over RDMA.
+    rdma_bytes: usize,
     choices: Arc<Mutex<HashMap<String, Choice>>>,
     /// Opened when it is first wanted; or why there is none.
     verbs: Arc<OnceLock<Result<Verbs, String>>>,
@@ -74,12 +76,20 @@ impl Wires {
     pub fn over(tcp: Tcp) -> Wires {
         let (choices, verbs) = (Arc::default(), Arc::default());
         let (token, certificates, tls) = (false, false, false);
-        Wires { tcp, transport: Transport::Auto, token, certificates, tls, choices, verbs }
+        let rdma_bytes = VERBS_MEMORY_BYTES;
+        Wires { tcp, transport: Transport::Auto, token, certificates, tls, rdma_bytes, choices, verbs }
     }
 
     /// This transport only.
     pub fn with_transport(self, transport: Transport) -> Wires {
         Wires { transport, ..self }
+    }
+
+    /// Memory for the rings of all sessions over RDMA, instead of [`VERBS_MEMORY_BYTES`]: each takes two of them, pinned as long
+    /// as it lives; further ones are refused, and their workers take TCP where they may. To be said before anything is
+    /// connected or listened for.
+    pub fn with_rdma_memory(self, bytes: usize) -> Wires {
+        Wires { rdma_bytes: bytes, ..self }
     }
 
     /// Every session begins with proofs of a token, so that processes of other users may use shared memory too.

@@ -15,7 +15,8 @@ const UNENCRYPTED: &str =
 impl Wires {
     /// The device, opened when it is first wanted; or why there is none.
     fn verbs(&self) -> Result<&Verbs, &str> {
-        let verbs = self.verbs.get_or_init(|| Verbs::open().map_err(|error| error.to_string()));
+        let verbs =
+            self.verbs.get_or_init(|| Verbs::open_with(self.rdma_bytes).map_err(|error| error.to_string()));
         verbs.as_ref().map_err(String::as_str)
     }
 

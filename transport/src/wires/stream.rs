@@ -137,4 +137,8 @@ impl Stream for WireStream {
     fn held_bytes(&self) -> usize {
         of!(&self.0, stream => stream.held_bytes())
     }
+
+    fn pinned_bytes(&self) -> usize {
+        of!(&self.0, stream => stream.pinned_bytes())
+    }
 }

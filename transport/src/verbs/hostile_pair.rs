@@ -1,0 +1,157 @@
+//! A peer on another machine that knows our format and breaks it (scripts/test_rdma.sh, two guests): wrong keys and garbage
+//! immediates end its session, and the sessions beside it go on.
+
+use super::Verbs;
+use super::connect::Flow;
+use super::datapath::Remote;
+use super::hostile::{LIMIT, end_of, message, post};
+use super::stream::VerbsStream;
+use super::window::Credit;
+use crate::link::Stream;
+use crate::remote::{Registrar, Want};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Instant;
+
+const PORT: u16 = 18_900;
+
+/// Words left in a folder that both machines have.
+struct Words(PathBuf);
+
+impl Words {
+    fn tell(&self, name: &str, text: &str) {
+        let new = self.0.join(format!("hostile.{name}.new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.0.join(format!("hostile.{name}"))).unwrap();
+    }
+
+    fn heard(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.0.join(format!("hostile.{name}"))).ok()
+    }
+
+    fn hear(&self, name: &str) -> String {
+        let started = Instant::now();
+        loop {
+            if let Some(text) = self.heard(name) {
+                return text;
+            }
+            assert!(started.elapsed() < 3 * LIMIT, "the other machine has not said {name}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// Gives back what comes, on every session, until the other machine has done; how those ended that did.
+fn serve(verbs: &Verbs, ip: IpAddr, words: &Words) -> String {
+    let memory = vec![7u8; 4096];
+    let region = Registrar::register(verbs, memory.as_ptr() as usize, memory.len()).unwrap();
+    let mut listener = verbs.listen(SocketAddr::new(ip, PORT)).unwrap();
+    words.tell("region", &format!("{} {}", region.addr, region.rkey));
+    let (mut sessions, mut ends, started) = (Vec::<VerbsStream>::new(), Vec::new(), Instant::now());
+    let mut room = vec![0; 64 << 10];
+    while words.heard("over").is_none() {
+        assert!(started.elapsed() < 3 * LIMIT, "the other machine does not end");
+        if let Some(mut stream) = listener.accept().unwrap() {
+            assert!(stream.allow_reads().unwrap());
+            sessions.push(stream);
+        }
+        sessions.retain_mut(|stream| match echo(stream, &mut room) {
+            Ok(()) => true,
+            Err(error) => {
+                ends.push(error.to_string());
+                false
+            }
+        });
+    }
+    ends.join("\n")
+}
+
+fn echo(stream: &mut VerbsStream, room: &mut [u8]) -> io::Result<()> {
+    if let Some(bytes) = stream.recv(&mut [IoSliceMut::new(room)])? {
+        assert_eq!(stream.send(&[IoSlice::new(&room[..bytes])])?, Some(bytes));
+    }
+    Ok(())
+}
+
+fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
+    let mut stream = verbs.begin_connect(SocketAddr::new(ip, PORT), "the server").unwrap();
+    let started = Instant::now();
+    while !stream.is_open() {
+        assert!(started.elapsed() < LIMIT);
+        assert_eq!(stream.recv(&mut []).unwrap(), None);
+        std::thread::yield_now();
+    }
+    stream
+}
+
+/// It gives back what it is sent, and what it registered can be read.
+fn still_works(stream: &mut VerbsStream, want: Want) {
+    assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
+    let (started, mut room) = (Instant::now(), [0; 64]);
+    while stream.recv(&mut [IoSliceMut::new(&mut room)]).unwrap() != Some(10) {
+        assert!(started.elapsed() < LIMIT);
+    }
+    assert_eq!(&room[..10], b"still here");
+    let reader = stream.reader().unwrap();
+    reader.landing(64).unwrap();
+    reader.read(&[want], LIMIT).unwrap();
+    assert_eq!(&reader.landed()[..64], &[7; 64]);
+}
+
+fn attack(verbs: &Verbs, server: IpAddr, words: &Words) {
+    let region = words.hear("region");
+    let (addr, rkey) = region.split_once(' ').unwrap();
+    let want = Want { addr: addr.parse().unwrap(), rkey: rkey.parse().unwrap(), bytes: 64, at: 0 };
+    let mut good = connect(verbs, server);
+    still_works(&mut good, want);
+
+    // A READ under a key that nobody gave.
+    let mut bad = connect(verbs, server);
+    let reader = bad.reader().unwrap();
+    reader.landing(64).unwrap();
+    let refused = reader.read(&[Want { rkey: want.rkey ^ 0x55, ..want }], LIMIT).unwrap_err().to_string();
+    assert!(refused.contains("remote access error (status 10"), "{refused}");
+    drop(bad);
+    still_works(&mut good, want);
+
+    // WRITEs under one, and under that of the other session's ring.
+    let others = good.shared().lock().flow.as_ref().unwrap().to;
+    let wrong = |flow: &Flow| Remote { key: flow.to.key ^ 0x55, ..flow.to };
+    let keys: [&dyn Fn(&Flow) -> Remote; 2] = [&wrong, &|_| others];
+    for to in keys {
+        let mut bad = connect(verbs, server);
+        let mut write = message(64, Credit::default());
+        write.signalled = true;
+        post(&bad, to, &[write]);
+        let end = end_of(&mut bad).to_string();
+        assert!(end.contains("remote access error (status 10"), "{end}");
+        drop(bad);
+        still_works(&mut good, want);
+    }
+
+    // An immediate that gives back what was never sent.
+    let mut bad = connect(verbs, server);
+    post(&bad, |flow| flow.to, &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })]);
+    end_of(&mut bad);
+    drop(bad);
+    still_works(&mut good, want);
+}
+
+#[test]
+fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
+    let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(folder), Some(rank)) = (said("GANNET_PAIR_DIR"), said("NODE_RANK")) else { return };
+    let (words, verbs) = (Words(folder.into()), Verbs::open().expect("two machines have devices"));
+    let ip = |name| said(name).unwrap().parse::<IpAddr>().unwrap();
+    if rank == "0" {
+        let ends = serve(&verbs, ip("NODE_IP"), &words);
+        words.tell("ends", &ends);
+        return;
+    }
+    attack(&verbs, ip("PEER_IP"), &words);
+    words.tell("over", "");
+    let ends = words.hear("ends");
+    assert!(ends.lines().count() >= 4, "{ends}");
+    assert!(ends.contains("gives back 1048575 bytes and 4095 messages"), "{ends}");
+}
