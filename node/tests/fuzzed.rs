@@ -39,6 +39,16 @@ fn heads_and_messages_of_any_bytes() {
 }
 
 #[test]
+fn greetings_of_any_bytes() {
+    assert!(feed(600, hostile::greeting) > 100);
+}
+
+#[test]
+fn rings_that_their_peer_rewrites() {
+    assert!(feed(2000, hostile::rings) >= 100);
+}
+
+#[test]
 fn sessions_over_any_bytes() {
     assert!(feed(4000, hostile::session) >= 100);
 }

@@ -1,7 +1,7 @@
 //! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
 //! flipped bits, cut short, sent twice.
 
-use crate::control::{self, HelloV1, OpenTableV1};
+use crate::control::{self, HelloV1, KnockV1, OpenTableV1, ProofV1};
 use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
@@ -91,6 +91,40 @@ pub fn script(choices: &mut Choices<'_>, threads: u32) -> Vec<u8> {
             _ => {}
         }
         last = from..out.len();
+    }
+    out
+}
+
+/// Frames as greetings have them, in any order: knocks, proofs, hellos, and such with something wrong.
+pub(super) fn greetings(choices: &mut Choices<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..1 + choices.below(6) {
+        let from = out.len();
+        let seal =
+            |choices: &mut Choices<'_>| -> [u8; 32] { std::array::from_fn(|_| choices.below(256) as u8) };
+        let (kind, payload) = match choices.below(6) {
+            0 => (message::KNOCK, control::seal(&KnockV1 { nonce: seal(choices) })),
+            1 => (message::PROVE, control::seal(&ProofV1 { proof: seal(choices) })),
+            2..5 => {
+                let hello = HelloV1 {
+                    pusher: choices.word(),
+                    incarnation: choices.word(),
+                    thread: choices.word() as u32,
+                };
+                (message::HELLO, control::seal(&hello))
+            }
+            _ => (choices.below(40) as u16, bytes_of(&[choices.word(), choices.word()])),
+        };
+        add(&mut out, Head::new(kind, choices.bits() as u16, choices.word(), [0; 4]), &payload);
+        let end = out.len();
+        match choices.below(12) {
+            0 => flip(choices, &mut out, from..from + HEAD_BYTES, false),
+            1 => flip(choices, &mut out, from..from + HEAD_BYTES, true),
+            2 => flip(choices, &mut out, from + HEAD_BYTES..end, false),
+            3 => out.truncate(from + 1 + choices.below((end - from) as u64) as usize),
+            4 => set(&mut out, from, 8, &(choices.word() as u32).to_le_bytes()),
+            _ => {}
+        }
     }
     out
 }

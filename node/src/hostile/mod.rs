@@ -11,7 +11,7 @@ use crate::control::{
 };
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
-use crate::server::scripted::play;
+use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
 
@@ -98,4 +98,22 @@ pub fn session(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let stream = if first < 64 { rest.to_vec() } else { script(&mut Choices(rest), 1) };
     play(stream, 1 + usize::from(first) * usize::from(first));
+}
+
+/// A greeting of any bytes, or of frames as greetings have them, to a server with or without a token (the first byte says).
+///
+/// # Panics
+/// When the server would: a bug. Or when someone is let in who may not be, or not who may.
+pub fn greeting(bytes: &[u8]) {
+    let Some((&first, rest)) = bytes.split_first() else { return };
+    let stream = if first < 64 { rest.to_vec() } else { frames::greetings(&mut Choices(rest)) };
+    greet(stream, 1 + usize::from(first & 63) * usize::from(first), first % 2 == 0);
+}
+
+/// A peer over shared memory that writes and rewrites its rings as these bytes say.
+///
+/// # Panics
+/// When a bug was found.
+pub fn rings(bytes: &[u8]) {
+    gannet_transport::shm::rewritten(bytes);
 }

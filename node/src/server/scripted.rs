@@ -1,18 +1,20 @@
 //! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
 
 use super::bulk::Scratch;
+use super::greeting::{Greeter, Stage};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{Greeted, Room, Session};
 use super::sparing::Sparing;
 use super::tables::Tables;
-use crate::control::{HelloV1, WelcomeV1};
+use crate::control::{self, HelloV1, WelcomeV1};
 use crate::hostile::{KEY_BIT, schema};
 use crate::message;
 use crate::tally::ServerTally;
+use crate::token::Token;
 use gannet_core::{PushName, Read, Schema, Store, Write};
-use gannet_transport::limits::HEAD_BYTES;
-use gannet_transport::{Event, Head, Link, Stream};
+use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
+use gannet_transport::{Event, FLAG_PAYLOAD_CRC, Head, Link, Stream};
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::rc::Rc;
@@ -120,6 +122,46 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let shards = tables.all[0].shards.as_mut().expect("one shard is here");
     shards.pull(&keys, Read::State, &mut now, None).expect("a sound pull");
     assert_eq!(now, values, "a row that nobody pushed to has changed");
+}
+
+/// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it is the
+/// first frame and there is no token; the answers are frames.
+///
+/// # Panics
+/// When the greeter does, or a promise is broken.
+pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
+    let due = first_hello(&bytes).filter(|_| !token);
+    let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
+    let mut greeter = Greeter::new(token, ServerTally::new(1));
+    let answers = Rc::<RefCell<Vec<u8>>>::default();
+    let mut link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let (mut stage, mut turns) = (Stage::New, 0u32);
+    let heard = loop {
+        link.note(&Event { token: 0, readable: true, writable: true, closed: false });
+        match greeter.hear(&mut link, &mut stage) {
+            Ok(Some(hello)) => break Some(hello),
+            Ok(None) => {}
+            Err(unfit) => {
+                greeter.refuse(&mut link, unfit, Duration::ZERO);
+                break None;
+            }
+        }
+        turns += 1;
+        assert!(turns < 20_000_000, "a greeting that never ends");
+    };
+    assert_eq!(heard, due, "who was let in");
+    read_answers(&answers.borrow());
+}
+
+/// The hello that these bytes begin with, if they do.
+fn first_hello(bytes: &[u8]) -> Option<(HelloV1, u64)> {
+    let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+    let head = Head::decode(head).ok().filter(|head| head.kind == message::HELLO)?;
+    let payload = rest.get(..head.len as usize).filter(|_| head.len as usize <= FRAME_BYTES_MAX)?;
+    if head.flags & FLAG_PAYLOAD_CRC != 0 && crc32c::crc32c(payload) != head.payload_crc {
+        return None;
+    }
+    Some((control::open(payload).ok()?, head.id))
 }
 
 /// Every answer is a frame of a kind that answers.

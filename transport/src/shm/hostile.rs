@@ -1,5 +1,6 @@
 //! A peer that rewrites the rings, positions and bytes, while they are read and written: its session ends, or some
-//! bytes come that are no frame. Never a panic, and never a frame that changes after it was checked.
+//! bytes come that are no frame. Never a panic, and never a frame that changes after it was checked. What the tests drive from
+//! seeds, a fuzz target drives from any bytes. Not a part of the interface.
 
 use super::memory::{Direction, Memory};
 use super::ring::{Ring, Writer};
@@ -7,16 +8,14 @@ use super::session::{Session, Side};
 use super::stream::ShmStream;
 use crate::error::LinkError;
 use crate::head::Head;
-use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, RING_BYTES_LIMITS};
+use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, RING_BYTES_LIMITS};
 use crate::link::Link;
 use crate::owner::Nothing;
-use crate::sim::Prng;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 const RING: usize = *RING_BYTES_LIMITS.start();
 
@@ -27,21 +26,28 @@ struct Peer {
     writer: Writer,
     to_us: Direction,
     from_us: Direction,
-    prng: Prng,
+}
+
+/// A step of a peer that no peer of ours takes.
+struct Scribble {
+    /// Below 13; behind the seventh they end a session.
+    kind: u64,
+    random: u64,
+    small: u64,
+    /// A word of the ring.
+    place: usize,
 }
 
 /// An end of ours, and the peer.
-fn pair(side: Side, seed: u64) -> (Link<ShmStream>, Peer) {
+fn pair(side: Side) -> io::Result<(Link<ShmStream>, Peer)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let (memory, file) = Memory::create(RING).unwrap();
-    let peer = Memory::open(&file, RING as u64).unwrap();
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let (memory, file) = Memory::create(RING)?;
+    let peer = Memory::open(&file, RING as u64).map_err(io::Error::other)?;
     let session = Session::new(ours, side, Some(memory));
     let (to_us, from_us) = (side.incoming(), side.outgoing());
-    let prng = Prng::new(seed);
-    let peer = Peer { memory: peer, socket: theirs, writer: Writer::default(), to_us, from_us, prng };
-    (Link::new(ShmStream::new(session, "the peer".into())), peer)
+    let peer = Peer { memory: peer, socket: theirs, writer: Writer::default(), to_us, from_us };
+    Ok((Link::new(ShmStream::new(session, "the peer".into())), peer))
 }
 
 impl Peer {
@@ -49,11 +55,11 @@ impl Peer {
         (self.memory.ring(self.to_us), self.memory.ring(self.from_us))
     }
 
-    /// A frame as it should be.
-    fn frame(&mut self) {
-        let mut bytes = vec![7; HEAD_BYTES + 8 * self.prng.below(200) as usize];
+    /// A frame as it should be, with so many words of payload.
+    fn frame(&mut self, words: usize, id: u64) {
+        let mut bytes = vec![7; HEAD_BYTES + 8 * words];
         let len = (bytes.len() - HEAD_BYTES) as u32;
-        Head { len, id: self.prng.next_u64(), ..Head::default() }.encode(&mut bytes[..HEAD_BYTES]);
+        Head { len, id, ..Head::default() }.encode(&mut bytes[..HEAD_BYTES]);
         let Peer { memory, writer, to_us, .. } = self;
         let ring = memory.ring(*to_us);
         if writer.room(&ring, bytes.len()).is_ok_and(|room| room >= bytes.len()) {
@@ -62,10 +68,9 @@ impl Peer {
         }
     }
 
-    /// Something that no peer of ours does, of the first so many kinds: behind the seventh they end a session.
-    fn scribble(&mut self, kinds: u64) {
-        let (random, small) = (self.prng.next_u64(), self.prng.below(1 << 17));
-        let (place, kind) = (self.prng.below(RING as u64 / 8) as usize, self.prng.below(kinds));
+    /// Something that no peer of ours does.
+    fn scribble(&mut self, scribble: &Scribble) {
+        let &Scribble { kind, random, small, place } = scribble;
         // It may have gone, or have no room.
         let packet = |bytes: &[u8]| {
             let _ = rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT);
@@ -118,61 +123,119 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
     Ok(())
 }
 
-fn kind(error: &LinkError) -> &'static str {
+/// Why a session may end here.
+fn kind_of(error: &LinkError) -> Option<&'static str> {
     let text = error.to_string();
     let kinds = ["write position", "read position", "bad packet", "a bad frame", "closed the connection"];
-    kinds.into_iter().find(|kind| text.contains(kind)).unwrap_or_else(|| panic!("{text}"))
+    kinds.into_iter().find(|kind| text.contains(kind))
 }
 
-#[test]
-fn a_peer_that_rewrites_its_rings_loses_its_session_and_nothing_else() {
-    let (mut ends, mut frames, mut lived) = (BTreeMap::<_, usize>::new(), 0, 0);
-    // As many as a simulation's, times ten; `make soak` asks for more.
-    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse::<u64>().ok()).unwrap_or(40) * 10;
-    for seed in 0..seeds {
-        let side = if seed % 2 == 0 { Side::Server } else { Side::Worker };
-        let (mut link, mut peer) = pair(side, seed);
-        // Some only rewrite bytes, some do everything.
-        let kinds = [1, 6, 7, 9, 13][seed as usize % 5];
-        let ended = (0..300).find_map(|_| {
-            for _ in 0..peer.prng.below(4) {
-                peer.frame();
+/// Bytes that the peer writes and rewrites, in steps of eleven (kind, random, where), an echo of ours behind each.
+///
+/// # Panics
+/// When a bug was found: a frame that was not checked, more memory than a link may have, an end without a known reason.
+pub fn rewritten(bytes: &[u8]) {
+    let Some((&first, mut rest)) = bytes.split_first() else { return };
+    let side = if first & 1 == 0 { Side::Server } else { Side::Worker };
+    // A system without descriptors or memory is no finding.
+    let Ok((mut link, mut peer)) = pair(side) else { return };
+    let mut frames = 0;
+    while let Some((&[kind, a, b, c, d, e, f, g, h, low, high], more)) = rest.split_first_chunk::<11>() {
+        rest = more;
+        let random = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let small = u64::from(u16::from_le_bytes([low, high]));
+        match u64::from(kind % 20) {
+            kind @ 0..13 => {
+                let place = small as usize % (RING / 8);
+                peer.scribble(&Scribble { kind, random, small: small << (first >> 7), place });
             }
-            if peer.prng.below(3) == 0 {
-                peer.scribble(kinds);
-            }
-            echo(&mut link, 1, &mut frames).err()
-        });
-        match ended {
-            Some(error) => *ends.entry(kind(&error)).or_default() += 1,
-            None => lived += 1,
+            _ => peer.frame(small as usize % 2000, random),
+        }
+        let echoed = echo(&mut link, 1 + usize::from(first >> 6 & 1), &mut frames);
+        assert!(link.held_bytes() <= LINK_BYTES_MAX);
+        if let Err(error) = echoed {
+            assert!(kind_of(&error).is_some(), "{error}");
+            return;
         }
     }
-    // Every way to end was met, and honest frames came through in between.
-    assert!(ends.len() >= 4 && frames > 1_000 && lived > 5, "{ends:?}, {frames} frames, {lived} lived");
 }
 
-#[test]
-fn a_peer_that_rewrites_its_rings_meanwhile_does_no_more_harm() {
-    for seed in 0..24 {
-        let (mut link, mut peer) = pair(if seed % 2 == 0 { Side::Server } else { Side::Worker }, seed);
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for step in 0..20_000 {
-                    if over.load(SeqCst) {
-                        break;
-                    }
-                    match step % 3 {
-                        0 => peer.frame(),
-                        // Bytes only, at first.
-                        _ => peer.scribble(if step < 2_000 || seed % 3 == 0 { 7 } else { 13 }),
-                    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Prng;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    fn frame(peer: &mut Peer, prng: &mut Prng) {
+        peer.frame(prng.below(200) as usize, prng.next_u64());
+    }
+
+    /// Of the first so many kinds.
+    fn scribble(prng: &mut Prng, kinds: u64) -> Scribble {
+        let (random, small) = (prng.next_u64(), prng.below(1 << 17));
+        Scribble { kind: prng.below(kinds), random, small, place: prng.below(RING as u64 / 8) as usize }
+    }
+
+    #[test]
+    fn a_peer_that_rewrites_its_rings_loses_its_session_and_nothing_else() {
+        let (mut ends, mut frames, mut lived) = (BTreeMap::<_, usize>::new(), 0, 0);
+        // As many as a simulation's, times ten; `make soak` asks for more.
+        let seeds =
+            std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse::<u64>().ok()).unwrap_or(40) * 10;
+        for seed in 0..seeds {
+            let side = if seed % 2 == 0 { Side::Server } else { Side::Worker };
+            let (mut link, mut peer) = pair(side).unwrap();
+            let mut prng = Prng::new(seed);
+            // Some only rewrite bytes, some do everything.
+            let kinds = [1, 6, 7, 9, 13][seed as usize % 5];
+            let ended = (0..300).find_map(|_| {
+                for _ in 0..prng.below(4) {
+                    frame(&mut peer, &mut prng);
                 }
+                if prng.below(3) == 0 {
+                    peer.scribble(&scribble(&mut prng, kinds));
+                }
+                echo(&mut link, 1, &mut frames).err()
             });
-            let mut frames = 0;
-            let _ = echo(&mut link, 20_000, &mut frames);
-            over.store(true, SeqCst);
-        });
+            match ended {
+                Some(error) => {
+                    *ends.entry(kind_of(&error).unwrap_or_else(|| panic!("{error}"))).or_default() += 1
+                }
+                None => lived += 1,
+            }
+        }
+        // Every way to end was met, and honest frames came through in between.
+        assert!(ends.len() >= 4 && frames > 1_000 && lived > 5, "{ends:?}, {frames} frames, {lived} lived");
+    }
+
+    #[test]
+    fn a_peer_that_rewrites_its_rings_meanwhile_does_no_more_harm() {
+        for seed in 0..24 {
+            let (mut link, mut peer) = pair(if seed % 2 == 0 { Side::Server } else { Side::Worker }).unwrap();
+            let mut prng = Prng::new(seed);
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for step in 0..20_000 {
+                        if over.load(SeqCst) {
+                            break;
+                        }
+                        match step % 3 {
+                            0 => frame(&mut peer, &mut prng),
+                            // Bytes only, at first.
+                            _ => {
+                                let kinds = if step < 2_000 || seed % 3 == 0 { 7 } else { 13 };
+                                peer.scribble(&scribble(&mut prng, kinds));
+                            }
+                        }
+                    }
+                });
+                let mut frames = 0;
+                let _ = echo(&mut link, 20_000, &mut frames);
+                over.store(true, SeqCst);
+            });
+        }
     }
 }

@@ -12,7 +12,6 @@
 
 mod connect;
 mod error;
-#[cfg(test)]
 mod hostile;
 mod memory;
 #[cfg(test)]
@@ -24,6 +23,8 @@ mod stream;
 
 pub(crate) use connect::{ShmListener, begin};
 pub use error::ShmError;
+#[doc(hidden)]
+pub use hostile::rewritten;
 pub use ring::RingError;
 pub(crate) use session::{Roused, Session, lock};
 pub use stream::ShmStream;

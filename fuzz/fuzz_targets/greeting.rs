@@ -1,0 +1,5 @@
+//! A greeting of any bytes, to servers with a token and without: who is let in is who may be.
+#![forbid(unsafe_code)]
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gannet_node::hostile::greeting(bytes));
