@@ -126,7 +126,16 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
 /// Why a session may end here.
 fn kind_of(error: &LinkError) -> Option<&'static str> {
     let text = error.to_string();
-    let kinds = ["write position", "read position", "bad packet", "a bad frame", "closed the connection"];
+    let kinds = [
+        "write position",
+        "read position",
+        "bad packet",
+        "a bad frame",
+        "closed the connection",
+        "of shared memory, ours is",
+        "the server refused shared memory",
+        "rings cannot be used",
+    ];
     kinds.into_iter().find(|kind| text.contains(kind))
 }
 
