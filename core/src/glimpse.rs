@@ -11,7 +11,7 @@
 //! enumerate every order.
 
 use crate::error::PullError;
-use crate::layout::{INCARNATION, SERVING};
+use crate::layout::{INCARNATION, LOWEST, SERVING};
 use crate::row::{LIVE, WRITING};
 use crate::schema::Schema;
 use crate::segments::{Chosen, Part, Segmented, Segments, Weigh};
@@ -30,12 +30,18 @@ pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
 pub const VERSION_BYTES: usize = 8;
 const ROW_HEAD_BYTES: usize = 16;
 
-const _: () = assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES);
+const _: () = assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
 
 /// Whether the header line of an image says that the owner of this life serves it.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {
     word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
         && word(line, SERVING - HEADER_LINE_AT) == Some(1)
+}
+
+/// What a header line says of the clock of the worker that is furthest behind, as [`View::lowest`](crate::View::lowest): rows
+/// that are read after the line was have all pushes of steps below it.
+pub fn lowest_of(line: &[u8]) -> u64 {
+    word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
 }
 
 /// How rows of a table are read from afar, for one kind of read and some of their segments.

@@ -28,6 +28,9 @@ pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
 pub(crate) const SERVING: usize = 0x320;
 /// The first of the shards that are served, and stop being served, with this one.
 pub(crate) const SERVED_WITH: usize = 0x328;
+/// The clock of the worker that is furthest behind, of those that keep step over this table: all pushes of steps below it are
+/// in the rows. [`NO_CLOCK`](crate::NO_CLOCK) when none keep step.
+pub(crate) const LOWEST: usize = 0x330;
 /// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
 /// The version counter: never journaled, only ever ahead.

@@ -2,7 +2,7 @@
 
 use crate::error::PushError;
 use crate::layout::*;
-use crate::pushers::{CLOSED, Entry, INTERRUPTED, PushName, offset};
+use crate::pushers::{Entry, INTERRUPTED, PushName, offset};
 use crate::shard::Shard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -51,7 +51,7 @@ impl Shard {
         if self.journal.on {
             let i = known.unwrap_or(self.pushers.len());
             let start = self.journal.step() + 1 - u64::from(from);
-            self.store_entry(&self.entry(name, rows, start), i);
+            self.store_entry(&self.entry(name, rows, start), i, true);
         }
         if known.is_none() {
             self.pushers.add(name.pusher);
@@ -64,8 +64,8 @@ impl Shard {
         Entry { pusher, incarnation, seq, part, rows, start, flags: 0, done: 0, version: self.version }
     }
 
-    /// Writes a pusher's entry as one step; a part under way becomes the current one.
-    pub(crate) fn store_entry(&mut self, entry: &Entry, i: usize) {
+    /// Writes a pusher's entry as one step; that of a part under way becomes the current one.
+    pub(crate) fn store_entry(&mut self, entry: &Entry, i: usize, current: bool) {
         self.journal.begin();
         self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
         self.journal.log(&mut self.image, CURRENT, 16);
@@ -73,7 +73,7 @@ impl Shard {
         entry.store(&self.image, i);
         let used = self.image.word(PUSHERS_USED).load(Relaxed).max(i as u64 + 1);
         self.image.word(PUSHERS_USED).store(used, Release);
-        if self.journal.on && entry.flags & CLOSED == 0 {
+        if self.journal.on && current {
             crate::kill_point!();
             self.image.word(CURRENT).store(i as u64 + 1, Release);
         }

@@ -153,15 +153,39 @@ impl Shards {
     /// # Errors
     /// There is no room to remember one that never pushed.
     pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
+        self.remember(pusher, incarnation, CLOSED, false)
+    }
+
+    /// Remembers a pusher of this incarnation before its first push, in the first shard here; the incarnations below it are
+    /// fenced there. Newer incarnations are not touched.
+    ///
+    /// # Errors
+    /// There is no room to remember it.
+    pub fn introduce_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
+        self.remember(pusher, incarnation, 0, false)
+    }
+
+    /// From now on pushes of this pusher are refused in every shard here, of this incarnation and of those below it.
+    ///
+    /// # Errors
+    /// There is no room to remember one that never pushed.
+    pub fn fence_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
+        self.remember(pusher, incarnation.saturating_add(1), 0, true)
+    }
+
+    /// Sets flags in the entries of a pusher, which are of this incarnation afterwards; `all`: also where it has none.
+    fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
         for (at, shard) in self.shards.iter_mut().enumerate() {
             let known = shard.pushers.find(pusher);
             let mut entry =
                 known.map_or(Entry { pusher, ..Entry::default() }, |i| Entry::load(&shard.image, i));
-            if entry.incarnation > incarnation || (known.is_none() && at > 0) {
+            if entry.incarnation > incarnation || (known.is_none() && at > 0 && !all) {
                 continue;
             }
             if entry.incarnation < incarnation {
                 entry = Entry { pusher, incarnation, ..Entry::default() };
+            } else if known.is_some() && entry.flags & flags == flags {
+                continue;
             }
             let Some(i) = known.or_else(|| shard.pushers.add(pusher)) else {
                 return Err(PushError::TooManyPushers {
@@ -169,8 +193,8 @@ impl Shards {
                     max: crate::limits::PUSHERS_MAX,
                 });
             };
-            entry.flags |= CLOSED;
-            shard.store_entry(&entry, i);
+            entry.flags |= flags;
+            shard.store_entry(&entry, i, false);
             shard.journal.settle(&shard.image);
         }
         Ok(())

@@ -114,6 +114,7 @@ impl Shard {
         image.word(BOOT).store(a, Relaxed);
         image.word(BOOT + 8).store(b, Relaxed);
         image.word(CLEAN).store(0, Release);
+        image.word(LOWEST).store(crate::NO_CLOCK, Release);
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let version = words(VERSION);
@@ -209,6 +210,11 @@ impl Shard {
     /// Tells those who have mapped the image that it is the truth no longer.
     pub(crate) fn stop_serving(&self) {
         self.image.word(SERVING).store(0, Release);
+    }
+
+    /// Tells those who have mapped the image which steps of all workers are in its rows.
+    pub(crate) fn set_lowest(&self, clock: u64) {
+        self.image.word(LOWEST).store(clock, Release);
     }
 
     /// This life of the shard: grows with every opening.

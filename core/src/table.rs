@@ -47,6 +47,9 @@ impl Schema {
     }
 }
 
+/// The clock of whom nobody waits for: none.
+pub const NO_CLOCK: u64 = u64::MAX;
+
 /// The slot handle of a key that has no row.
 pub const NO_SLOT: u32 = crate::index::NONE;
 
@@ -224,6 +227,12 @@ impl Shards {
     pub fn images(&self, of: Range<u32>) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
         let image = |shard: &Shard| Ok((shard.number, shard.image.share()?, shard.incarnation()));
         self.shards.iter().filter(|shard| of.contains(&shard.number)).map(image).collect()
+    }
+
+    /// Tells those who read the images by themselves that all pushes of steps below `clock`, of all workers that keep step, have
+    /// been applied; [`NO_CLOCK`] that none keep step.
+    pub fn set_lowest(&self, clock: u64) {
+        self.shards.iter().for_each(|shard| shard.set_lowest(clock));
     }
 
     /// From now on those who have mapped the images believe nothing of them. Dropping the shards does it too.

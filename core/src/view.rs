@@ -111,6 +111,12 @@ impl View {
         self.shards.iter().all(Mapped::is_current)
     }
 
+    /// The clock of the worker that is furthest behind, as the owner said last: rows that are pulled after this was asked have all
+    /// pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
+    pub fn lowest(&self) -> u64 {
+        self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(crate::NO_CLOCK)
+    }
+
     /// Reads the rows of `keys` as [`Shards::pull_segments`](crate::Shards::pull_segments) does, with one difference: row `i` was
     /// read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, which says nothing
     /// about the table, and its floats are unspecified: ask for it. Shards that are not served any more have no rows.

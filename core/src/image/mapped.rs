@@ -121,6 +121,12 @@ impl Mapped {
             && self.incarnation != NEVER
     }
 
+    /// The steps of all workers below this one were in the rows before it was asked: rows read afterwards have them.
+    #[inline(always)]
+    pub(crate) fn lowest(&self) -> u64 {
+        self.word(LOWEST, Acquire)
+    }
+
     /// The shards that stop being current at one moment with this one, by their first; `None`: this one is to be asked for
     /// itself, since its next owner may be another one than theirs.
     pub(crate) fn group(&self) -> Option<u64> {

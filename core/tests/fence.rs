@@ -1,0 +1,76 @@
+//! Pushers that are fenced, introduced or closed: what is refused afterwards, also by shards that were opened again.
+
+use gannet_core::*;
+use gannet_optim::{Add, Rule};
+
+fn schema() -> Schema {
+    Schema { shards: 4, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn push(shards: &mut Shards, pusher: u64, incarnation: u64, seq: u64) -> Result<Applied, PushError> {
+    let mut keys: Vec<u64> = (0..64).collect();
+    keys.sort_by_key(|&key| shard_of(hash(key), 4));
+    let name = PushName { pusher, incarnation, seq, part: 0 };
+    shards.push(&name, Write::Gradient, &keys, None, &[1.0; 64])
+}
+
+#[test]
+fn a_fenced_pusher_is_refused_in_every_shard_and_after_a_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    assert_eq!(push(&mut shards, 1, 7, 1).unwrap().applied, 64);
+    shards.fence_pusher(1, 7).unwrap();
+    // One that never pushed, too; and twice is as once.
+    shards.fence_pusher(2, 3).unwrap();
+    shards.fence_pusher(2, 3).unwrap();
+    shards.fence_pusher(2, 1).unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            drop(shards);
+            shards = Shards::open(&store, &schema(), 0..4).unwrap();
+        }
+        for (pusher, incarnation) in [(1, 7), (1, 6), (2, 3)] {
+            for key in 0..64 {
+                let name = PushName { pusher, incarnation, seq: 9, part: 0 };
+                let pushed = shards.push(&name, Write::Gradient, &[key], None, &[1.0]);
+                assert!(matches!(pushed, Err(PushError::Fenced { .. })), "{pushed:?}");
+            }
+        }
+    }
+    // The next life pushes; others were never in the way.
+    assert_eq!(push(&mut shards, 1, 9, 1).unwrap().applied, 64);
+    assert_eq!(push(&mut shards, 3, 1, 1).unwrap().applied, 64);
+    let mut out = vec![0.0; 64];
+    shards.pull(&(0..64).collect::<Vec<_>>(), Read::Weights, &mut out, None).unwrap();
+    assert!(out.iter().all(|&sum| sum == 3.0));
+}
+
+#[test]
+fn a_pusher_is_known_before_its_first_push_and_goes_on_as_if_it_were_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    shards.introduce_pusher(5, 2).unwrap();
+    drop(shards);
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    let of = |shards: &Shards| shards.pushers().into_iter().find(|status| status.pusher == 5).unwrap();
+    assert_eq!((of(&shards).incarnation, of(&shards).seq, of(&shards).closed), (2, 0, false));
+    assert_eq!(push(&mut shards, 5, 2, 1).unwrap().applied, 64);
+    // Introduced again it keeps what it has.
+    shards.introduce_pusher(5, 2).unwrap();
+    assert_eq!(push(&mut shards, 5, 2, 1).unwrap().doubled, 64);
+    shards.close_pusher(5, 2).unwrap();
+    assert!(of(&shards).closed);
+}
+
+#[test]
+fn the_lowest_clock_is_seen_where_images_are_mapped() {
+    let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
+    push(&mut shards, 1, 1, 1).unwrap();
+    let files = shards.images(0..4).unwrap().into_iter().map(|(_, file, life)| (file.into(), life)).collect();
+    let view = View::open(&schema(), 0, files).unwrap();
+    assert_eq!(view.lowest(), NO_CLOCK);
+    shards.set_lowest(17);
+    assert_eq!(view.lowest(), 17);
+}
