@@ -65,7 +65,32 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} --batch 0"), "1..=65536"),
         (format!("train {data} --threads 3"), "side by side"),
         (format!("train {data} --categorical b"), "a.csv"),
-        (format!("train {data} {job} --job-name worker --issync 1"), "issync"),
+        (format!("train {data} {job} --job-name worker --issync 2"), "issync"),
+        (format!("train {data} {job} --job-name worker --sync ssp"), "ssp:N"),
+        (format!("train {data} {job} --job-name worker --sync bulk"), "ssp:N"),
+        (format!("train {data} {job} --job-name worker --sync bsp --issync 0"), "contradict"),
+        (
+            format!("train {data} {job} --job-name worker --deterministic --sync asp"),
+            "--deterministic cannot be had with --sync",
+        ),
+        (
+            format!("train {data} {job} --job-name worker --deterministic --issync 0"),
+            "--deterministic cannot be had with --issync",
+        ),
+        (
+            format!(
+                "train {data} {job},127.0.0.1:3 --job-name worker --deterministic --replicas-to-aggregate 1"
+            ),
+            "--deterministic cannot be had with --replicas-to-aggregate",
+        ),
+        (format!("train {data} {job} --job-name worker --replicas-to-aggregate 1"), "--sync bsp"),
+        (
+            format!("train {data} {job} --job-name worker --sync bsp --replicas-to-aggregate 2"),
+            "names 1 workers",
+        ),
+        (format!("train {data} {job} --job-name worker --worker-timeout 5"), "--worker-timeout"),
+        (format!("train {data} {job} --job-name worker --sync bsp --worker-timeout 0"), "at most a day"),
+        (format!("train {data} --sync bsp"), "--sync"),
         (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),
         (format!("train {data} {job} --job-name chief"), "worker"),
         (format!("train {data} --ps-hosts here --worker-hosts there:1 --job-name ps"), "HOST:PORT"),
@@ -73,7 +98,7 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         ("server --listen 0.0.0.0:0".into(), "--insecure"),
         ("server --threads 0".into(), "1..=256"),
         ("server --listen 127.0.0.1:99999".into(), "65535"),
-        (format!("train {data} --issync 1"), "issync"),
+        (format!("train {data} --issync 1"), "--issync 1: for a process of a job"),
         (format!("train {data} --test {data}.not"), "a.csv.not"),
         (format!("train {data} --out {data}/x"), "a.csv"),
         (format!("train {svm} --label a"), "libsvm"),

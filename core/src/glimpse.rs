@@ -30,7 +30,8 @@ pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
 pub const VERSION_BYTES: usize = 8;
 const ROW_HEAD_BYTES: usize = 16;
 
-const _: () = assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
+const _: () =
+    assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
 
 /// Whether the header line of an image says that the owner of this life serves it.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {

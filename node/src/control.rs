@@ -100,6 +100,51 @@ pub(crate) struct TableOpenedV1 {
     pub(crate) known: bool,
 }
 
+/// A worker joins those that keep step over a table.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct JoinV1 {
+    pub(crate) rank: u32,
+    pub(crate) workers: u32,
+    /// 0: asynchronous, 1: within a bound, 2: together.
+    pub(crate) mode: u32,
+    /// The bound, or how many make a step.
+    pub(crate) bound: u32,
+    /// Together: means instead of sums.
+    pub(crate) mean: bool,
+    /// How long one without a sign is waited for; 0: for ever.
+    pub(crate) timeout_ms: u64,
+    /// Where it is; 2^64 - 1: it begins where the others are.
+    pub(crate) clock: u64,
+    /// Who has left, as far as it was told: a bit each of the first 64.
+    pub(crate) left: u64,
+}
+
+/// A server thread answers a join.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct JoinedV1 {
+    /// The clock that the worker has here.
+    pub(crate) clock: u64,
+}
+
+/// A server thread says whom a request waits for.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct WaitsV1 {
+    /// The table's number on this thread.
+    pub(crate) table: u32,
+    pub(crate) rank: u32,
+    /// Where that worker is.
+    pub(crate) clock: u64,
+    /// Whose life it is, if it has come.
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    /// It has a session.
+    pub(crate) here: bool,
+    /// Since its last sign.
+    pub(crate) silent_ms: u64,
+    /// Who is to decide that the others go on without it; 2^32 - 1: none is there.
+    pub(crate) decider: u32,
+}
+
 /// Sizes of a thread's part of a table, and its pushers.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct StatusV1 {
@@ -189,6 +234,37 @@ mod tests {
             want.extend([5; 32]);
             assert_eq!(bytes, want);
         }
+        let join = JoinV1 {
+            rank: 1,
+            workers: 2,
+            mode: 1,
+            bound: 8,
+            mean: true,
+            timeout_ms: 5,
+            clock: u64::MAX,
+            left: 6,
+        };
+        let mut want = vec![1, 0, 0, 0, 48, 0, 0, 0];
+        want.extend([
+            1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
+        ]);
+        want.extend([0xFF; 8]);
+        want.extend([6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(seal(&join), want);
+        assert_eq!(seal(&JoinedV1 { clock: 3 }), [1, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let waits = WaitsV1 {
+            table: 1,
+            rank: 2,
+            clock: 3,
+            pusher: 4,
+            incarnation: 5,
+            here: true,
+            silent_ms: 6,
+            decider: 7,
+        };
+        let mut want = vec![1, 0, 0, 0, 56, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+        [3u64, 4, 5, 1, 6, 7].iter().for_each(|word| want.extend(word.to_le_bytes()));
+        assert_eq!(seal(&waits), want);
         let open_table = seal(&OpenTableV1 { schema: vec![7; 12], server: 1, servers: 2 });
         let mut want = vec![1, 0, 0, 0, 28, 0, 0, 0];
         want.extend([7; 12]);

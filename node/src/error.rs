@@ -167,6 +167,19 @@ pub enum WorkerError {
         /// Which table.
         table: String,
     },
+    /// Another worker of a group that does not go on without it is away.
+    #[error(
+        "worker {rank}, which is at clock {clock}, has given no sign for {:.1} s (--worker-timeout), and a deterministic job does not go on without it",
+        silent.as_secs_f64()
+    )]
+    WorkerLost {
+        /// Which.
+        rank: u32,
+        /// Where it is.
+        clock: u64,
+        /// Since its last sign.
+        silent: Duration,
+    },
     /// A server came back with another number of threads.
     #[error("{peer} now has {now} threads, it had {before}: start it with --threads {before}")]
     Threads {

@@ -14,6 +14,7 @@ pub mod limits;
 mod message;
 mod partition;
 mod server;
+mod sync;
 mod tally;
 mod token;
 mod worker;
@@ -21,13 +22,17 @@ mod worker;
 pub use cut::{Chunk, Cut};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
-    Admission, Applied, GrowError, Growing, Growth, Init, OpenError, PullError, PushError, PushName,
-    PusherStatus, Read, Schema, Segment, Segments, Shards, Stats, Store, Write, hash, prefetch, shard_of,
+    Admission, Applied, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, PullError, PushError,
+    PushName, PusherStatus, Read, Schema, Segment, Segments, Shards, Stats, Store, Write, hash, prefetch,
+    shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
+pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
-pub use worker::{Counters, OneSided, PullId, Pulled, PushId, TableId, TableStatus, Worker, WorkerConfig};
+pub use worker::{
+    Counters, OneSided, PullId, Pulled, PushId, TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
+};

@@ -101,6 +101,27 @@ pub const REGIONS_PER_REQUEST: u32 = 4;
 pub const HANDLE_BYTES_MAX: usize = 64 << 20;
 /// Images that a server gives for one request.
 pub const IMAGES_PER_REQUEST: u32 = 64;
+/// The highest clock.
+pub const CLOCK_MAX: u64 = 1 << 62;
+/// Workers that keep step over a table.
+pub const GROUP_WORKERS_MAX: u32 = 4096;
+/// Of those that train synchronously: a step is named by who was in it, a bit each.
+pub const BSP_WORKERS_MAX: u32 = 32;
+/// Bytes of pushes that a thread keeps for steps that are not complete, a table: beyond half of it, pushes ahead of the step that
+/// is next wait; beyond it pushes are refused.
+pub const BSP_BYTES_MAX: usize = 512 << 20;
+/// Steps of which it is remembered whose pushes were in them.
+pub const BSP_STEPS_REMEMBERED: usize = 1024;
+/// How often a request that waits for other workers is told so.
+pub const WAITS_TOLD: Duration = Duration::from_secs(1);
+/// How often a worker logs whom it waits for.
+pub const WAITS_LOGGED: Duration = Duration::from_secs(5);
+/// A worker that may have to wait for others bears a server's silence at least so long: then it would have been told.
+pub const WAITS_SILENCE: Duration = Duration::from_secs(4);
+/// A worker decides for others while it gave a sign within this time.
+pub const DECIDER_SILENCE: Duration = Duration::from_secs(12);
+/// Steps behind the furthest that are counted apart in a worker's staleness.
+pub const STALENESS_BUCKETS: usize = 64;
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
@@ -115,6 +136,9 @@ const _: () = {
     assert!(KEYSETS_MAX < u32::MAX as usize);
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
     assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());
+    assert!(WAITS_SILENCE.as_secs() > WAITS_TOLD.as_secs() + 2 * TICK.as_secs());
+    assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
+    assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
     assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);

@@ -35,9 +35,25 @@ pub(crate) const REGIONS_ANY: u64 = 1;
 /// Word 0 of REGIONS_ARE: each line is read as it is at one moment.
 pub(crate) const REGIONS_LINES: u64 = 1;
 
+pub(crate) const JOIN: u16 = 27;
+pub(crate) const JOINED: u16 = 28;
+pub(crate) const TICK: u16 = 29;
+pub(crate) const TICKED: u16 = 30;
+/// No answer: it says whom the request with its id waits for.
+pub(crate) const WAITS: u16 = 31;
+pub(crate) const FENCE: u16 = 33;
+pub(crate) const FENCED: u16 = 34;
+pub(crate) const LEAVE: u16 = 35;
+pub(crate) const LEFT: u16 = 36;
+
 /// Requests about a link itself: none is sent again over another, and no call waits for the answer.
 pub(crate) fn is_of_link(kind: u16) -> bool {
     matches!(kind, PING | IMAGES | REGIONS)
+}
+
+/// Requests that go again in the order in which they went, before all others: what they say depends on it.
+pub(crate) fn is_ordered(kind: u16) -> bool {
+    matches!(kind, PUSH | TICK)
 }
 
 /// The kind that answers a request of this kind.
@@ -55,6 +71,11 @@ pub(crate) fn unpair(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+/// A clock as a word that may say none.
+pub(crate) fn clock_word(clock: Option<u64>) -> u64 {
+    clock.map_or(0, |clock| clock.saturating_add(1))
+}
+
 /// In a pull's aux: it reads the state.
 const STATE: u16 = 1;
 /// In a pull's aux: the answer says behind the rows where they are, a u32 each.
@@ -70,6 +91,8 @@ pub(crate) struct Pull {
     pub(crate) segments: Segments,
     /// The answer is to say where the rows are.
     pub(crate) slots: bool,
+    /// The step that it is for, of a worker that keeps step.
+    pub(crate) clock: Option<u64>,
 }
 
 impl Pull {
@@ -77,7 +100,7 @@ impl Pull {
         let aux = if self.read == Read::State { STATE } else { 0 } | if self.slots { WITH_SLOTS } else { 0 };
         let segments = if self.segments == Segments::ALL { 0 } else { self.segments.bits() };
         let (first, keep) = (pair(self.table, self.keys), u64::from(self.keep));
-        Head::new(PULL, aux, id, [first, keep, u64::from(segments), 0])
+        Head::new(PULL, aux, id, [first, keep, u64::from(segments), clock_word(self.clock)])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Pull> {
@@ -91,7 +114,8 @@ impl Pull {
             0 => Segments::ALL,
             bits => Segments::of_bits(bits),
         };
-        Some(Pull { table, keys, read, keep: u32::try_from(head.words[1]).ok()?, segments, slots })
+        let (keep, clock) = (u32::try_from(head.words[1]).ok()?, head.words[3].checked_sub(1));
+        Some(Pull { table, keys, read, keep, segments, slots, clock })
     }
 }
 
@@ -138,16 +162,17 @@ impl Push {
     }
 }
 
-/// What became of a push, as an ack's words.
-pub(crate) fn ack_head(id: u64, applied: Applied) -> Head {
+/// What became of a push, as an ack's words. `late`: rows that came when their step had been applied without them.
+pub(crate) fn ack_head(id: u64, applied: Applied, late: u32) -> Head {
     let first = pair(applied.applied, applied.doubled);
-    Head::new(ACK, 0, id, [first, pair(applied.not_finite, applied.not_admitted), 0, 0])
+    let second = pair(applied.not_finite, applied.not_admitted);
+    Head::new(ACK, 0, id, [first, second, u64::from(late), 0])
 }
 
 /// The reverse of [`ack_head`].
-pub(crate) fn acked(head: &Head) -> Applied {
+pub(crate) fn acked(head: &Head) -> (Applied, u32) {
     let ((applied, doubled), (not_finite, not_admitted)) = (unpair(head.words[0]), unpair(head.words[1]));
-    Applied { applied, doubled, not_finite, not_admitted }
+    (Applied { applied, doubled, not_finite, not_admitted }, head.words[2] as u32)
 }
 
 #[cfg(test)]
@@ -156,8 +181,15 @@ mod tests {
 
     #[test]
     fn requests_come_through_a_head() {
-        let pull =
-            Pull { table: 3, keys: 77, read: Read::State, keep: 5, segments: Segments::ALL, slots: false };
+        let pull = Pull {
+            table: 3,
+            keys: 77,
+            read: Read::State,
+            keep: 5,
+            segments: Segments::ALL,
+            slots: false,
+            clock: None,
+        };
         let with_slots = Pull { slots: true, read: Read::Weights, ..pull };
         assert_eq!((Pull::of(&with_slots.head(9)), with_slots.head(9).aux), (Some(with_slots), 2));
         assert_eq!(Pull::of(&pull.head(9)), Some(pull));
@@ -181,8 +213,12 @@ mod tests {
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
         assert_eq!(Push::of(&Head::new(PUSH, 4, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
-        assert_eq!(acked(&ack_head(1, applied)), applied);
+        assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
+        let in_step = Pull { clock: Some(16), ..pull };
+        assert_eq!((Pull::of(&in_step.head(9)), in_step.head(9).words[3]), (Some(in_step), 17));
         assert_eq!(Pull::of(&Head::new(PULL, 4, 0, [0; 4])), None);
+        let kinds = [JOIN, JOINED, TICK, TICKED, WAITS, FENCE, FENCED, LEAVE, LEFT];
+        assert_eq!(kinds, [27, 28, 29, 30, 31, 33, 34, 35, 36]);
         assert_eq!(Push::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::args::{JobArgs, JobName, TrainArgs};
 use super::metrics::Metrics;
-use super::{Failure, security, signals, train};
-use gannet::train::{Backend, Quality, ReadError, Remote, Share, TrainError, evaluate};
-use gannet::{PusherStatus, Wires, Worker, WorkerConfig, WorkerTally};
+use super::{Failure, keeping, security, signals, train};
+use gannet::train::{Backend, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate};
+use gannet::{PusherStatus, SyncMode, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,15 +12,6 @@ use std::time::{Duration, Instant, SystemTime};
 /// Batches pulled ahead of the one that is learned: a second one gained nothing on one machine.
 const DEPTH: usize = 1;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Only asynchronous training is there.
-pub fn check_sync(job: &JobArgs) -> Result<(), Failure> {
-    if job.issync == 0 {
-        return Ok(());
-    }
-    let text = format!("--issync {}: synchronous training is not there yet; 0 (asynchronous) is", job.issync);
-    Err(Failure::input(text))
-}
 
 /// Flags that this process has no use for, alone or as what it is in a job, are more likely a mistake than nothing.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
@@ -52,6 +43,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (alone && (tls_ca || job.security.tls_cert.is_some()), "TLS", OF_A_JOB),
     ];
     let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
+    let misplaced =
+        misplaced.or(keeping::misplaced(&job.sync).filter(|_| alone).map(|flag| (flag, OF_A_JOB)));
     let of_sessions = sessions.given().filter(|_| !ps).map(|flag| (flag, "a ps or gannet server"));
     match misplaced.or(of_sessions) {
         Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
@@ -83,6 +76,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             )));
         }
     }
+    keeping::check(&job.sync, job.worker_hosts.len() as u32)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -130,9 +124,18 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     metrics.add(move |page| told.tell(page));
     let worker = Worker::connect_told(secured.net, config, tally)?;
     let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
+    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
+    let workers = job.worker_hosts.len() as u32;
+    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
+    // Alone there is nobody to keep step with.
+    if workers > 1 || member.mode != SyncMode::Asp {
+        backend.join(member).map_err(train::backend_failure)?;
+    }
 
     let mut trained = train::learn(&options, &mut backend, &stop, args, &metrics)?;
     let table = backend.table();
+    backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {

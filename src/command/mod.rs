@@ -7,6 +7,7 @@ mod failure;
 mod growing;
 mod input;
 mod job;
+mod keeping;
 pub mod log;
 mod metrics;
 mod model;

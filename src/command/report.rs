@@ -29,8 +29,24 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "bad_lines": report.bad_lines.count,
         "not_finite": report.not_finite,
         "not_admitted": report.not_admitted,
+        "staleness": staleness(&report.pulls_by_staleness),
+        "dropped_late": { "records": report.dropped_late.0, "rows": report.dropped_late.1 },
         "stopped": report.stopped,
     })
+}
+
+/// How many pulls found the worker furthest behind so many steps behind them; null without other workers.
+fn staleness(pulls: &[u64]) -> Value {
+    let named = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into()));
+    let named: serde_json::Map<String, Value> = named.collect();
+    if named.is_empty() { Value::Null } else { named.into() }
+}
+
+/// Steps (the last with a plus: or more) and pulls, where there were any.
+fn by_staleness(pulls: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
+    let last = pulls.len().saturating_sub(1);
+    let named = pulls.iter().enumerate().filter(|(_, pulls)| **pulls > 0);
+    named.map(move |(steps, &pulls)| (format!("{steps}{}", if steps == last { "+" } else { "" }), pulls))
 }
 
 /// The same in words.
@@ -51,6 +67,17 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         say!("test         {}", words(quality));
     }
     say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
+    let stale: Vec<String> =
+        by_staleness(&report.pulls_by_staleness).map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
+    if !stale.is_empty() {
+        say!("staleness    pulls by steps that the worker furthest behind was behind: {}", stale.join(", "));
+    }
+    if report.dropped_late != (0, 0) {
+        let (examples, rows) = report.dropped_late;
+        say!(
+            "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
+        );
+    }
     if report.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);
     }

@@ -6,7 +6,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
-use super::{Failure, input, job, optimizer, server, signals};
+use super::{Failure, input, job, keeping, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Push, Quality, ReadError, Reader, Report, Share,
     TrainError, train,
@@ -20,7 +20,6 @@ const TABLE: &str = "lr";
 
 /// Runs the command.
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
-    job::check_sync(&args.job)?;
     job::check_role(&args)?;
     match args.job.job_name {
         None => embedded(&args),
@@ -70,7 +69,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         }
     };
     options.share = share;
-    options.push = optimizer::push(&args.optimizer);
+    options.push = optimizer::push(&args.optimizer).or(keeping::push(&args.job));
     options.batch = batch(args, options.push)?;
     options.reduce = optimizer::reduce(&args.optimizer);
     Ok(options)

@@ -136,6 +136,21 @@ pub trait Backend {
         None
     }
 
+    /// The clock of a pull is how many pushes were before it, and that of other workers likewise: how many pulls found the
+    /// worker furthest behind so many steps behind their clock, by steps; the last is for those beyond. Empty where there are
+    /// no others.
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Adds the numbers of pushes of which rows came when their step had been applied without them, since this was asked last.
+    fn take_late(&mut self, _late: &mut Vec<u64>) {}
+
+    /// Rows of such pushes.
+    fn late_rows(&self) -> u64 {
+        0
+    }
+
     /// Rows of pushes that were dropped because a value was NaN or infinite.
     fn not_finite(&self) -> u64;
 

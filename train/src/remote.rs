@@ -3,7 +3,7 @@
 use crate::backend::{Backend, BackendError, Rows};
 use crate::limits::DEPTH_MAX;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, PullId, Read, Schema, Stats, TableId, Worker, Write};
+use gannet_node::{Cut, Membership, PullId, Read, Schema, Segments, Stats, TableId, Worker, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,6 +20,10 @@ pub struct Remote<N: Net> {
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     pushes: u64,
+    /// Pulls begun.
+    pulls: u64,
+    /// It keeps step with other workers.
+    joined: bool,
     saws: Vec<Vec<(u32, u64)>>,
 }
 
@@ -45,8 +49,31 @@ impl<N: Net> Remote<N> {
             cuts: Vec::new(),
             base,
             pushes: 0,
+            pulls: 0,
+            joined: false,
             saws: Vec::new(),
         })
+    }
+
+    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that allows.
+    /// Before the first pull.
+    ///
+    /// # Errors
+    /// As [`Worker::join`].
+    pub fn join(&mut self, member: Membership) -> Result<(), BackendError> {
+        self.worker.join(self.table, member)?;
+        self.joined = true;
+        self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    /// Ends that, when all pushes have been applied: nobody waits for this worker any longer.
+    ///
+    /// # Errors
+    /// As [`Worker::leave`].
+    pub fn leave(&mut self) -> Result<(), BackendError> {
+        self.joined = false;
+        Ok(self.worker.leave(self.table)?)
     }
 
     /// The worker, for its counters and what else it can do.
@@ -99,7 +126,9 @@ impl<N: Net> Backend for Remote<N> {
         // The keys are in the order of the cut, which is stable: rows come in the order of the keys.
         let cut = self.cut(keys);
         let values = self.worker.spare();
-        let id = self.worker.begin_pull(self.table, cut.clone(), read, values, true)?;
+        let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
+        let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
+        self.pulls += 1;
         self.flying.push_back((id, cut));
         Ok(())
     }
@@ -129,6 +158,9 @@ impl<N: Net> Backend for Remote<N> {
         self.pushes += 1;
         let seq = self.base + self.pushes;
         self.worker.begin_push(self.table, cut.clone(), write, rows.values, Some(id), seq)?;
+        if self.joined {
+            self.worker.tick(self.table)?;
+        }
         self.saws.push(rows.saw);
         self.keep_cut(cut);
         Ok(())
@@ -148,6 +180,18 @@ impl<N: Net> Backend for Remote<N> {
 
     fn stats(&mut self) -> Result<Stats, BackendError> {
         Ok(self.worker.status(self.table)?.stats)
+    }
+
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.worker.tally().pulls_by_staleness()
+    }
+
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
+    }
+
+    fn late_rows(&self) -> u64 {
+        self.worker.counters().late_rows
     }
 
     fn not_finite(&self) -> u64 {

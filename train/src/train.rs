@@ -132,6 +132,11 @@ pub struct Report {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
+    /// other workers.
+    pub pulls_by_staleness: Vec<u64>,
+    /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
+    pub dropped_late: (u64, u64),
     /// Whether the stop flag ended it early.
     pub stopped: bool,
 }
@@ -202,8 +207,9 @@ pub fn train<B: Backend>(
         let stopped = learned?;
         Ok::<_, TrainError>((found?, stopped))
     })?;
-    let Loop { backend, way, mut first_pass, examples, merged, .. } = learner;
-    backend.drain()?;
+    learner.backend.drain()?;
+    learner.count_late();
+    let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
         Some(data) if !stopped => match evaluate(data, backend) {
@@ -234,6 +240,8 @@ pub fn train<B: Backend>(
         repeated_keys: merged,
         not_finite: way.not_finite() + backend.not_finite(),
         not_admitted: backend.not_admitted(),
+        pulls_by_staleness: backend.pulls_by_staleness(),
+        dropped_late: (late_examples, backend.late_rows()),
         stopped,
     })
 }
@@ -281,6 +289,10 @@ struct Loop<'a, B> {
     later: (u32, f64, f64),
     examples: u64,
     merged: u64,
+    /// Examples of each push, and those of pushes that came too late.
+    pushed: Vec<u32>,
+    late_examples: u64,
+    late: Vec<u64>,
 }
 
 impl<'a, B: Backend> Loop<'a, B> {
@@ -297,6 +309,9 @@ impl<'a, B: Backend> Loop<'a, B> {
             later: (0, 0.0, 0.0),
             examples: 0,
             merged: 0,
+            pushed: Vec::new(),
+            late_examples: 0,
+            late: Vec::new(),
         }
     }
 
@@ -376,7 +391,17 @@ impl<'a, B: Backend> Loop<'a, B> {
         }
         self.backend.push(&batch.keys, rows, write)?;
         self.count(batch);
+        self.pushed.push(batch.block.len() as u32);
+        self.count_late();
         Ok(())
+    }
+
+    /// Counts the examples of pushes that came too late.
+    fn count_late(&mut self) {
+        self.backend.take_late(&mut self.late);
+        for push in self.late.drain(..) {
+            self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
+        }
     }
 
     fn count(&mut self, batch: &Batch) {

@@ -132,6 +132,11 @@ impl<S: Stream> Link<S> {
         self.readable
     }
 
+    /// The peer has said that it ends, and may have sent more before.
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
     /// There is something to send and, as far as known, room for it.
     pub fn can_send(&self) -> bool {
         self.writable && !self.transmit.is_empty()

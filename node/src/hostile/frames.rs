@@ -1,7 +1,7 @@
 //! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
 //! flipped bits, cut short, sent twice.
 
-use crate::control::{self, HelloV1, KnockV1, OpenTableV1, ProofV1};
+use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1};
 use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
@@ -170,13 +170,15 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let read = if choices.below(2) == 0 { Read::Weights } else { Read::State };
     let keys = [0, 1, 2, 64, 500, 8192, 8193][choices.below(7).min(choices.below(7)) as usize];
     let keep = [0, 1, 2, 100, 4096, 4097, u32::MAX][choices.below(7) as usize];
-    match choices.below(24) {
+    let clock = (choices.below(4) == 0).then(|| choices.below(5));
+    match choices.below(27) {
+        24..27 => keeping_step(choices, id, table),
         0..9 => {
             let keys = some_keys(choices, keys);
             // Their rows have one segment: some of these choose what is not there.
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
-            (Pull { table, keys: count, read, keep, segments, slots }.head(id), bytes_of(&keys))
+            (Pull { table, keys: count, read, keep, segments, slots, clock }.head(id), bytes_of(&keys))
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {
@@ -212,6 +214,29 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         }
         _ => (Head::new(message::HELLO, 0, id, [0; 4]), vec![choices.bits() as u8; 40]),
     }
+}
+
+/// Joins, ticks, fences and leaves, right ones and others.
+fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8>) {
+    let kind = [message::JOIN, message::TICK, message::TICK, message::FENCE, message::LEAVE]
+        [choices.below(5) as usize];
+    let table = u64::from(table);
+    let words = match kind {
+        message::TICK => [table, choices.below(5), choices.below(2), 0],
+        message::FENCE => {
+            [table | choices.below(4) << 32, 1 + choices.below(PUSHERS - 1), choices.below(3), 0]
+        }
+        _ => [table, 0, 0, 0],
+    };
+    if kind != message::JOIN {
+        return (Head::new(kind, 0, id, words), Vec::new());
+    }
+    let workers = [1, 1, 2, 3, 33, 0, u32::MAX][choices.below(7) as usize];
+    let (rank, mode, bound) = (choices.below(3) as u32, choices.below(4) as u32, choices.below(4) as u32);
+    let (mean, timeout_ms, left) = (choices.below(2) == 0, choices.below(3), choices.below(4));
+    let clock = [u64::MAX, 0, 1, u64::MAX - 1][choices.below(4) as usize];
+    let join = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
+    (Head::new(kind, 0, id, words), control::seal(&join))
 }
 
 fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usize) -> (Head, Vec<u8>) {

@@ -6,8 +6,8 @@ mod frames;
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::control::{
-    self, ChallengeV1, HelloV1, KnockV1, OpenTableV1, ProofV1, PusherV1, RefusedV1, StatusV1, TableOpenedV1,
-    WelcomeV1,
+    self, ChallengeV1, HelloV1, JoinV1, JoinedV1, KnockV1, OpenTableV1, ProofV1, PusherV1, RefusedV1,
+    StatusV1, TableOpenedV1, WaitsV1, WelcomeV1,
 };
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
@@ -50,7 +50,8 @@ fn read_words(head: &Head) {
     if let Some(push) = Push::of(head) {
         assert_eq!(words(&push.head(head.id)), words(head));
     }
-    assert_eq!(ack_head(head.id, acked(head)).words[..2], head.words[..2]);
+    let (applied, late) = acked(head);
+    assert_eq!(ack_head(head.id, applied, late).words[..2], head.words[..2]);
     assert_ne!(Refusal::of(head.aux) as u16, 0);
 }
 
@@ -65,6 +66,9 @@ fn messages(bytes: &[u8]) {
     reads::<StatusV1>(bytes);
     reads::<PusherV1>(bytes);
     reads::<RefusedV1>(bytes);
+    reads::<JoinV1>(bytes);
+    reads::<JoinedV1>(bytes);
+    reads::<WaitsV1>(bytes);
 }
 
 /// A message that can be read from `bytes`, here with a version and a length that are right, comes through again.

@@ -1,7 +1,7 @@
 //! Pulls, pushes and scans: the frames that move rows. Read in place, answered in place.
 
 use super::keysets::Keysets;
-use super::tables::Table;
+use super::tables::{Table, Tables};
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use crate::message::{self, Pull, Push, pair, unpair};
@@ -10,6 +10,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{PushName, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
+use std::time::Duration;
 
 /// What handling a request came to.
 pub(super) type Handled = Result<(), Stop>;
@@ -18,6 +19,8 @@ pub(super) type Handled = Result<(), Stop>;
 pub(super) enum Stop {
     /// There is no room for the answer: the request stays where it is.
     Full,
+    /// Other workers are waited for, over this table: the request stays where it is.
+    Parked(u32),
     /// It is refused.
     Refused(Refusal, String),
 }
@@ -33,12 +36,41 @@ pub(super) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, 
     Err(Stop::Refused(refusal, text.into()))
 }
 
+/// The answer to a request that has no payload.
+pub(super) enum Answer {
+    Now(Head),
+    /// When the step that the push is of has been applied.
+    Later {
+        table: u32,
+        step: u64,
+        rows: u32,
+        not_finite: u32,
+    },
+}
+
 /// Whose pushes a session carries, and whether they are taken.
 pub(super) struct Pusher {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
+    /// The session's number.
+    pub(super) session: u32,
     /// A push was refused that is to be sent again: taking a later one would make the resend look doubled.
     pub(super) blocked: bool,
+    /// The tables over which it keeps step with others, and which of them it is.
+    pub(super) ranks: Vec<(u32, u32)>,
+}
+
+impl Pusher {
+    /// Which worker it is, of those that keep step over a table.
+    pub(super) fn rank(&self, table: u32) -> Option<u32> {
+        self.ranks.iter().find(|(of, _)| *of == table).map(|(_, rank)| *rank)
+    }
+
+    /// It keeps step over a table, as this worker.
+    pub(super) fn enter(&mut self, table: u32, rank: u32) {
+        self.ranks.retain(|(of, _)| *of != table);
+        self.ranks.push((table, rank));
+    }
 }
 
 fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
@@ -66,15 +98,18 @@ fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) ->
 /// Answers a pull: rows straight into the out buffer. `found`: memory for where they are.
 pub(super) fn pull(
     frame: &Frame<'_>,
-    tables: &mut [Table],
+    tables: &mut Tables,
     keysets: &mut Keysets,
+    (pusher, now): (&Pusher, Duration),
     found: &mut Vec<u32>,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(request) = Pull::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a pull that cannot be read");
     };
-    let (shards, tally) = shards(tables, request.table)?;
+    let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
+    let lowest = request.clock.map(admitted).transpose()?;
+    let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
     let floats = floats.map_err(|error| Stop::Refused(Refusal::of_pull(&error), error.to_string()))?;
@@ -105,29 +140,30 @@ pub(super) fn pull(
     if request.slots {
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
-    let words = [frame.head.words[0], u64::from(kept), frame.head.words[2], 0];
+    let words = [frame.head.words[0], u64::from(kept), frame.head.words[2], message::clock_word(lowest)];
     tally.pulled_rows.add(count as u64);
     transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
     Ok(())
 }
 
-/// Applies a push whole, then acknowledges it. `found`: memory for the slots that a push names.
+/// Applies a push whole, or keeps it for its step. `found`: memory for the slots that a push names.
 pub(super) fn push(
     frame: &Frame<'_>,
-    tables: &mut [Table],
+    tables: &mut Tables,
     keysets: &mut Keysets,
-    session: u32,
     pusher: &mut Pusher,
+    now: Duration,
     found: &mut Vec<u32>,
     transmit: &mut Transmit,
-) -> Handled {
+) -> Result<Answer, Stop> {
     let Some(request) = Push::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a push that cannot be read");
     };
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let (shards, tally) = shards(tables, request.table)?;
+    let keeps = tables.keeps(request.table, pusher);
+    let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let bytes = count * shards.schema().write_floats(request.write) * 4;
     let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
@@ -138,6 +174,23 @@ pub(super) fn push(
     let (keys, rest) = frame.payload[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
     let (slots, values) = rest.split_at(slot_bytes);
     let values: &[f32] = cast_slice(values);
+    let keyset = match request.keyset {
+        0 => None,
+        named => {
+            let (of_session, place) = unpair(named);
+            let own = of_session == pusher.session;
+            let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, count) } else { None };
+            if keyset.is_none() {
+                pusher.blocked = true;
+                return refuse(Refusal::NoKeyset, format!("keyset {named:#x} is not kept here"));
+            }
+            keyset
+        }
+    };
+    if keeps {
+        let keys = keyset.map_or(cast_slice(keys), |keyset| &keyset.keys);
+        return tables.keep(request.table, request.write, keys, values, pusher, now);
+    }
     let name = PushName {
         pusher: pusher.pusher,
         incarnation: pusher.incarnation,
@@ -148,26 +201,15 @@ pub(super) fn push(
         found.clear();
         found.extend_from_slice(&cast_slice(slots)[..count]);
         shards.push(&name, request.write, cast_slice(keys), Some(found), values)
-    } else if request.keyset == 0 {
-        shards.push(&name, request.write, cast_slice(keys), None, values)
-    } else {
-        let (of_session, place) = unpair(request.keyset);
-        let keyset = if of_session == session {
-            keysets.get(place.wrapping_sub(1), request.table, count)
-        } else {
-            None
-        };
-        let Some(keyset) = keyset else {
-            pusher.blocked = true;
-            return refuse(Refusal::NoKeyset, format!("keyset {:#x} is not kept here", request.keyset));
-        };
+    } else if let Some(keyset) = keyset {
         shards.push(&name, request.write, &keyset.keys, Some(&mut keyset.slots), values)
+    } else {
+        shards.push(&name, request.write, cast_slice(keys), None, values)
     };
     match pushed {
         Ok(applied) => {
             tally.count(&applied);
-            transmit.commit(message::ack_head(frame.head.id, applied), 0);
-            Ok(())
+            Ok(Answer::Now(message::ack_head(frame.head.id, applied, 0)))
         }
         Err(error) => {
             let refusal = Refusal::of_push(&error);

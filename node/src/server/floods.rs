@@ -83,7 +83,16 @@ fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
 
 fn pull(keys: u32) -> (Head, Vec<u8>) {
     (
-        Pull { table: 0, keys, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }.head(5),
+        Pull {
+            table: 0,
+            keys,
+            read: Read::Weights,
+            keep: 0,
+            segments: Segments::ALL,
+            slots: false,
+            clock: None,
+        }
+        .head(5),
         vec![1; keys as usize * 8],
     )
 }
@@ -257,9 +266,16 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     opener.open_table(&schema()).unwrap();
     opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
     // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
-    let wide =
-        Pull { table: 1, keys: 120, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }
-            .head(5);
+    let wide = Pull {
+        table: 1,
+        keys: 120,
+        read: Read::Weights,
+        keep: 0,
+        segments: Segments::ALL,
+        slots: false,
+        clock: None,
+    }
+    .head(5);
     for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {
         let (mut slow, mut owed) = (raw(&sim, &addr), 4);
         let started = sim.now();

@@ -1,6 +1,6 @@
 //! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
 
-use super::session::turn_away;
+use super::dispatch::turn_away;
 use super::sparing::Sparing;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::error::Refusal;

@@ -32,6 +32,11 @@ impl Keysets {
         Keysets { places: Vec::new(), share: Share::new(of), bytes_max, tick: 0 }
     }
 
+    /// A share of the same memory, of no bytes.
+    pub(super) fn share(&self) -> Share {
+        self.share.another()
+    }
+
     /// Bytes of memory that they take.
     pub(super) fn bytes(&self) -> usize {
         self.share.bytes()

@@ -101,6 +101,11 @@ impl Share {
         Share { of, bytes: 0 }
     }
 
+    /// A share of the same memory, of no bytes.
+    pub(super) fn another(&self) -> Share {
+        Share::new(self.of.clone())
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -2,9 +2,12 @@
 
 mod acceptor;
 mod bulk;
+mod clocks;
+mod dispatch;
 #[cfg(test)]
 mod floods;
 mod greeting;
+mod group;
 mod images;
 mod keysets;
 mod memory;
@@ -14,8 +17,10 @@ mod regions;
 pub(crate) mod scripted;
 mod session;
 mod sparing;
+mod sums;
 mod tables;
 mod thread;
+mod waiting;
 
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};

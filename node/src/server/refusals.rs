@@ -3,12 +3,16 @@
 use super::{LocalServer, ServerConfig};
 use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, WelcomeV1};
 use crate::error::Refusal;
-use crate::message::{self, Pull, Push, acked, pair};
+use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Admission, Init, Read, Schema, Segments, Write};
 use gannet_optim::{Adam, Add, Rule, Shaping};
 use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, Nothing};
 use std::time::Duration;
+
+fn acked(head: &Head) -> gannet_core::Applied {
+    message::acked(head).0
+}
 
 fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
     link.transmit().send_copy(head, payload).unwrap();
@@ -74,20 +78,36 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let (mut link, _) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let pull = |keys| {
-        Pull { table, keys, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }.head(1)
+        Pull { table, keys, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false, clock: None }
+            .head(1)
     };
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     assert_eq!(refusal(Head::new(99, 0, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(Head::new(message::PULL, 7, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(pull(2), &[0; 8]), Refusal::Malformed);
     assert_eq!(refusal(pull(u32::MAX), &[0; 8]), Refusal::Limit);
-    let second =
-        Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::only(&[1]), slots: false };
+    let second = Pull {
+        table,
+        keys: 1,
+        read: Read::Weights,
+        keep: 0,
+        segments: Segments::only(&[1]),
+        slots: false,
+        clock: None,
+    };
     assert_eq!(refusal(second.head(1), &[0; 8]), Refusal::Malformed);
     assert_eq!(
         refusal(
-            Pull { table: 5, keys: 1, read: Read::State, keep: 0, segments: Segments::ALL, slots: false }
-                .head(1),
+            Pull {
+                table: 5,
+                keys: 1,
+                read: Read::State,
+                keep: 0,
+                segments: Segments::ALL,
+                slots: false,
+                clock: None
+            }
+            .head(1),
             &[0; 8]
         ),
         Refusal::Unknown
@@ -118,8 +138,16 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let push = |seq, keyset| {
         Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset, slots: false }.head(1)
     };
-    let keep =
-        Pull { table, keys: 1, read: Read::Weights, keep: 1, segments: Segments::ALL, slots: false }.head(1);
+    let keep = Pull {
+        table,
+        keys: 1,
+        read: Read::Weights,
+        keep: 1,
+        segments: Segments::ALL,
+        slots: false,
+        clock: None,
+    }
+    .head(1);
     assert_eq!(ask(&sim, &mut link, keep, &bytes(&[5], &[])).0.words[1], 1);
     let by_keyset = pair(welcome.session, 1);
     assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
@@ -157,8 +185,16 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     // Nothing is blocked, and a gradient is taken.
     let gradient = [bytes(&[5], &[2.0]), vec![0; 4]].concat();
     assert_eq!(acked(&ask(&sim, &mut link, push(Write::Gradient, 1), &gradient).0).applied, 1);
-    let pull =
-        Pull { table, keys: 1, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false }.head(1);
+    let pull = Pull {
+        table,
+        keys: 1,
+        read: Read::Weights,
+        keep: 0,
+        segments: Segments::ALL,
+        slots: false,
+        clock: None,
+    }
+    .head(1);
     let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
     let weight = f32::from_le_bytes(rows[..4].try_into().unwrap());
     assert!((weight + 0.5).abs() < 1e-5, "{weight}");

@@ -1,22 +1,22 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
-use super::bulk::{self, Handled, Pusher, Scratch, Stop};
-use super::images;
+use super::bulk::{self, Pusher, Scratch, Stop};
+use super::dispatch::{Hands, answer_refused, turn_away};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
-use super::regions;
 use super::sparing::Sparing;
 use super::tables::Tables;
-use crate::control::{self, HelloV1, RefusedV1, WelcomeV1};
+use super::waiting::{Owed, Settled, Waiting};
+use crate::control::{self, HelloV1, WelcomeV1};
 use crate::error::Refusal;
 use crate::limits::{
     CLOCK_BYTES, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME, STALL_TIME,
-    TEXT_BYTES_MAX,
 };
 use crate::message;
 use crate::tally::{Kind, Over, ThreadTally};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
-use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream, Transmit};
+use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,6 @@ pub(super) struct Session<S> {
     pub(super) peer: Arc<str>,
     /// What carries its bytes.
     pub(super) over: Over,
-    number: u32,
     pusher: Pusher,
     keysets: Keysets,
     /// For the link's buffers: all or nothing.
@@ -44,6 +43,11 @@ pub(super) struct Session<S> {
     welcome: Option<(Head, Vec<u8>)>,
     /// The next answer found no room: nothing more is read until the queue has drained.
     blocked: bool,
+    /// The next request waits for other workers, over this table and with this id: nothing more is read.
+    parked: Option<(u32, u64)>,
+    /// Answers that wait for a step to be applied, and those behind them.
+    owed_answers: VecDeque<Owed>,
+    waiting: Option<Waiting>,
     /// Waits for memory.
     hungry: bool,
     times: Times,
@@ -78,6 +82,10 @@ pub(super) enum End {
     Stalled(Arc<str>, u64),
     #[error("{0} has said nothing for {1} s")]
     Silent(Arc<str>, u64),
+    #[error("the others went on without {0}")]
+    Fenced(Arc<str>),
+    #[error("{0} has gone while a request of it waited for other workers")]
+    Gone(Arc<str>),
 }
 
 /// What a turn came to.
@@ -141,13 +149,21 @@ impl<S: Stream> Session<S> {
             link,
             peer,
             over,
-            number,
-            pusher: Pusher { pusher: hello.pusher, incarnation: hello.incarnation, blocked: false },
+            pusher: Pusher {
+                pusher: hello.pusher,
+                incarnation: hello.incarnation,
+                session: number,
+                blocked: false,
+                ranks: Vec::new(),
+            },
             keysets,
             share: Share::new(buffers),
             credit_frames: limits.credit_frames as usize,
             welcome: Some((Head { id: hello_id, ..head }, welcome)),
             blocked: false,
+            parked: None,
+            owed_answers: VecDeque::new(),
+            waiting: None,
             hungry: false,
             times: Times { moved: now, heard: now, whole: now, taken: now },
             owed: 0,
@@ -192,11 +208,17 @@ impl<S: Stream> Session<S> {
             self.held = handled?;
             let drained = self.flush(now)?;
             self.blocked &= !drained;
-            turn.more = !self.blocked && (self.held || self.link.is_readable());
+            let stays = self.blocked || self.parked.is_some();
+            turn.more = !stays && (self.held || self.link.is_readable());
             if self.held && !self.blocked {
                 self.check_credit()?;
             }
+            // What it sent before it went may fill the buffer, so that its end is never read.
+            if self.parked.is_some() && self.link.is_ending() {
+                return Err(End::Gone(self.peer.clone()));
+            }
         }
+        self.note_wait(now);
         if turn.frames > 0 || self.blocked {
             self.times.whole = now;
         }
@@ -267,34 +289,35 @@ impl<S: Stream> Session<S> {
         untimed: &mut Untimed,
         now: Duration,
     ) -> Result<bool, LinkError> {
+        self.parked = None;
+        if !self.settle_owed(room, now) {
+            self.blocked = true;
+            return Ok(true);
+        }
         while turn.frames < FRAMES_PER_TURN as u64 {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
-            let handled = match dispatch(
-                &frame,
-                room,
-                &mut self.keysets,
-                self.number,
-                &mut self.pusher,
-                transmit,
-                stream,
-            ) {
-                Err(Stop::Refused(refusal, text)) => {
-                    if let Some(kept_back) = room.sparing.allow((room.clock)()) {
-                        let (peer, kind) = (&*self.peer, frame.head.kind);
-                        tracing::warn!(peer, ?refusal, kind, text, kept_back, "a request was refused");
-                    }
-                    let sent = answer_refused(&frame.head, refusal, text, transmit);
-                    room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
-                    sent
-                }
+            let Session { keysets, pusher, owed_answers: owed, .. } = self;
+            let mut hands = Hands { room, keysets, pusher, owed, now, transmit };
+            let handled = match hands.dispatch(&frame, stream) {
+                Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, &frame.head, refusal, text),
                 handled => handled,
             };
-            if handled.is_err() {
-                self.blocked = true;
-                room.tally.full_turns.add(1);
-                return Ok(true);
+            match handled {
+                Ok(()) => {}
+                Err(Stop::Parked(table)) => match Owed::pull(&frame, table, self.keysets.share()) {
+                    Some(pull) => self.owed_answers.push_back(pull),
+                    None => {
+                        self.parked = Some((table, frame.head.id));
+                        return Ok(true);
+                    }
+                },
+                Err(_) => {
+                    self.blocked = true;
+                    room.tally.full_turns.add(1);
+                    return Ok(true);
+                }
             }
             turn.frames += 1;
             let queued = transmit.queued_bytes();
@@ -312,8 +335,91 @@ impl<S: Stream> Session<S> {
             if queued >= FLUSH_BYTES {
                 self.flush(now)?;
             }
+            if !self.settle_owed(room, now) {
+                self.blocked = true;
+                return Ok(true);
+            }
         }
         Ok(true)
+    }
+
+    /// Gives the answers that have come due; `false` when there is no room for one.
+    fn settle_owed(&mut self, room: &mut Room<'_>, now: Duration) -> bool {
+        while let Some(owed) = self.owed_answers.front() {
+            let transmit = self.link.transmit();
+            let settled = match owed {
+                Owed::Pull { head, keys, .. } => {
+                    let frame = Frame { head: *head, payload: bytemuck::cast_slice(keys) };
+                    let (by, found) = ((&self.pusher, now), &mut room.scratch.found);
+                    match bulk::pull(&frame, room.tables, &mut self.keysets, by, found, transmit) {
+                        Ok(()) => Settled::Given,
+                        Err(Stop::Parked(_)) => Settled::Waits,
+                        Err(Stop::Full) => Settled::NoRoom,
+                        Err(Stop::Refused(refusal, text)) => {
+                            match answer_refused(head, refusal, text, transmit) {
+                                Ok(()) => Settled::Given,
+                                Err(_) => Settled::NoRoom,
+                            }
+                        }
+                    }
+                }
+                owed => owed.settle(room.tables, &mut self.pusher, transmit),
+            };
+            match settled {
+                Settled::Given => drop(self.owed_answers.pop_front()),
+                Settled::Waits => return true,
+                Settled::NoRoom => return false,
+            }
+        }
+        true
+    }
+
+    /// Takes note of what waits for other workers now, and since when.
+    fn note_wait(&mut self, now: Duration) {
+        let owed = self.owed_answers.iter().find_map(Owed::waits_for);
+        self.waiting = match owed.or(self.parked) {
+            None => None,
+            Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
+                None => Some(Waiting { table, id, since: now, told: None }),
+                same => same,
+            },
+        };
+    }
+
+    /// Tells a peer whose request waits for other workers of that, now and then; `true` when something is to be sent. That it
+    /// says nothing meanwhile is no wonder.
+    pub(super) fn tell_wait(&mut self, tables: &Tables, now: Duration) -> bool {
+        let Some(waiting) = &mut self.waiting else { return false };
+        (self.times.heard, self.times.whole, self.times.moved) = (now, now, now);
+        if !waiting.is_due(now) {
+            return false;
+        }
+        waiting.told = Some(now);
+        let Some(payload) = tables.waits(waiting.table, now) else { return false };
+        let head = Head::new(message::WAITS, 0, waiting.id, [0; 4]);
+        self.link.transmit().send_copy(head, &payload).is_ok()
+    }
+
+    /// Something of it waits for other workers.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whose session it is.
+    pub(super) fn pusher(&self) -> &Pusher {
+        &self.pusher
+    }
+
+    /// When it was last heard of.
+    pub(super) fn heard(&self) -> Duration {
+        self.times.heard
+    }
+
+    /// Tells the peer that the others went on without it.
+    pub(super) fn fence(&mut self) -> End {
+        let why = "the others went on without this worker (--worker-timeout): start it again";
+        turn_away(&mut self.link, 0, Refusal::Fenced, why.into());
+        End::Fenced(self.peer.clone())
     }
 
     /// The out queue is full: nothing more is read.
@@ -345,53 +451,5 @@ impl<S: Stream> Session<S> {
             return Some(End::Stalled(peer(), whole.as_secs()));
         }
         over(self.times.heard, silence).then(|| End::Silent(peer(), silence.as_secs()))
-    }
-}
-
-fn dispatch<S: Stream>(
-    frame: &Frame<'_>,
-    room: &mut Room<'_>,
-    keysets: &mut Keysets,
-    session: u32,
-    pusher: &mut Pusher,
-    transmit: &mut Transmit,
-    stream: &mut S,
-) -> Handled {
-    let Room { tables, scratch, .. } = room;
-    match frame.head.kind {
-        message::PULL => bulk::pull(frame, &mut tables.all, keysets, &mut scratch.found, transmit),
-        message::PUSH => {
-            bulk::push(frame, &mut tables.all, keysets, session, pusher, &mut scratch.found, transmit)
-        }
-        message::SCAN => bulk::scan(frame, &mut tables.all, scratch, transmit),
-        message::OPEN_TABLE => tables.answer_open(frame, pusher, transmit),
-        message::IMAGES => images::give(frame, tables, stream, transmit),
-        message::REGIONS => regions::tell(frame, tables, stream, transmit),
-        message::STATUS => tables.answer_status(frame, transmit),
-        message::CLOSE_PUSHER => tables.answer_close(frame, pusher, transmit),
-        message::PING => Ok(transmit.send(Head::new(message::PONG, 0, frame.head.id, [0; 4]))?),
-        kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
-    }
-}
-
-/// Answers a request with the reason why it is refused.
-pub(super) fn answer_refused(
-    request: &Head,
-    refusal: Refusal,
-    mut text: String,
-    transmit: &mut Transmit,
-) -> Handled {
-    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    text.truncate(end.unwrap_or(0));
-    let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);
-    Ok(transmit.send_copy(head, &control::seal(&RefusedV1 { text }))?)
-}
-
-/// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
-pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    let head = Head::new(message::HELLO, 0, id, [0; 4]);
-    if answer_refused(&head, refusal, why, link.transmit()).is_ok() {
-        // Done, or gone already: both are the end of it.
-        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
     }
 }

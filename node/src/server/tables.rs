@@ -1,6 +1,7 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
+use super::group::Group;
 use super::regions::Regions;
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
 use crate::error::{Refusal, ServerError};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 /// A thread's part of a table.
 pub(super) struct Table {
-    schema: Schema,
+    pub(super) schema: Schema,
     /// Which server of how many this one is taken for.
     server: u32,
     servers: u32,
@@ -24,6 +25,8 @@ pub(super) struct Table {
     pub(super) regions: Regions,
     /// `None` when the part is empty.
     pub(super) shards: Option<Shards>,
+    /// The workers that keep step over it.
+    pub(super) group: Option<Group>,
     pub(super) tally: Arc<TableTally>,
 }
 
@@ -32,6 +35,10 @@ pub(super) struct Tables {
     pub(super) all: Vec<Table>,
     /// What makes memory readable to peers, where a transport can.
     pub(super) registrar: Option<Arc<dyn Registrar>>,
+    /// What some request waits for may have come.
+    pub(super) moved: bool,
+    /// Pushers, and up to which life, whose sessions are to end.
+    pub(super) fenced: Vec<(u64, u64)>,
     store: Store,
     thread: u32,
     threads: u32,
@@ -41,7 +48,16 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(store: Store, thread: u32, tally: Arc<ServerTally>) -> Tables {
         let threads = tally.threads.len() as u32;
-        Tables { all: Vec::new(), registrar: None, store, thread, threads, tally }
+        Tables {
+            all: Vec::new(),
+            registrar: None,
+            moved: false,
+            fenced: Vec::new(),
+            store,
+            thread,
+            threads,
+            tally,
+        }
     }
 
     /// Opens a table, or finds it open with the same schema and partition.
@@ -77,7 +93,7 @@ impl Tables {
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
         let regions = Regions::default();
-        self.all.push(Table { schema, server, servers, range, regions, shards, tally });
+        self.all.push(Table { schema, server, servers, range, regions, shards, group: None, tally });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -102,9 +118,13 @@ impl Tables {
         let Table { range, shards, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
-        let known = shards.as_ref().is_some_and(|shards| {
-            shards.pushers().iter().any(|status| (status.pusher, status.incarnation) == ours)
-        });
+        let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
+        if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
+            let text = "a newer life of this worker is there (two were given one index?), or the others went on without \
+                        this one (--worker-timeout): start it again";
+            return refuse(Refusal::Fenced, text);
+        }
+        let known = pushers.iter().any(|status| (status.pusher, status.incarnation) == ours);
         let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
         let opened = TableOpenedV1 { table, first_shard, end_shard, incarnation, known };
         answer(frame, message::TABLE_OPENED, &control::seal(&opened), transmit)

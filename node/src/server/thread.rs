@@ -1,9 +1,10 @@
 //! A server thread: one poll, its links, its shards. `run_once` is the event loop.
 
-use super::bulk::Scratch;
+use super::bulk::{Pusher, Scratch};
+use super::dispatch::turn_away;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
-use super::session::{End, Greeted, Room, Session, turn_away};
+use super::session::{End, Greeted, Room, Session};
 use super::sparing::Sparing;
 use super::tables::Tables;
 use crate::control::WelcomeV1;
@@ -158,16 +159,35 @@ impl<N: Net> ShardThread<N> {
             }
             Err(end) => self.end(token, &end),
         }
+        self.look_at_groups();
+    }
+
+    /// Something of the workers that keep step has changed: who waited looks again, and who is fenced ends.
+    fn look_at_groups(&mut self) {
+        while std::mem::take(&mut self.tables.moved) || !self.tables.fenced.is_empty() {
+            let fenced = std::mem::take(&mut self.tables.fenced);
+            for token in 0..self.sessions.len() {
+                let Some(session) = &mut self.sessions[token] else { continue };
+                let Pusher { pusher, incarnation, .. } = *session.pusher();
+                if fenced.iter().any(|&(who, upto)| pusher == who && incarnation <= upto) {
+                    let end = session.fence();
+                    self.end(token, &end);
+                } else if session.is_waiting() {
+                    self.enqueue(token);
+                }
+            }
+        }
     }
 
     fn end(&mut self, token: usize, end: &End) {
         let Some(session) = self.sessions[token].take() else { return };
+        self.tables.end_session(session.pusher().session, self.net.now());
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
         let tally = self.own_tally();
         tally.over(session.over).ended.add(1);
         match end {
             End::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
-            End::Link(_) => {}
+            End::Link(_) | End::Fenced(_) | End::Gone(_) => {}
             End::Overrun { .. } => tally.overruns.add(1),
             End::Stalled(..) => tally.stalled.add(1),
             End::Silent(..) => tally.silent.add(1),
@@ -256,18 +276,25 @@ impl<N: Net> ShardThread<N> {
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
+            let tells = session.tell_wait(&self.tables, now);
+            self.tables.hear(session.pusher(), session.heard());
+            if tells && !std::mem::replace(&mut self.queued[token], true) {
+                self.ready.push_back(token);
+            }
             if let Some(end) = session.overdue(now, silence, pressed) {
                 self.end(token, &end);
             }
         }
+        self.tables.give_up(now);
+        self.look_at_groups();
         self.publish();
     }
 
     /// What is held now, in the counts.
     fn publish(&mut self) {
         self.tables.publish();
-        let (mut queued, mut full, mut keysets, mut received, mut buffers, mut hungry) = (0, 0, 0, 0, 0, 0);
-        let mut pinned = 0;
+        let (mut queued, mut full, mut keysets, mut received, mut buffers) = (0, 0, 0, 0, 0);
+        let (mut hungry, mut parked, mut pinned) = (0, 0, 0);
         for session in self.sessions.iter_mut().flatten() {
             queued += session.link.transmit().queued_bytes() as u64;
             full += u64::from(session.is_blocked());
@@ -276,6 +303,7 @@ impl<N: Net> ShardThread<N> {
             buffers += session.link.held_bytes() as u64;
             hungry += u64::from(session.is_hungry());
             pinned += session.link.stream().pinned_bytes() as u64;
+            parked += u64::from(session.is_waiting());
         }
         let tally = self.own_tally();
         tally.queued_bytes.set(queued);
@@ -286,6 +314,7 @@ impl<N: Net> ShardThread<N> {
         tally.buffer_bytes.set(buffers);
         tally.hungry_sessions.set(hungry);
         tally.pinned_bytes.set(pinned);
+        tally.parked_sessions.set(parked);
     }
 
     /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.

@@ -20,12 +20,16 @@ pub(crate) enum Kind {
     Ping,
     Images,
     Regions,
+    Join,
+    Tick,
+    Fence,
+    Leave,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 14] = [
         "pull",
         "push",
         "scan",
@@ -35,6 +39,10 @@ impl Kind {
         "ping",
         "images",
         "regions",
+        "join",
+        "tick",
+        "fence",
+        "leave",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -51,6 +59,10 @@ impl Kind {
             message::PING => Kind::Ping,
             message::IMAGES => Kind::Images,
             message::REGIONS => Kind::Regions,
+            message::JOIN => Kind::Join,
+            message::TICK => Kind::Tick,
+            message::FENCE => Kind::Fence,
+            message::LEAVE => Kind::Leave,
             _ => Kind::Unknown,
         }
     }
@@ -145,6 +157,8 @@ pub(crate) struct ThreadTally {
     pub(crate) hungry_sessions: Count,
     pub(crate) queued_bytes: Count,
     pub(crate) full_sessions: Count,
+    /// Sessions whose next request waits for other workers.
+    pub(crate) parked_sessions: Count,
     pub(crate) keyset_bytes: Count,
     /// Stretches of images that are registered for READs.
     pub(crate) regions: Count,
@@ -165,6 +179,9 @@ pub(crate) struct TableTally {
     pub(crate) doubled_parts: Count,
     /// Rows of pushes, by what became of them.
     pub(crate) pushed: Outcomes,
+    /// Rows that came when their step had been applied without them; bytes of pushes that wait for their step.
+    pub(crate) late_rows: Count,
+    pub(crate) kept_bytes: Count,
     /// At the last tick.
     pub(crate) rows: Count,
     pub(crate) bytes: Count,
@@ -213,6 +230,18 @@ impl TableTally {
                 count.get() as f64,
             );
         }
+        page.counter(
+            "gannet_table_late_rows_total",
+            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            &labels,
+            self.late_rows.get() as f64,
+        );
+        page.gauge(
+            "gannet_table_kept_bytes",
+            "Bytes of pushes that wait for their synchronous step to be complete.",
+            &labels,
+            self.kept_bytes.get() as f64,
+        );
         page.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
         page.gauge(
             "gannet_table_bytes",
@@ -361,6 +390,11 @@ impl ThreadTally {
             "gannet_server_full_queue_sessions",
             "Sessions whose out queue is full.",
             self.full_sessions.get(),
+        );
+        gauge(
+            "gannet_server_parked_sessions",
+            "Sessions whose next request, or whose push, waits for other workers.",
+            self.parked_sessions.get(),
         );
         gauge("gannet_server_regions", "Stretches of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());

@@ -1,6 +1,7 @@
 //! A worker's counts: what it sent and got back, what is under way, how long it took.
 
 use super::{Count, Histogram, Outcomes, Page};
+use crate::limits::STALENESS_BUCKETS;
 use crate::worker::Counters;
 use std::time::Duration;
 
@@ -37,6 +38,33 @@ pub struct WorkerTally {
     pub(crate) bytes: Count,
     /// Own pushes that the rows of the last pull finished do not include.
     pub(crate) staleness: Count,
+    /// Rows that came when their synchronous step had been applied without them.
+    pub(crate) late_rows: Count,
+    /// The own clock, of a worker that keeps step.
+    pub(crate) clock: Count,
+    /// Pulls by how many steps the worker furthest behind was behind them; the last: that many or more.
+    pub(crate) behind: Behind,
+}
+
+/// Pulls, by steps behind.
+#[derive(Debug)]
+pub(crate) struct Behind([Count; STALENESS_BUCKETS + 1]);
+
+impl Default for Behind {
+    fn default() -> Behind {
+        Behind(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+impl Behind {
+    /// A pull has been answered.
+    pub(crate) fn observe(&self, steps: u64) {
+        self.0[(steps as usize).min(STALENESS_BUCKETS)].add(1);
+    }
+
+    fn read(&self) -> Vec<u64> {
+        self.0.iter().map(Count::get).collect()
+    }
 }
 
 impl WorkerTally {
@@ -57,7 +85,14 @@ impl WorkerTally {
             doubled: self.pushed.doubled.get(),
             not_finite: self.pushed.not_finite.get(),
             not_admitted: self.pushed.not_admitted.get(),
+            late_rows: self.late_rows.get(),
         }
+    }
+
+    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own clock, by
+    /// steps; the last is for those beyond.
+    pub fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.behind.read()
     }
 
     /// Tells all of it.
@@ -103,9 +138,27 @@ impl WorkerTally {
                 &took.read(),
             );
         }
+        for (steps, &pulls) in
+            self.behind.read().iter().enumerate().filter(|(steps, pulls)| **pulls > 0 || *steps == 0)
+        {
+            let steps = if steps == STALENESS_BUCKETS { format!("{steps}+") } else { steps.to_string() };
+            page.counter(
+                "gannet_worker_pulls_by_staleness_total",
+                "Pulls, by how many steps the worker furthest behind was behind their clock.",
+                &[("steps", &steps)],
+                pulls as f64,
+            );
+        }
+        page.counter(
+            "gannet_worker_late_rows_total",
+            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            &[],
+            self.late_rows.get() as f64,
+        );
         let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
         gauge("gannet_worker_links", "Links that are there.", &self.links);
         gauge("gannet_worker_links_wanted", "Threads of all servers: a link each.", &self.links_wanted);
+        gauge("gannet_worker_clock", "Steps made, of a worker that keeps step with others.", &self.clock);
         gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);
         gauge("gannet_worker_pushes_in_flight", "Pushes not wholly acknowledged.", &self.pushes);
         gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers under way.", &self.bytes);

@@ -11,7 +11,8 @@ use super::near::Wanted;
 use crate::control::RegionsV1;
 use crate::limits::HANDLE_BYTES_MAX;
 use gannet_core::{
-    Glimpse, HEADER_LINE_AT, HEADER_LINE_BYTES, NO_SLOT, Schema, VERSION_BYTES, hash, is_served, shard_of,
+    Glimpse, HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, Schema, VERSION_BYTES, hash, is_served,
+    lowest_of, shard_of,
 };
 use gannet_transport::{RemoteReader, Want};
 use std::io;
@@ -28,10 +29,16 @@ pub(super) struct FarTable {
     whole_lines: bool,
     /// Rows stand where nothing was registered when it was asked last.
     pub(super) outgrown: bool,
+    /// The lowest clock that the shards told of which rows were last read.
+    pub(super) lowest: u64,
+    /// What it must be for rows to be taken.
+    least: u64,
     // Used again from pull to pull.
     wants: Vec<Want>,
     rows: Vec<Candidate>,
     checked: Vec<usize>,
+    /// Shards in whose rows steps are missing that are asked for.
+    behind: Vec<usize>,
 }
 
 /// A shard as its owner registered it.
@@ -70,9 +77,12 @@ impl FarTable {
             handles: Handles::new(HANDLE_BYTES_MAX),
             whole_lines: false,
             outgrown: false,
+            lowest: NO_CLOCK,
+            least: 0,
             wants: Vec::new(),
             rows: Vec::new(),
             checked: Vec::new(),
+            behind: Vec::new(),
         }
     }
 
@@ -147,6 +157,7 @@ impl FarTable {
         timeout: Duration,
     ) -> io::Result<Vec<u32>> {
         let mut slots = vec![NO_SLOT; keys.len()];
+        (self.lowest, self.least) = (NO_CLOCK, wanted.least);
         let Ok(mut glimpse) = Glimpse::new(&self.schema, wanted.read, wanted.segments) else {
             return Ok(slots);
         };
@@ -218,14 +229,23 @@ impl FarTable {
         (values, slots): (&mut [f32], &mut [u32]),
     ) {
         let floats = glimpse.floats();
+        self.behind.clear();
         for (number, &shard) in self.checked.iter().enumerate() {
             let header = &landed[number * HEADER_LINE_BYTES..][..HEADER_LINE_BYTES];
             let served = is_served(header, self.shards[shard].incarnation);
             self.shards[shard].over |= !served;
+            // The header was read before the rows: they have what it speaks of.
+            match lowest_of(header) {
+                lowest if lowest < self.least => self.behind.push(shard),
+                lowest => self.lowest = self.lowest.min(lowest),
+            }
         }
         for (i, row) in rows.iter().enumerate() {
             if self.shards[row.shard].over {
                 self.outgrown = true;
+                continue;
+            }
+            if self.behind.contains(&row.shard) {
                 continue;
             }
             let before = &landed[layout.before + i * VERSION_BYTES..][..VERSION_BYTES];

@@ -44,6 +44,8 @@ pub(super) struct PullPart {
     pub(super) kept: u64,
     /// Rows of it were read where they are.
     pub(super) near: Option<Box<NearPart>>,
+    /// The clock that the worker furthest behind had, as its owner said.
+    pub(super) lowest: Option<u64>,
 }
 
 /// What was read of a part without asking, and what is still to be asked for.
@@ -57,6 +59,8 @@ pub(super) struct NearPart {
     pub(super) rows: Vec<f32>,
     /// The answer says behind the rows where they are.
     pub(super) with_slots: bool,
+    /// The clock that the worker furthest behind had before they were read.
+    pub(super) lowest: Option<u64>,
 }
 
 impl PullPart {
@@ -73,11 +77,16 @@ pub(super) struct PullFlight {
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
     pub(super) parts: Vec<PullPart>,
+    /// The step that it is for.
+    pub(super) clock: Option<u64>,
 }
 
 impl PullFlight {
-    /// The answer to a part has landed: rows that were asked for one by one go where they belong.
-    pub(super) fn settle(&mut self, chunk: usize) {
+    /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock of the
+    /// worker furthest behind, as it says.
+    pub(super) fn settle(&mut self, chunk: usize, lowest: Option<u64>) {
+        let before = self.parts[chunk].near.as_ref().and_then(|near| near.lowest);
+        self.parts[chunk].lowest = lowest.min(before.or(lowest));
         let Some(near) = &mut self.parts[chunk].near else { return };
         let floats = self.floats;
         let values = &mut self.values[self.cut.chunks()[chunk].floats(floats)];
@@ -111,6 +120,8 @@ pub(super) struct PushFlight {
     pub(super) keysets: Vec<u64>,
     /// For each part, where a pull found its rows: hints, which a server checks. Empty for none.
     pub(super) slots: Vec<Vec<u32>>,
+    /// Rows of it came when their step had been applied without them.
+    pub(super) late: bool,
 }
 
 impl PushFlight {
@@ -149,7 +160,8 @@ pub(super) struct Flight {
 impl Flight {
     /// No call waits for its answer.
     pub(super) fn is_unasked(&self) -> bool {
-        matches!(&self.work, Work::Control(control) if message::is_of_link(control.kind))
+        let unasked = |kind| message::is_of_link(kind) || matches!(kind, message::TICK | message::FENCE);
+        matches!(&self.work, Work::Control(control) if unasked(control.kind))
     }
 
     /// When it was begun.
@@ -242,7 +254,8 @@ impl Flights {
                 let keys = pull.parts[chunk].asked(pull.cut.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
-                (Pull { table, keys, read, keep, segments: pull.segments, slots }.head(id), keys as usize * 8)
+                let (segments, clock) = (pull.segments, pull.clock);
+                (Pull { table, keys, read, keep, segments, slots, clock }.head(id), keys as usize * 8)
             }
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;

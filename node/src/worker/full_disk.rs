@@ -52,7 +52,7 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
                     }
                     _ => {
                         log.borrow_mut().extend(push.map(|push| push.seq));
-                        (ack_head(id, Applied { applied: 1, ..Applied::default() }), Vec::new())
+                        (ack_head(id, Applied { applied: 1, ..Applied::default() }, 0), Vec::new())
                     }
                 };
                 let is_refused = *blocked && push.is_some();

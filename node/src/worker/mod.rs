@@ -4,6 +4,7 @@
 //! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
+mod clocks;
 mod far;
 mod flights;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod simple;
 mod stamps;
 mod tables;
 
+pub use clocks::WaitingFor;
 pub use pipeline::{PullId, Pulled, PushId};
 pub use tables::{TableId, TableStatus};
 
@@ -27,6 +29,7 @@ use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::tally::WorkerTally;
 use crate::token::Token;
+use clocks::Keeping;
 use flights::Flights;
 use gannet_core::Schema;
 use gannet_transport::sim::Prng;
@@ -134,6 +137,8 @@ pub struct Counters {
     pub not_finite: u64,
     /// Rows not created because they were not admitted.
     pub not_admitted: u64,
+    /// Rows that came when their synchronous step had been applied without them.
+    pub late_rows: u64,
 }
 
 /// A table as this worker knows it.
@@ -144,6 +149,8 @@ struct Table {
     /// All shards are behind one link.
     one_owner: bool,
     last_seq: u64,
+    /// How it keeps step with others.
+    group: Option<Keeping>,
 }
 
 /// Pulls from and pushes to the servers. One thread's.
@@ -167,6 +174,8 @@ pub struct Worker<N: Net> {
     /// Memory for where [`Worker::pull`] found rows.
     near_slots: Vec<u32>,
     next_near_look: Duration,
+    /// Whom the log last said that is waited for, and when.
+    wait_told: Option<(u32, u64, Duration)>,
     prng: Prng,
 }
 
@@ -211,6 +220,7 @@ impl<N: Net> Worker<N> {
             next_tick: Duration::ZERO,
             near_slots: Vec::new(),
             next_near_look: Duration::ZERO,
+            wait_told: None,
         };
         for server in 0..worker.config.servers.len() {
             worker.connect_server(server as u32)?;

@@ -7,7 +7,7 @@
 //! not acknowledged (stamps.rs). How images and regions come to be known: reach.rs.
 
 use super::far::FarTable;
-use super::flights::NearPart;
+use super::flights::{NearPart, PullPart};
 use super::peer::Peer;
 use super::reach::Seeking;
 use super::stamps::Stamps;
@@ -16,7 +16,7 @@ use super::{OneSided, Worker};
 use crate::cut::Chunk;
 use crate::error::WorkerError;
 use crate::limits::{LEASE, LEASE_PING};
-use gannet_core::{NO_SLOT, Read, Segments, View};
+use gannet_core::{NO_CLOCK, NO_SLOT, Read, Segments, View};
 use gannet_transport::{LinkError, Net, Stream};
 use std::time::Duration;
 
@@ -111,6 +111,11 @@ impl Near {
     }
 }
 
+/// A clock that an image tells, unless it tells of none.
+fn known(lowest: u64) -> Option<u64> {
+    (lowest != NO_CLOCK).then_some(lowest)
+}
+
 /// What a pull wants of each row.
 pub(super) struct Wanted {
     pub(super) table: usize,
@@ -122,6 +127,8 @@ pub(super) struct Wanted {
     pub(super) keep: bool,
     /// Rows in images are read: see [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min).
     pub(super) images: bool,
+    /// The worker furthest behind must have this clock.
+    pub(super) least: u64,
 }
 
 impl<S: Stream> Peer<S> {
@@ -136,18 +143,23 @@ impl<S: Stream> Peer<S> {
     ) -> Result<Option<Box<NearPart>>, WorkerError> {
         let Peer { link: Some(link), near, .. } = self else { return Ok(None) };
         let &Wanted { table, read, segments, .. } = wanted;
-        let (slots, with_slots) = match near.fresh(table, now) {
+        let (slots, lowest, with_slots) = match near.fresh(table, now) {
             None => return Ok(None),
             Some(Reach::View(_)) if !wanted.images => return Ok(None),
             Some(Reach::View(view)) => {
-                let mut slots = Vec::with_capacity(keys.len());
+                // Before the rows: they have what it speaks of.
+                let lowest = view.lowest();
+                if lowest < wanted.least {
+                    return Ok(None);
+                }
+                let (mut slots, lowest) = (Vec::with_capacity(keys.len()), known(lowest));
                 match view.pull(keys, read, segments, values, &mut slots) {
                     // All are there, and nothing is under way to them.
                     Ok(0) if !near.stamps.any() => {
                         let slots = if wanted.keep { slots } else { Vec::new() };
-                        return Ok(Some(Box::new(NearPart { slots, ..NearPart::default() })));
+                        return Ok(Some(Box::new(NearPart { slots, lowest, ..NearPart::default() })));
                     }
-                    Ok(_) => (slots, false),
+                    Ok(_) => (slots, lowest, false),
                     Err(_) => return Ok(None),
                 }
             }
@@ -155,10 +167,13 @@ impl<S: Stream> Peer<S> {
                 let peer = link.peer().clone();
                 let Some(reader) = link.stream_mut().reader() else { return Ok(None) };
                 let slots = far.read(reader, keys, wanted, values, timeout);
-                (slots.map_err(|source| LinkError::Io { peer, source })?, true)
+                let lowest = known(far.lowest);
+                (slots.map_err(|source| LinkError::Io { peer, source })?, lowest, true)
             }
         };
-        Ok(Some(near.left_to_ask(keys, slots, wanted, with_slots)))
+        let mut part = near.left_to_ask(keys, slots, wanted, with_slots);
+        part.lowest = lowest;
+        Ok(Some(part))
     }
 }
 
@@ -166,7 +181,7 @@ impl<N: Net> Worker<N> {
     /// Whether [`Worker::begin_pull`] of such rows reads any of them where they are now, without asking their servers.
     pub fn is_near(&self, table: TableId, read: Read, keep: bool) -> bool {
         let floats = self.schema(table).read_floats(read);
-        self.reads(&self.wanted(table, read, Segments::ALL, floats, keep))
+        self.reads(&self.wanted(table, read, Segments::ALL, floats, keep, None))
     }
 
     pub(super) fn wanted(
@@ -176,10 +191,12 @@ impl<N: Net> Worker<N> {
         segments: Segments,
         floats: usize,
         keep: bool,
+        clock: Option<u64>,
     ) -> Wanted {
         let always = self.config.one_sided == OneSided::Always;
         let images = always || !keep || 4 * floats >= self.config.near_kept_bytes_min;
-        Wanted { table: table.0, read, segments, floats, keep, images }
+        let least = self.least(table, clock);
+        Wanted { table: table.0, read, segments, floats, keep, images, least }
     }
 
     /// Whether any rows of such a pull are read without asking.
@@ -247,16 +264,24 @@ impl<N: Net> Worker<N> {
         if !self.tables[table.0].one_owner || !self.peers[owner as usize].near.is_on() {
             return Ok(false);
         }
-        let now = self.net.now();
+        let (now, clock) = (self.net.now(), self.pull_clock(table, 0)?);
+        let least = self.least(table, clock);
         self.keep_near(now)?;
         let Peer { link: Some(_), near, .. } = &mut self.peers[owner as usize] else { return Ok(false) };
         if near.stamps.any() {
             return Ok(false);
         }
         let Some(Reach::View(view)) = near.fresh(table.0, now) else { return Ok(false) };
+        let lowest = view.lowest();
+        if lowest < least {
+            return Ok(false);
+        }
         self.near_slots.clear();
         let whole = matches!(view.pull(keys, read, segments, out, &mut self.near_slots), Ok(0));
         self.tally.near_rows.add(if whole { keys.len() as u64 } else { 0 });
+        if whole {
+            self.note_lowest(table, clock, &[PullPart { lowest: known(lowest), ..PullPart::default() }])?;
+        }
         Ok(whole)
     }
 }

@@ -4,7 +4,7 @@
 use super::Worker;
 use super::peer::{Credit, Peer};
 use super::reconnect::{open_request, refused};
-use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1, TableOpenedV1, WelcomeV1};
+use crate::control::{self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV1, WelcomeV1};
 use crate::error::WorkerError;
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
 use crate::message;
@@ -23,6 +23,8 @@ pub(super) enum Step {
     Hello,
     /// This table of the worker's, opened.
     Table(usize),
+    /// That it keeps step over this table.
+    Join(usize),
 }
 
 impl Step {
@@ -48,8 +50,18 @@ pub(super) struct Opening<S> {
 
 impl<S: Stream> Opening<S> {
     fn ask(&mut self, step: Step, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
+        self.ask_with(step, kind, [0; 4], payload)
+    }
+
+    fn ask_with(
+        &mut self,
+        step: Step,
+        kind: u16,
+        words: [u64; 4],
+        payload: &[u8],
+    ) -> Result<(), WorkerError> {
         self.step = step;
-        let sent = self.link.transmit().send_copy(Head::new(kind, 0, 0, [0; 4]), payload);
+        let sent = self.link.transmit().send_copy(Head::new(kind, 0, 0, words), payload);
         sent.map_err(|full| WorkerError::Call(full.to_string()))
     }
 
@@ -59,6 +71,7 @@ impl<S: Stream> Opening<S> {
             Step::Prove(_) => message::PROVE,
             Step::Hello => message::HELLO,
             Step::Table(_) => message::OPEN_TABLE,
+            Step::Join(_) => message::JOIN,
         }
     }
 
@@ -205,11 +218,34 @@ impl<N: Net> Worker<N> {
                 opening.tables.push(opened.table);
                 table + 1
             }
+            Step::Join(table) => {
+                control::open::<JoinedV1>(answer).map_err(|error| nonsense(error.to_string()))?;
+                return self.join_next(number, opening, table + 1);
+            }
         };
-        let Some(table) = self.tables.get(next) else { return Ok(true) };
+        let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
         let servers = self.config.servers.len() as u32;
         let request = open_request(&table.schema, self.peers[number].server, servers);
         opening.ask(Step::Table(next), message::OPEN_TABLE, &request)?;
+        Ok(false)
+    }
+
+    /// Says again over which tables this worker keeps step, from this one on, and where it is: at the clock that was
+    /// acknowledged, since what it sent afterwards goes again. `true` when all is said.
+    fn join_next(
+        &self,
+        number: usize,
+        opening: &mut Opening<N::Stream>,
+        from: usize,
+    ) -> Result<bool, WorkerError> {
+        let member = |table: &usize| self.tables[*table].group.as_ref().map(|group| (*table, group.member));
+        let Some((table, member)) = (from..opening.tables.len()).find_map(|table| member(&table)) else {
+            return Ok(true);
+        };
+        let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
+        let words = [u64::from(opening.tables[table]), 0, 0, 0];
+        let request = control::seal(&member.request(clock, left));
+        opening.ask_with(Step::Join(table), message::JOIN, words, &request)?;
         Ok(false)
     }
 
@@ -231,7 +267,7 @@ impl<N: Net> Worker<N> {
         peer.transport = link.stream().transport();
         peer.link = Some(link);
         peer.linked_at = self.net.now();
-        peer.reorder();
+        peer.reorder(&self.flights);
         self.see_all_pushes(number);
         self.peers[number].post(&mut self.flights, &self.tally)?;
         self.seek(number)

@@ -9,6 +9,7 @@
 use super::flights::{Flights, Lender, Request, Work};
 use super::near::Near;
 use super::opening::Opening;
+use crate::control::{self, WaitsV1};
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
 use crate::tally::WorkerTally;
@@ -46,6 +47,12 @@ pub(super) struct Peer<S> {
     pub(super) tables: Vec<u32>,
     /// Tables for which this peer has acknowledged a push.
     pub(super) acked: Vec<bool>,
+    /// By table, the own clock that this peer has acknowledged, and who had left then.
+    pub(super) clocks: Vec<(u64, u64)>,
+    /// What was pushed to it since, of a synchronous step: requests and bytes.
+    pub(super) step: (usize, u64),
+    /// Whom it says that its next answer waits for.
+    pub(super) waits: Option<WaitsV1>,
     pub(super) queue: VecDeque<Request>,
     pub(super) posted: usize,
     unsent: VecDeque<u64>,
@@ -79,6 +86,8 @@ pub(super) enum Answered {
     Part(u32),
     /// Refused for good.
     Refused { request: Request, refusal: Refusal, text: String },
+    /// Not yet: other workers are waited for.
+    Waits,
 }
 
 impl<S: Stream> Peer<S> {
@@ -100,6 +109,9 @@ impl<S: Stream> Peer<S> {
             epoch: 0,
             tables: Vec::new(),
             acked: Vec::new(),
+            clocks: Vec::new(),
+            step: (0, 0),
+            waits: None,
             queue: VecDeque::new(),
             posted: 0,
             unsent: VecDeque::new(),
@@ -142,14 +154,23 @@ impl<S: Stream> Peer<S> {
             loop {
                 let (receive, _) = link.halves();
                 let Some(frame) = receive.peek(&mut Lender { flights, queue, unsent })? else { break };
+                if frame.head.kind == message::WAITS {
+                    self.waits = Some(waits(&frame, self.posted, &self.name)?);
+                    receive.consume();
+                    answers.push(Answered::Waits);
+                    (self.good_at, self.wait_logged) = (now, false);
+                    continue;
+                }
                 let (name, session_epoch) = (&self.name, self.epoch);
-                let context = Context { name, session_epoch, acked: &mut self.acked, near: &mut self.near };
+                let (acked, clocks, near) = (&mut self.acked, &mut self.clocks, &mut self.near);
+                let context = Context { name, session_epoch, acked, clocks, near };
                 answers.push(answer(&frame, context, flights, queue, unsent, self.posted, tally)?);
                 receive.consume();
                 if let Some(request) = queue.pop_front() {
                     self.posted_bytes -= u64::from(request.bytes);
                 }
                 self.posted -= 1;
+                self.waits = None;
                 (self.good_at, self.wait_logged) = (now, false);
                 self.trouble.clear();
                 self.backoff = crate::limits::BACKOFF.0;
@@ -205,6 +226,7 @@ impl<S: Stream> Peer<S> {
         }
         (self.trouble, self.attempt_at, self.posted) = (why, now, 0);
         (self.posted_bytes, self.short) = (0, false);
+        (self.waits, self.step) = (None, (0, 0));
         self.unsent.clear();
         self.near.lose();
         self.queue.retain(|request| {
@@ -221,10 +243,11 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// Puts the queue in the order in which it goes over a new link: pushes first.
-    pub(super) fn reorder(&mut self) {
-        let (pushes, others): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(|request| request.push);
-        self.queue.extend(pushes);
+    /// Puts the queue in the order in which it goes over a new link: pushes, and what says which step they are of, first.
+    pub(super) fn reorder(&mut self, flights: &Flights) {
+        let ordered = |request: &Request| flights.kind(request.place).is_some_and(message::is_ordered);
+        let (first, others): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(ordered);
+        self.queue.extend(first);
         self.queue.extend(others);
     }
 
@@ -251,7 +274,17 @@ struct Context<'a> {
     name: &'a Arc<str>,
     session_epoch: u64,
     acked: &'a mut Vec<bool>,
+    clocks: &'a mut Vec<(u64, u64)>,
     near: &'a mut Near,
+}
+
+/// Whom the server says that a request waits for.
+fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV1, WorkerError> {
+    let nonsense = |what| WorkerError::Protocol { peer: peer.clone(), what };
+    if posted == 0 {
+        return Err(nonsense("that a request waits, when none was sent".into()));
+    }
+    control::open(frame.payload).map_err(|error| nonsense(error.to_string()))
 }
 
 /// Takes in the answer to the request at the front of the queue.
@@ -307,16 +340,23 @@ fn answer(
             if let Some((keys, slots)) = pull.found(request.chunk as usize) {
                 context.near.learn(pull.cut.table, keys, slots);
             }
-            pull.settle(request.chunk as usize);
+            pull.settle(request.chunk as usize, head.words[3].checked_sub(1));
             tally.bytes_received.add(u64::from(head.len));
         }
         Work::Push(push) => {
-            tally.pushed.count(&acked(head));
+            let (applied, late) = acked(head);
+            tally.pushed.count(&applied);
+            tally.late_rows.add(u64::from(late));
+            push.late |= late > 0;
             if let Some(acked) = context.acked.get_mut(push.cut.table) {
                 *acked = true;
             }
         }
         Work::Control(control) => {
+            if let Some(table) = control.table.filter(|_| kind == message::TICK) {
+                context.clocks.resize(context.clocks.len().max(table + 1), (0, 0));
+                context.clocks[table] = (control.words[1], head.words[2]);
+            }
             control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
         }
     }

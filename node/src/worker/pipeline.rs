@@ -32,6 +32,9 @@ pub struct Pulled {
     /// For each chunk of the cut the sequence number of the last own push to this table that its rows include: all
     /// own pushes up to it are in, none after it. A lost link can make it differ between the chunks of one pull.
     pub saw: Vec<u64>,
+    /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below it, of
+    /// all workers, are in the rows.
+    pub lowest: Option<u64>,
 }
 
 /// The keysets of a finished pull.
@@ -93,10 +96,28 @@ impl<N: Net> Worker<N> {
         cut: Arc<Cut>,
         read: Read,
         segments: Segments,
-        mut values: Vec<f32>,
+        values: Vec<f32>,
         keep: bool,
     ) -> Result<PullId, WorkerError> {
+        self.begin_pull_ahead(table, cut, (read, segments), values, keep, 0)
+    }
+
+    /// [`Worker::begin_pull_segments`] for a step that begins `ahead` steps after the one that this worker is in. Without
+    /// [`Worker::join`] that means nothing.
+    ///
+    /// # Errors
+    /// As [`Worker::begin_pull_segments`]; or the pull would wait for this worker's own steps.
+    pub fn begin_pull_ahead(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        (read, segments): (Read, Segments),
+        mut values: Vec<f32>,
+        keep: bool,
+        ahead: u64,
+    ) -> Result<PullId, WorkerError> {
         self.check_table(table, &cut)?;
+        let clock = self.pull_clock(table, ahead)?;
         let known = &self.tables[table.0];
         let (floats, saw) = (read_floats(&known.schema, read, segments)?, known.last_seq);
         let keys = cut.keys().len();
@@ -104,7 +125,7 @@ impl<N: Net> Worker<N> {
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_room(bytes)?;
         let now = self.net.now();
-        let wanted = self.wanted(table, read, segments, floats, keep);
+        let wanted = self.wanted(table, read, segments, floats, keep, clock);
         if self.reads(&wanted) {
             self.keep_near(now)?;
         }
@@ -114,9 +135,10 @@ impl<N: Net> Worker<N> {
             let near = self.read_near(chunk, keys, &wanted, rows, now)?;
             let keep = keep && near.is_none();
             let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
-            parts.push(PullPart { saw, keep, kept: 0, near });
+            let lowest = near.as_ref().and_then(|near| near.lowest);
+            parts.push(PullPart { saw, keep, kept: 0, near, lowest });
         }
-        let work = Work::Pull(PullFlight { cut: cut.clone(), read, segments, floats, values, parts });
+        let work = Work::Pull(PullFlight { cut: cut.clone(), read, segments, floats, values, parts, clock });
         let id = self.launch(work, &cut, bytes, false)?;
         Ok(PullId(id))
     }
@@ -137,12 +159,13 @@ impl<N: Net> Worker<N> {
             }
         }
         let flight = self.flights.take(id.0.place).map(|flight| flight.work);
-        let Some(Work::Pull(PullFlight { cut, values, parts, .. })) = flight else {
+        let Some(Work::Pull(PullFlight { cut, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
         let saw: Vec<u64> = parts.iter().map(|part| part.saw).collect();
         let last = self.tables[cut.table].last_seq;
         self.tally.staleness.set(saw.iter().map(|&saw| last.saturating_sub(saw)).max().unwrap_or(0));
+        let lowest = self.note_lowest(TableId(cut.table), clock, &parts)?;
         let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
         if parts.iter().any(|part| part.keep != 0 || found(part)) {
             if self.kept.len() == KEPT_PULLS_MAX
@@ -152,7 +175,7 @@ impl<N: Net> Worker<N> {
             }
             self.kept.push_back(Kept { id, cut, parts });
         }
-        Ok(Pulled { values, saw })
+        Ok(Pulled { values, saw, lowest })
     }
 
     /// Whether [`Worker::finish_pull`] would return at once.
@@ -192,13 +215,23 @@ impl<N: Net> Worker<N> {
             )));
         }
         let bytes = keys * (8 + 4 * floats);
+        self.begin_step_push(table, &cut, floats, bytes)?;
         self.wait_for_room(bytes)?;
         let (keysets, slots) = self.handles_of(keyset_of, &cut);
         for chunk in cut.chunks() {
             self.peers[chunk.peer as usize].near.stamps.begin(&cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
-        let work = Work::Push(PushFlight { cut: cut.clone(), write, floats, values, seq, keysets, slots });
+        let work = Work::Push(PushFlight {
+            cut: cut.clone(),
+            write,
+            floats,
+            values,
+            seq,
+            keysets,
+            slots,
+            late: false,
+        });
         let id = self.launch(work, &cut, bytes, true)?;
         Ok(PushId(id))
     }
@@ -208,6 +241,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A push was refused, or a peer is lost for good.
     pub fn finish_push(&mut self, id: PushId) -> Result<(), WorkerError> {
+        self.must_have_ticked("waiting for a push")?;
         while !self.is_acked(id) {
             self.pump(self.config.peer_timeout)?;
         }
@@ -233,6 +267,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A push was refused, or a peer is lost for good.
     pub fn drain(&mut self) -> Result<(), WorkerError> {
+        self.must_have_ticked("waiting for pushes")?;
         while self.flights.pushes > 0 {
             self.pump(self.config.peer_timeout)?;
         }

@@ -117,6 +117,7 @@ impl<N: Net> Worker<N> {
                 self.refuse(number, request, refusal, text);
                 request.place
             }
+            Answered::Waits => return self.note_waits(number),
         };
         let Some(flight) = self.flights.at(place) else { return };
         let near = &mut self.peers[number].near;
@@ -136,8 +137,17 @@ impl<N: Net> Worker<N> {
             return;
         }
         match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
-            Some((_, Work::Push(push))) if self.spare.len() < SPARE_MAX => self.spare.push(push.values),
-            Some((false, Work::Control(control))) if control.kind != message::PING => {
+            Some((_, Work::Push(push))) => {
+                if push.late {
+                    self.note_late(push.cut.table, push.seq);
+                }
+                if self.spare.len() < SPARE_MAX {
+                    self.spare.push(push.values);
+                }
+            }
+            Some((false, Work::Control(control)))
+                if matches!(control.kind, message::IMAGES | message::REGIONS) =>
+            {
                 if let Err(error) = self.take_reach(number, &control) {
                     // What cannot be believed ends the link; another attempt may do better.
                     let now = self.net.now();
@@ -186,6 +196,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         self.next_tick = now + LOOK;
+        self.look_at_waits()?;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));

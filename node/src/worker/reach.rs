@@ -94,7 +94,9 @@ impl<N: Net> Worker<N> {
             tracing::info!(peer = %peer.name, why, "rows are asked for");
             peer.near.refused = true;
         }
-        if !(near || far) || peer.near.refused || peer.near.seeking.is_some() {
+        // In the middle of a synchronous step nothing else may be asked.
+        let in_step = peer.step.0 > 0;
+        if !(near || far) || peer.near.refused || peer.near.seeking.is_some() || in_step {
             return Ok(());
         }
         let next = (0..self.tables.len().min(peer.tables.len()))

@@ -92,14 +92,15 @@ impl<N: Net> Worker<N> {
 
     /// Fails when this peer has been away, or silent, for too long; logs when it has been for a while.
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
+        let patience = self.patience();
         let peer = &mut self.peers[number];
         let waited = now.saturating_sub(peer.good_at);
         let silent = "it is connected but does not answer";
         let why = if peer.trouble.is_empty() { silent } else { &peer.trouble };
-        if waited > self.config.peer_timeout {
+        if waited > patience {
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
         }
-        if waited > WAIT_LOGGED && !peer.wait_logged {
+        if waited > WAIT_LOGGED && !peer.wait_logged && peer.waits.is_none() {
             peer.wait_logged = true;
             let seconds = waited.as_secs_f64();
             tracing::warn!(peer = %peer.name, seconds, requests = peer.queue.len(), why, "waiting for a peer");
@@ -120,6 +121,7 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
     let what = match kind {
         message::HELLO | message::KNOCK | message::PROVE => "the connection",
         message::OPEN_TABLE => "to open the table",
+        message::JOIN => "to let this worker keep step with the others",
         message::PULL => "a pull",
         message::PUSH => "a push",
         _ => "a request",

@@ -68,7 +68,7 @@ impl<N: Net> Worker<N> {
             peer.acked.push(false);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
-        self.tables.push(Table { schema: schema.clone(), owners, one_owner, last_seq: 0 });
+        self.tables.push(Table { schema: schema.clone(), owners, one_owner, last_seq: 0, group: None });
         for number in 0..self.peers.len() {
             self.seek(number)?;
         }
@@ -160,7 +160,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Sends a request to each of these links and waits for the answers.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         kind: u16,
         table: Option<TableId>,
@@ -168,6 +168,7 @@ impl<N: Net> Worker<N> {
         payloads: Vec<Vec<u8>>,
         peers: &[usize],
     ) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+        self.must_have_ticked("a request")?;
         let (now, table) = (self.net.now(), table.map(|table| table.0));
         let control = ControlFlight { kind, table, words, payloads, answers: vec![None; peers.len()] };
         let id = self.flights.add(Work::Control(control), peers.len(), 0, now);

@@ -73,6 +73,7 @@ pub fn unique_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
     keys
 }
 
+#[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn random_values(prng: &mut Prng, count: usize) -> Vec<f32> {
     (0..count).map(|_| prng.below(9) as f32 - 4.0).collect()
 }

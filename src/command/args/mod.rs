@@ -12,6 +12,7 @@ mod one_sided;
 mod optimizer;
 pub mod security;
 mod sessions;
+mod sync;
 mod transport;
 
 pub use admission::AdmissionArgs;
@@ -25,6 +26,7 @@ pub use metrics::MetricsArgs;
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use sessions::SessionArgs;
+pub use sync::{SyncArgs, SyncName};
 pub use transport::{TransportArgs, TransportName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -146,9 +148,9 @@ pub struct JobArgs {
     /// Which one of them it is, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub task_index: u32,
-    /// 0: asynchronous. 1 (synchronous) is not there yet and is refused.
-    #[arg(long, value_name = "0|1", default_value_t = 0)]
-    pub issync: u32,
+    /// How the workers keep step.
+    #[command(flatten)]
+    pub sync: SyncArgs,
     /// Seconds to wait for a peer before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,

@@ -1,0 +1,165 @@
+//! The clocks beside a plain list of who is where.
+
+use super::*;
+use crate::sync::{Merge, Together};
+use proptest::prelude::*;
+
+fn member(workers: u32, mode: SyncMode) -> Membership {
+    Membership { rank: 0, workers, mode, worker_timeout: Duration::from_secs(10), strict: false }
+}
+
+fn comer(rank: u32, incarnation: u64, session: u32) -> Comer {
+    Comer { rank, pusher: u64::from(rank) + 1, incarnation, session }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Join { anew: bool },
+    Tick,
+    End,
+    Leave,
+    Hear,
+    Fence,
+    Pass(u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
+    let event = prop_oneof![
+        3 => any::<bool>().prop_map(|anew| Event::Join { anew }),
+        8 => Just(Event::Tick),
+        2 => Just(Event::End),
+        1 => Just(Event::Leave),
+        2 => Just(Event::Hear),
+        1 => Just(Event::Fence),
+        3 => (0u64..8).prop_map(Event::Pass),
+    ];
+    prop::collection::vec((0u32..3, event), 0..80)
+}
+
+/// A worker as a plain mind has it.
+#[derive(Debug, Clone, Default)]
+struct Plain {
+    here: bool,
+    counts: bool,
+    clock: u64,
+    heard: u64,
+    life: u64,
+    fenced: u64,
+    session: u32,
+}
+
+proptest! {
+    #[test]
+    fn nobody_who_counts_is_behind_the_lowest(events in events(), bound in 0u32..4) {
+        let mut clocks = Clocks::new(&member(3, SyncMode::Ssp(bound)), 0, Duration::ZERO);
+        let mut plain = vec![Plain { counts: true, life: 1, ..Plain::default() }; 3];
+        let (mut now, mut sessions) = (0u64, 0);
+        for (rank, event) in events {
+            let time = Duration::from_secs(now);
+            let lowest = |plain: &[Plain]| {
+                let highest = plain.iter().map(|one| one.clock).max().unwrap();
+                plain.iter().filter(|one| one.counts).map(|one| one.clock).min().unwrap_or(highest)
+            };
+            let one = &mut plain[rank as usize].clone();
+            match event {
+                Event::Join { anew } if !one.here => {
+                    sessions += 1;
+                    one.life += u64::from(anew);
+                    let clock = (!anew).then_some(one.clock);
+                    let joined = clocks.join(comer(rank, one.life, sessions), clock, 0, time);
+                    if one.life <= one.fenced {
+                        prop_assert!(matches!(joined, Err(Unwelcome::Fenced(_))));
+                        continue;
+                    }
+                    let begin = lowest(&plain).min(if one.counts { one.clock } else { u64::MAX });
+                    let want = if anew { begin } else { one.clock };
+                    prop_assert_eq!(joined, Ok(want));
+                    (one.here, one.counts, one.heard, one.session, one.clock) = (true, true, now, sessions, want);
+                }
+                Event::Tick if one.here => {
+                    prop_assert!(clocks.speaks(rank, one.session, one.life, time));
+                    if !one.counts {
+                        one.heard = now;
+                    }
+                    (one.counts, one.clock) = (true, one.clock + 1);
+                    clocks.tick(rank, one.clock);
+                }
+                Event::End if one.here => {
+                    let known = clocks.end(one.session, time);
+                    prop_assert_eq!(known.is_some(), one.counts);
+                    if one.counts {
+                        one.heard = now;
+                    }
+                    one.here = false;
+                }
+                Event::Leave if one.here && one.counts => {
+                    clocks.leave(rank);
+                    (one.counts, one.here) = (false, false);
+                }
+                Event::Hear if one.here && one.counts => {
+                    clocks.hear(one.session, time);
+                    one.heard = now;
+                }
+                Event::Fence => {
+                    prop_assert!(clocks.fence(rank, one.life));
+                    (one.counts, one.here, one.fenced) = (false, false, one.life);
+                    prop_assert!(!clocks.speaks(rank, one.session, one.life, time));
+                }
+                Event::Pass(seconds) => now += seconds,
+                _ => {}
+            }
+            plain[rank as usize] = one.clone();
+            let time = Duration::from_secs(now);
+            let given_up: Vec<u32> = clocks.give_up(time).iter().map(|behind| behind.rank).collect();
+            // Nobody is given up where nobody is left to go on.
+            let anyone = plain.iter().any(|one| one.here && one.counts);
+            let mut want = Vec::new();
+            for (rank, one) in (0..).zip(&mut plain) {
+                if anyone && one.counts && now - one.heard >= 10 {
+                    one.counts = false;
+                    want.push(rank);
+                }
+            }
+            prop_assert_eq!(given_up, want);
+            let least = lowest(&plain);
+            prop_assert_eq!(clocks.lowest(), least);
+            for clock in 0..20 {
+                prop_assert_eq!(clocks.may_pull(clock), clock <= least + u64::from(bound));
+            }
+            let behind = clocks.behind(time).map(|behind| (behind.rank, behind.clock));
+            let first = (0..).zip(&plain).filter(|(_, one)| one.counts).map(|(rank, one)| (one.clock, rank)).min();
+            prop_assert_eq!(behind, first.map(|(clock, rank)| (rank, clock)));
+        }
+    }
+}
+
+#[test]
+fn two_workers_of_one_index_and_another_mode_are_refused() {
+    let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
+    clocks.join(comer(1, 7, 1), None, 0, Duration::ZERO).unwrap();
+    let other = clocks.join(comer(1, 6, 2), None, 0, Duration::ZERO);
+    assert!(matches!(other, Err(Unwelcome::Fenced(why)) if why.contains("one index")));
+    assert!(matches!(clocks.check(&member(3, SyncMode::Ssp(3))), Err(Unwelcome::Mismatch(_))));
+    let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Mean });
+    assert!(matches!(clocks.check(&member(2, bsp)), Err(Unwelcome::Mismatch(why)) if why.contains("--sync")));
+    assert!(clocks.check(&member(2, SyncMode::Ssp(3))).is_ok() && !clocks.is_over());
+}
+
+#[test]
+fn the_lowest_that_is_there_and_alive_decides() {
+    let bsp = SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean });
+    let mut clocks = Clocks::new(&member(3, bsp), 0, Duration::ZERO);
+    assert_eq!(clocks.decider(Duration::ZERO), None);
+    for rank in 0..3 {
+        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+    }
+    let later = Duration::from_secs(60);
+    clocks.hear(2, later);
+    assert_eq!((clocks.decider(Duration::ZERO), clocks.decider(later)), (Some(0), Some(2)));
+    // With BSP it is never time alone.
+    assert!(clocks.give_up(later).is_empty());
+    clocks.end(0, later);
+    assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(0));
+    assert!(clocks.fence(0, 1) && !clocks.fence(2, 0));
+    assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(1));
+}

@@ -1,0 +1,106 @@
+//! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for other workers.
+
+use super::bulk::{self, Answer, Handled, Pusher, Stop};
+use super::keysets::Keysets;
+use super::session::Room;
+use super::waiting::{self, Owed};
+use super::{images, regions};
+use crate::control::{self, RefusedV1};
+use crate::error::Refusal;
+use crate::limits::TEXT_BYTES_MAX;
+use crate::message;
+use gannet_transport::{Frame, Head, Link, Nothing, Stream, Transmit};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What handling a frame takes beside its stream.
+pub(super) struct Hands<'a, 'b> {
+    pub(super) room: &'a mut Room<'b>,
+    pub(super) keysets: &'a mut Keysets,
+    pub(super) pusher: &'a mut Pusher,
+    pub(super) owed: &'a mut VecDeque<Owed>,
+    pub(super) now: Duration,
+    pub(super) transmit: &'a mut Transmit,
+}
+
+impl Hands<'_, '_> {
+    /// Does what a frame asks, and answers it, or says when it will be.
+    pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> Handled {
+        let Hands { room: Room { tables, scratch, .. }, keysets, pusher, owed, now, transmit } = self;
+        let (now, id) = (*now, frame.head.id);
+        if let (message::PUSH | message::TICK | message::LEAVE, Some(table)) =
+            (frame.head.kind, waiting::pull_of(owed))
+        {
+            return Err(Stop::Parked(table));
+        }
+        let answered = match frame.head.kind {
+            message::PUSH => bulk::push(frame, tables, keysets, pusher, now, &mut scratch.found, transmit),
+            message::TICK => tables.tick(frame, pusher, now),
+            message::FENCE => tables.fence(frame, pusher, now),
+            message::LEAVE => tables.leave(frame, pusher, now),
+            message::PING => Ok(Answer::Now(Head::new(message::PONG, 0, id, [0; 4]))),
+            // Answers go in the order of their requests, and some wait for a step.
+            _ if !owed.is_empty() => return Err(waiting::behind(owed, tables, pusher)),
+            message::PULL => {
+                let by = (&**pusher, now);
+                return bulk::pull(frame, tables, keysets, by, &mut scratch.found, transmit);
+            }
+            message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
+            message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),
+            message::IMAGES => return images::give(frame, tables, stream, transmit),
+            message::REGIONS => return regions::tell(frame, tables, stream, transmit),
+            message::STATUS => return tables.answer_status(frame, transmit),
+            message::CLOSE_PUSHER => return tables.answer_close(frame, pusher, transmit),
+            message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
+            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
+        };
+        match answered? {
+            Answer::Now(head) if owed.is_empty() => return Ok(transmit.send(head)?),
+            Answer::Now(head) => owed.push_back(Owed::Ready(head)),
+            Answer::Later { table, step, rows, not_finite } => {
+                owed.push_back(Owed::Push { id, table, step, rows, not_finite });
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers with a refusal, in its turn.
+    pub(super) fn refuse(&mut self, peer: &Arc<str>, head: &Head, refusal: Refusal, text: String) -> Handled {
+        let Hands { room, owed, transmit, .. } = self;
+        if let Some(kept_back) = room.sparing.allow((room.clock)()) {
+            let kind = head.kind;
+            tracing::warn!(%peer, ?refusal, kind, text, kept_back, "a request was refused");
+        }
+        if !owed.is_empty() {
+            room.tally.refused[refusal.place()].add(1);
+            owed.push_back(Owed::Refused { head: *head, refusal, text });
+            return Ok(());
+        }
+        let sent = answer_refused(head, refusal, text, transmit);
+        room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
+        sent
+    }
+}
+
+/// Answers a request with the reason why it is refused.
+pub(super) fn answer_refused(
+    request: &Head,
+    refusal: Refusal,
+    mut text: String,
+    transmit: &mut Transmit,
+) -> Handled {
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text.truncate(end.unwrap_or(0));
+    let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);
+    Ok(transmit.send_copy(head, &control::seal(&RefusedV1 { text }))?)
+}
+
+/// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
+pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
+    let head = Head::new(message::HELLO, 0, id, [0; 4]);
+    if answer_refused(&head, refusal, why, link.transmit()).is_ok() {
+        // Done, or gone already: both are the end of it.
+        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+    }
+}

@@ -1,0 +1,481 @@
+//! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the pushes
+//! that are kept until their step is applied. What is decided stands in clocks.rs and sums.rs; here it meets the shards.
+
+use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
+use super::clocks::{Behind, Clocks, Comer, State, Unwelcome};
+use super::sums::{Next, Outcome, Room, Sums};
+use super::tables::{Table, Tables, answer};
+use crate::control::{self, JoinV1, JoinedV1, WaitsV1};
+use crate::error::Refusal;
+use crate::limits::CLOCK_MAX;
+use crate::message::{self, unpair};
+use crate::sync::{Membership, SyncMode};
+use gannet_core::{NO_CLOCK, PushName, Shards, Write, hash, shard_of};
+use gannet_transport::{Frame, Head, Transmit};
+use std::time::Duration;
+
+/// Who has pushed what a synchronous step comes to: no worker is called this.
+pub(super) const AGGREGATE: u64 = u64::MAX - 1;
+
+pub(super) struct Group {
+    pub(super) clocks: Clocks,
+    /// With BSP.
+    pub(super) sums: Option<Sums>,
+    /// The lowest clock that the images were told.
+    told: u64,
+}
+
+impl Group {
+    /// The clock below which all steps of all who count are in the rows.
+    pub(super) fn lowest(&self) -> u64 {
+        self.sums.as_ref().map_or_else(|| self.clocks.lowest(), Sums::at)
+    }
+
+    /// Whether a pull at this clock is to be answered.
+    pub(super) fn may_pull(&self, clock: u64) -> bool {
+        match &self.sums {
+            Some(sums) => sums.at() >= clock,
+            None => self.clocks.may_pull(clock),
+        }
+    }
+}
+
+impl Table {
+    fn new_group(&self, member: &Membership, now: Duration) -> Group {
+        let of_images = || {
+            let pushers = self.shards.as_ref().map(Shards::pushers).unwrap_or_default();
+            let last = pushers.iter().find(|status| status.pusher == AGGREGATE);
+            Sums::after(last.map(|status| (status.seq, status.part)))
+        };
+        let sums = member.mode.is_bsp().then(of_images);
+        let begin = sums.as_ref().map_or(0, Sums::at);
+        Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
+    }
+
+    /// A worker joins; its clock here.
+    fn join(&mut self, comer: Comer, request: &JoinV1, now: Duration) -> Result<u64, Stop> {
+        let member = match Membership::of(request) {
+            Ok(member) => member,
+            Err(text) => return refuse(Refusal::Malformed, text),
+        };
+        let clock = (request.clock != NO_CLOCK).then_some(request.clock);
+        if clock.is_some_and(|clock| clock > CLOCK_MAX) {
+            return refuse(
+                Refusal::Malformed,
+                format!("clock {}: at most {CLOCK_MAX} can be", request.clock),
+            );
+        }
+        let unwelcome = |why| match why {
+            Unwelcome::Mismatch(text) => Stop::Refused(Refusal::Mismatch, text),
+            Unwelcome::Fenced(text) => Stop::Refused(Refusal::Fenced, text),
+        };
+        if let Some(shards) = &mut self.shards {
+            let entered = shards.introduce_pusher(comer.pusher, comer.incarnation);
+            entered.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+            let newer = |status: &gannet_core::PusherStatus| {
+                status.pusher == comer.pusher && status.incarnation > comer.incarnation
+            };
+            if shards.pushers().iter().any(newer) {
+                let text = format!(
+                    "a newer life of worker {} is there, or the others went on without this one: start it again",
+                    comer.rank
+                );
+                return refuse(Refusal::Fenced, text);
+            }
+        }
+        let mut group = match self.group.take() {
+            Some(group) => group,
+            None => self.new_group(&member, now),
+        };
+        let checked = group.clocks.check(&member);
+        if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
+            // Nobody is there: what is left of the workers before is no part of what begins.
+            let begin = group.lowest();
+            match (&mut group.sums, member.mode.is_bsp()) {
+                (Some(sums), true) => sums.restart(),
+                _ => group = self.new_group(&member, now),
+            }
+            group.clocks = Clocks::new(&member, begin, now);
+        } else if let Err(why) = checked {
+            self.group = Some(group);
+            return Err(unwelcome(why));
+        }
+        let least = group.sums.as_ref().map_or(0, Sums::begin);
+        let joined = group.clocks.join(comer, clock, least, now);
+        if joined.is_ok() && clock.is_some() {
+            group.clocks.believe_left(request.left);
+        }
+        if let (Ok(joined), Some(sums)) = (&joined, &mut group.sums) {
+            sums.join(comer.rank, *joined, clock.is_none());
+        }
+        self.group = Some(group);
+        joined.map_err(unwelcome)
+    }
+
+    /// What would be wrong with these rows when their step is applied.
+    fn check_push(&self, write: Write, keys: &[u64]) -> Handled {
+        let Table { shards: Some(shards), schema, .. } = self else {
+            return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
+        };
+        if write == Write::Change && !schema.replays() {
+            let text = format!("table {:?} takes no changes of state", schema.name);
+            return refuse(Refusal::Malformed, text);
+        }
+        let (range, mut last) = (shards.range(), 0);
+        for &key in keys {
+            let shard = shard_of(hash(key), schema.shards);
+            if !range.contains(&shard) {
+                return refuse(
+                    Refusal::WrongShard,
+                    format!("key {key} is of shard {shard}, {range:?} are here"),
+                );
+            }
+            if shard < last {
+                return refuse(Refusal::Malformed, "keys that are not in ascending order of shard");
+            }
+            last = shard;
+        }
+        Ok(())
+    }
+
+    /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited for
+    /// has come.
+    pub(super) fn advance(&mut self) -> bool {
+        let Table { group: Some(group), shards, schema, tally, .. } = self else { return false };
+        let before = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
+        let mut failed = false;
+        if let (Some(sums), SyncMode::Bsp(together)) = (&mut group.sums, group.clocks.mode) {
+            let floats = |write| schema.write_floats(write);
+            while let Next::Step(sum) =
+                sums.next(&group.clocks, together.aggregate, together.merge, floats, schema.shards)
+            {
+                let Some(sum) = sum else {
+                    sums.pass(&group.clocks);
+                    continue;
+                };
+                let Some(shards) = shards.as_mut().filter(|_| sums.is_of_one_kind()) else {
+                    let why = "the workers pushed both gradients and changes of state in one step";
+                    sums.failed(sum.mask, Refusal::Mismatch, why.into());
+                    failed = true;
+                    break;
+                };
+                let name = PushName { pusher: AGGREGATE, incarnation: 1, seq: sum.step + 1, part: sum.mask };
+                match push_by_shard(shards, &name, sum.write, &sum.keys, &sum.values, schema.shards) {
+                    Ok(applied) => {
+                        tally.count(&applied);
+                        sums.applied();
+                    }
+                    Err((refusal, text)) => {
+                        tracing::warn!(
+                            table = schema.name,
+                            step = sum.step,
+                            text,
+                            "a step cannot be applied"
+                        );
+                        sums.failed(sum.mask, refusal, text);
+                        failed = true;
+                        break;
+                    }
+                }
+            }
+            tally.kept_bytes.set(sums.bytes() as u64);
+        }
+        let lowest = group.lowest();
+        let told = std::mem::replace(&mut group.told, lowest);
+        if told != lowest
+            && let Some(shards) = shards
+        {
+            shards.set_lowest(lowest);
+        }
+        let after = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
+        told != lowest || before != after || failed
+    }
+}
+
+/// Pushes rows in ascending order of shard, each shard's at once.
+fn push_by_shard(
+    shards: &mut Shards,
+    name: &PushName,
+    write: Write,
+    keys: &[u64],
+    values: &[f32],
+    table: u32,
+) -> Result<gannet_core::Applied, (Refusal, String)> {
+    let floats = values.len() / keys.len().max(1);
+    let mut all = gannet_core::Applied::default();
+    let mut start = 0;
+    for run in keys.chunk_by(|a, b| shard_of(hash(*a), table) == shard_of(hash(*b), table)) {
+        let values = &values[start * floats..(start + run.len()) * floats];
+        start += run.len();
+        let applied = shards
+            .push(name, write, run, None, values)
+            .map_err(|error| (Refusal::of_push(&error), error.to_string()))?;
+        all.applied += applied.applied;
+        all.doubled += applied.doubled;
+        all.not_finite += applied.not_finite;
+        all.not_admitted += applied.not_admitted;
+    }
+    Ok(all)
+}
+
+impl Tables {
+    fn numbered(&mut self, number: u64) -> Result<&mut Table, Stop> {
+        match self.all.get_mut(number as usize) {
+            Some(table) => Ok(table),
+            None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
+        }
+    }
+
+    /// Looks at a table's group after something of it has changed.
+    fn settle(&mut self, number: usize) {
+        self.moved |= self.all[number].advance();
+    }
+
+    pub(super) fn answer_join(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &mut Pusher,
+        now: Duration,
+        transmit: &mut Transmit,
+    ) -> Handled {
+        let request = match control::open::<JoinV1>(frame.payload) {
+            Ok(request) => request,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        if pusher.pusher == AGGREGATE {
+            return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
+        }
+        let Pusher { pusher: who, incarnation, session, .. } = *pusher;
+        let comer = Comer { rank: request.rank, pusher: who, incarnation, session };
+        let number = frame.head.words[0];
+        let clock = self.numbered(number)?.join(comer, &request, now)?;
+        pusher.enter(number as u32, request.rank);
+        self.settle(number as usize);
+        answer(frame, message::JOINED, &control::seal(&JoinedV1 { clock }), transmit)
+    }
+
+    /// The rank that a session speaks for, in the group of a table.
+    fn member(&mut self, number: u64, pusher: &Pusher, now: Duration) -> Result<(&mut Group, u32), Stop> {
+        let rank = pusher.rank(number as u32);
+        let Table { group, .. } = self.numbered(number)?;
+        let (Some(group), Some(rank)) = (group, rank) else {
+            return refuse(
+                Refusal::Unknown,
+                "this session has not joined those that keep step over the table",
+            );
+        };
+        match group.clocks.speaks(rank, pusher.session, pusher.incarnation, now) {
+            true => Ok((group, rank)),
+            false => {
+                let text = format!(
+                    "the others went on without worker {rank}, or another life or session of it has come: start it again"
+                );
+                refuse(Refusal::Fenced, text)
+            }
+        }
+    }
+
+    /// A worker has made a step.
+    pub(super) fn tick(&mut self, frame: &Frame<'_>, pusher: &Pusher, now: Duration) -> Result<Answer, Stop> {
+        let [number, clock, skip, _] = frame.head.words;
+        let (group, rank) = self.member(number, pusher, now)?;
+        let from = group.clocks.ranks[rank as usize].clock;
+        if clock > CLOCK_MAX {
+            return refuse(Refusal::Malformed, format!("clock {clock}: at most {CLOCK_MAX} can be"));
+        }
+        if let Some(sums) = &mut group.sums
+            && clock > from
+        {
+            sums.tick(rank, from, clock, skip != 0);
+        }
+        group.clocks.tick(rank, clock);
+        let left = group.clocks.left();
+        self.settle(number as usize);
+        Ok(Answer::Now(Head::new(message::TICKED, 0, frame.head.id, [number, clock, left, 0])))
+    }
+
+    /// A worker is done.
+    pub(super) fn leave(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        now: Duration,
+    ) -> Result<Answer, Stop> {
+        let number = frame.head.words[0];
+        let (group, rank) = self.member(number, pusher, now)?;
+        group.clocks.leave(rank);
+        tracing::info!(rank, clock = group.clocks.ranks[rank as usize].clock, "a worker is done");
+        self.settle(number as usize);
+        Ok(Answer::Now(Head::new(message::LEFT, 0, frame.head.id, [number, 0, 0, 0])))
+    }
+
+    /// The others go on without a worker.
+    pub(super) fn fence(&mut self, frame: &Frame<'_>, by: &Pusher, now: Duration) -> Result<Answer, Stop> {
+        let [first, pusher, incarnation, _] = frame.head.words;
+        let (number, rank) = unpair(first);
+        self.member(u64::from(number), by, now)?;
+        let table = self.numbered(u64::from(number))?;
+        let Some(group) = &mut table.group else {
+            return refuse(Refusal::Unknown, "no workers keep step over the table");
+        };
+        let gone = group.clocks.fence(rank, incarnation);
+        if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {
+            let fenced = shards.fence_pusher(pusher, incarnation);
+            fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+        }
+        if gone {
+            tracing::warn!(rank, incarnation, "the others go on without a worker");
+        }
+        if incarnation > 0 {
+            self.fenced.push((pusher, incarnation));
+        }
+        self.settle(number as usize);
+        Ok(Answer::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))
+    }
+
+    /// Whether a pull at this clock is answered now.
+    pub(super) fn admit_pull(
+        &mut self,
+        number: u32,
+        clock: u64,
+        pusher: &Pusher,
+        now: Duration,
+    ) -> Result<u64, Stop> {
+        let (group, rank) = self.member(u64::from(number), pusher, now)?;
+        let (own, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
+        if clock.saturating_sub(own) > mode.ahead_max() {
+            let text = format!("a pull at clock {clock} of a worker at clock {own} would wait for itself");
+            return refuse(Refusal::Malformed, text);
+        }
+        if group.may_pull(clock) { Ok(group.lowest()) } else { Err(Stop::Parked(number)) }
+    }
+
+    /// Keeps a push for its step, when its table's workers train synchronously and the session is one of them.
+    pub(super) fn keep(
+        &mut self,
+        number: u32,
+        write: Write,
+        keys: &[u64],
+        values: &[f32],
+        pusher: &Pusher,
+        now: Duration,
+    ) -> Result<Answer, Stop> {
+        let floats = values.len() / keys.len().max(1);
+        self.numbered(u64::from(number))?.check_push(write, keys)?;
+        let (group, rank) = self.member(u64::from(number), pusher, now)?;
+        let step = group.clocks.ranks[rank as usize].clock;
+        let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
+        let rows = keys.len() as u32;
+        if step < sums.at() {
+            return Ok(Answer::Later { table: number, step, rows, not_finite: 0 });
+        }
+        let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
+        let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
+        let room = if bad == 0 {
+            sums.keep(rank, step, write, keys, values)
+        } else {
+            // One worker's NaN must not spoil the others' sum.
+            let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
+            let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
+            let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
+            sums.keep(rank, step, write, &keys, &values)
+        };
+        match room {
+            Room::Kept => Ok(Answer::Later { table: number, step, rows, not_finite: bad as u32 }),
+            Room::Later => Err(Stop::Parked(number)),
+            Room::Full => {
+                let most = crate::limits::BSP_BYTES_MAX;
+                let text = format!(
+                    "the pushes of a step take more than {most} bytes of a thread: a smaller --batch helps"
+                );
+                refuse(Refusal::Limit, text)
+            }
+            Room::Mixed => {
+                refuse(Refusal::Malformed, "both gradients and changes of state were pushed in one step")
+            }
+        }
+    }
+
+    /// Whether the pushes of this session to this table are kept.
+    pub(super) fn keeps(&self, number: u32, pusher: &Pusher) -> bool {
+        let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
+        group.is_some_and(|group| group.sums.is_some()) && pusher.rank(number).is_some()
+    }
+
+    /// What became of a push that was kept.
+    pub(super) fn outcome(&self, number: u32, step: u64, pusher: &Pusher) -> Outcome {
+        let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
+        match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
+            (Some(sums), Some(rank)) => sums.outcome(rank, step),
+            _ => Outcome::Refused(Refusal::Blocked, "the group of this push is over".into()),
+        }
+    }
+
+    /// Whether the step that a session is in, over a table, is after this one.
+    pub(super) fn is_past(&self, number: u32, step: u64, pusher: &Pusher) -> bool {
+        let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
+        let clock =
+            |group: &Group| group.clocks.ranks.get(pusher.rank(number)? as usize).map(|rank| rank.clock);
+        group.and_then(clock).is_some_and(|clock| clock > step)
+    }
+
+    /// Rows of a late push are counted apart.
+    pub(super) fn count_late(&self, number: u32, rows: u32) {
+        if let Some(table) = self.all.get(number as usize) {
+            table.tally.late_rows.add(u64::from(rows));
+        }
+    }
+
+    /// A session has ended.
+    pub(super) fn end_session(&mut self, session: u32, now: Duration) {
+        for number in 0..self.all.len() {
+            let Some(group) = &mut self.all[number].group else { continue };
+            let Some(rank) = group.clocks.end(session, now) else { continue };
+            let clock = group.clocks.ranks[rank as usize].clock;
+            if let Some(sums) = &mut group.sums {
+                sums.end(rank, clock);
+            }
+            self.settle(number);
+        }
+    }
+
+    /// The last sign of a session.
+    pub(super) fn hear(&mut self, pusher: &Pusher, when: Duration) {
+        for &(table, _) in &pusher.ranks {
+            if let Some(group) = self.all.get_mut(table as usize).and_then(|table| table.group.as_mut()) {
+                group.clocks.hear(pusher.session, when);
+            }
+        }
+    }
+
+    /// Gives up workers without a sign.
+    pub(super) fn give_up(&mut self, now: Duration) {
+        for number in 0..self.all.len() {
+            let Some(group) = &mut self.all[number].group else { continue };
+            let given_up = group.clocks.give_up(now);
+            for Behind { rank, clock, silent, .. } in &given_up {
+                let seconds = silent.as_secs();
+                tracing::warn!(
+                    rank,
+                    clock,
+                    seconds,
+                    "no sign of a worker (--worker-timeout): the others go on without it"
+                );
+            }
+            if !given_up.is_empty() {
+                self.settle(number);
+            }
+        }
+    }
+
+    /// Whom a request over this table waits for: the payload of the frame that says so.
+    pub(super) fn waits(&self, number: u32, now: Duration) -> Option<Vec<u8>> {
+        let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
+        let Behind { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;
+        let here = matches!(clocks.ranks[rank as usize].state, State::Here(_));
+        let decider = clocks.decider(now).unwrap_or(u32::MAX);
+        let silent_ms = silent.as_millis() as u64;
+        let waits = WaitsV1 { table: number, rank, clock, pusher, incarnation, here, silent_ms, decider };
+        Some(control::seal(&waits))
+    }
+}

@@ -1,0 +1,290 @@
+//! What a step comes to, beside a plain map; who is waited for, step by step.
+
+use super::*;
+use crate::server::clocks::Comer;
+use crate::sync::{Membership, SyncMode, Together};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const SHARDS: u32 = 8;
+
+fn sorted(mut rows: Vec<(u64, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
+    rows.sort_by_key(|(key, _)| shard_of(hash(*key), SHARDS));
+    (rows.iter().map(|row| row.0).collect(), rows.into_iter().flat_map(|row| row.1).collect())
+}
+
+/// One worker's rows, in ascending order of shard.
+fn rows(floats: usize) -> impl Strategy<Value = (Vec<u64>, Vec<f32>)> {
+    let row = (0..40u64, prop::collection::vec(-1e3f32..1e3, floats));
+    prop::collection::vec(row, 0..60).prop_map(sorted)
+}
+
+/// The sums, key by key and rank by rank.
+fn naive(parts: &[(Vec<u64>, Vec<f32>)], floats: usize, merge: Merge) -> BTreeMap<u64, Vec<f32>> {
+    let mut all = BTreeMap::<u64, (Vec<f32>, u32)>::new();
+    for (keys, values) in parts {
+        let mut touched = std::collections::BTreeSet::new();
+        for (key, row) in keys.iter().zip(values.chunks(floats)) {
+            let first = touched.insert(*key);
+            match all.get_mut(key) {
+                None => drop(all.insert(*key, (row.to_vec(), 1))),
+                Some((sum, ranks)) => {
+                    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                    *ranks += u32::from(first);
+                }
+            }
+        }
+    }
+    let divided = |(sum, ranks): (Vec<f32>, u32)| match merge {
+        Merge::Sum => sum,
+        Merge::Mean => sum.iter().map(|value| value / ranks as f32).collect(),
+    };
+    all.into_iter().map(|(key, row)| (key, divided(row))).collect()
+}
+
+fn clocks(workers: u32, aggregate: u32) -> Clocks {
+    let mode = SyncMode::Bsp(Together { aggregate, merge: Merge::Sum });
+    let worker_timeout = Duration::from_secs(5);
+    let member = Membership { rank: 0, workers, mode, worker_timeout, strict: false };
+    let mut clocks = Clocks::new(&member, 0, Duration::ZERO);
+    for rank in 0..workers {
+        let comer = Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
+        clocks.join(comer, None, 0, Duration::ZERO).unwrap();
+    }
+    clocks
+}
+
+/// A group of one thread.
+struct World {
+    clocks: Clocks,
+    sums: Sums,
+    aggregate: u32,
+}
+
+impl World {
+    fn new(workers: u32, aggregate: u32) -> World {
+        World { clocks: clocks(workers, aggregate), sums: Sums::default(), aggregate }
+    }
+
+    fn push(&mut self, rank: u32, key: u64) -> Room {
+        let step = self.clocks.ranks[rank as usize].clock;
+        self.sums.keep(rank, step, Write::Gradient, &[key], &[1.0])
+    }
+
+    fn tick(&mut self, rank: u32) {
+        let from = self.clocks.ranks[rank as usize].clock;
+        self.sums.tick(rank, from, from + 1, false);
+        self.clocks.tick(rank, from + 1);
+    }
+
+    fn rejoin(&mut self, rank: u32, clock: u64, session: u32) {
+        let comer = Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
+        let clock = self.clocks.join(comer, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
+        self.sums.join(rank, clock, false);
+    }
+
+    fn next(&self) -> Next {
+        self.sums.next(&self.clocks, self.aggregate, Merge::Sum, |_| 1, SHARDS)
+    }
+
+    /// The rows of the next step; it is then applied.
+    fn apply(&mut self) -> Option<(u32, Vec<u64>, Vec<f32>)> {
+        let Next::Step(sum) = self.next() else { return None };
+        self.sums.applied();
+        Some(sum.map_or((0, Vec::new(), Vec::new()), |sum| (sum.mask, sum.keys, sum.values)))
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_step_is_what_a_map_makes_of_it(
+        floats in 1usize..5,
+        seed_parts in prop::collection::vec(rows(4), 1..5),
+        mean: bool,
+    ) {
+        let merge = if mean { Merge::Mean } else { Merge::Sum };
+        let cut = |(keys, values): (Vec<u64>, Vec<f32>)| {
+            let values = values.chunks(4).flat_map(|row| row[..floats.min(4)].to_vec()).collect();
+            (keys, values)
+        };
+        let floats = floats.min(4);
+        let parts: Vec<(Vec<u64>, Vec<f32>)> = seed_parts.into_iter().map(cut).collect();
+        let kept: Vec<Kept> = parts
+            .iter()
+            .map(|(keys, values)| Kept {
+                write: Some(Write::Gradient),
+                keys: keys.clone(),
+                values: values.clone(),
+            })
+            .collect();
+        let ranked: Vec<(u32, &Kept)> = (0..).zip(&kept).collect();
+        let (keys, values) = merged(&ranked, floats, merge, SHARDS);
+        let shards: Vec<u32> = keys.iter().map(|&key| shard_of(hash(key), SHARDS)).collect();
+        prop_assert!(shards.is_sorted());
+        let want = naive(&parts, floats, merge);
+        prop_assert_eq!(keys.len(), want.len());
+        for (key, row) in keys.iter().zip(values.chunks(floats)) {
+            let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(row), bits(&want[key]), "key {}", key);
+        }
+    }
+}
+
+#[test]
+fn a_step_is_applied_when_all_have_made_it() {
+    let mut world = World::new(3, 3);
+    for rank in [2, 0] {
+        assert_eq!(world.push(rank, 7), Room::Kept);
+        world.tick(rank);
+        assert_eq!(world.next(), Next::Wait);
+    }
+    // Worker 1 has no data: its step is empty.
+    world.tick(1);
+    assert_eq!(world.apply(), Some((0b101, vec![7], vec![2.0])));
+    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.sums.outcome(0, 0), Outcome::Applied);
+    // One that is away is waited for; one that has left is not.
+    world.push(0, 8);
+    world.tick(0);
+    world.tick(2);
+    world.clocks.end(1, Duration::ZERO);
+    assert_eq!(world.next(), Next::Wait);
+    world.clocks.leave(1);
+    assert_eq!(world.apply(), Some((0b1, vec![8], vec![1.0])));
+}
+
+#[test]
+fn with_fewer_to_aggregate_the_rest_comes_too_late() {
+    let mut world = World::new(3, 2);
+    world.push(0, 1);
+    world.tick(0);
+    // Half of worker 2's step is here, the other half is not.
+    world.push(2, 1);
+    world.push(1, 1);
+    world.tick(1);
+    assert_eq!(world.apply(), Some((0b11, vec![1], vec![2.0])));
+    assert_eq!(world.sums.outcome(2, 0), Outcome::Late);
+    world.tick(2);
+    assert_eq!(world.next(), Next::Wait);
+    assert_eq!((world.sums.outcome(2, 0), world.sums.bytes()), (Outcome::Late, 0));
+    // Who left steps out did not make them.
+    world.sums.tick(2, 1, 3, true);
+    world.clocks.tick(2, 3);
+    world.push(0, 5);
+    world.tick(0);
+    assert_eq!(world.next(), Next::Wait);
+    world.tick(1);
+    assert_eq!(world.apply(), Some((0b1, vec![5], vec![1.0])));
+}
+
+#[test]
+fn what_a_lost_session_had_not_finished_comes_again() {
+    let mut world = World::new(2, 2);
+    world.push(0, 3);
+    world.clocks.end(0, Duration::ZERO);
+    world.sums.end(0, 0);
+    assert_eq!(world.sums.bytes(), 0);
+    world.rejoin(0, 0, 10);
+    world.push(0, 3);
+    world.tick(0);
+    // Finished, and not acknowledged: it is there, and once only when it comes again.
+    world.clocks.end(0, Duration::ZERO);
+    world.sums.end(0, 1);
+    world.push(1, 3);
+    world.rejoin(0, 0, 11);
+    world.push(0, 3);
+    world.tick(1);
+    assert_eq!(world.next(), Next::Wait);
+    world.tick(0);
+    assert_eq!(world.apply(), Some((0b11, vec![3], vec![2.0])));
+    // What comes again after it was applied is known.
+    world.clocks.end(1, Duration::ZERO);
+    world.rejoin(1, 0, 12);
+    assert_eq!(world.sums.outcome(1, 0), Outcome::Applied);
+}
+
+/// A server that was killed while it applied step 4 of workers 0 and 2 waits for exactly those, and for their steps again.
+#[test]
+fn a_step_that_was_begun_before_is_finished_by_those_who_were_in_it() {
+    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let member =
+        Membership { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
+    let start = || World {
+        clocks: Clocks::new(&member, 4, Duration::ZERO),
+        sums: Sums::after(Some((5, 0b101))),
+        aggregate: 2,
+    };
+    let mut world = start();
+    assert_eq!(world.sums.at(), 4);
+    world.rejoin(0, 4, 1);
+    world.rejoin(1, 4, 2);
+    for rank in [0, 1] {
+        world.push(rank, 9);
+        world.tick(rank);
+    }
+    assert_eq!(world.next(), Next::Wait, "two are enough, but not these two");
+    world.rejoin(2, 4, 3);
+    world.push(2, 9);
+    world.tick(2);
+    assert_eq!(world.apply(), Some((0b101, vec![9], vec![2.0])));
+    assert_eq!(
+        world.sums.outcome(1, 4),
+        Outcome::Applied,
+        "it had made the step, so it was not told that it is late"
+    );
+
+    // One of them was told that all of it had been applied: so it was.
+    let mut world = start();
+    world.rejoin(2, 5, 1);
+    assert_eq!(world.apply(), Some((0, Vec::new(), Vec::new())));
+    world.rejoin(0, 4, 2);
+    assert_eq!(world.sums.outcome(0, 4), Outcome::Applied);
+
+    // One of them begins anew: it has nothing of that step.
+    let mut world = start();
+    let comer = Comer { rank: 0, pusher: 1, incarnation: 2, session: 1 };
+    let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
+    assert_eq!(clock, 5);
+    world.sums.join(0, clock, true);
+    assert_eq!(world.next(), Next::Wait);
+    world.rejoin(2, 4, 2);
+    world.push(2, 9);
+    world.tick(2);
+    assert_eq!(world.apply(), Some((0b100, vec![9], vec![1.0])));
+}
+
+/// Steps that nobody made are passed at once, however many.
+#[test]
+fn a_long_way_takes_no_time() {
+    let mut world = World::new(2, 2);
+    let far = crate::limits::CLOCK_MAX;
+    for rank in [0, 1] {
+        world.sums.tick(rank, 0, far - 5, true);
+        world.clocks.tick(rank, far - 5);
+    }
+    world.push(0, 1);
+    world.tick(0);
+    assert_eq!(world.next(), Next::Step(None));
+    world.sums.pass(&world.clocks);
+    assert_eq!((world.sums.at(), world.next()), (far - 5, Next::Wait));
+    world.tick(1);
+    assert_eq!(world.apply(), Some((0b1, vec![1], vec![1.0])));
+    assert_eq!(
+        (world.sums.outcome(0, far - 5), world.sums.outcome(0, far - 6)),
+        (Outcome::Applied, Outcome::Late)
+    );
+}
+
+#[test]
+fn kept_bytes_are_limited() {
+    let mut world = World::new(2, 2);
+    let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
+    let bytes = keys.len() * 8 + values.len() * 4;
+    let mut keep = |rank, step| world.sums.keep(rank, step, Write::Gradient, &keys, &values);
+    let many = BSP_BYTES_MAX / bytes;
+    assert!((0..many / 2).all(|_| keep(0, 0) == Room::Kept));
+    assert_eq!(keep(1, 1), Room::Later);
+    assert!((many / 2..many).all(|_| keep(0, 0) == Room::Kept));
+    assert_eq!(keep(1, 0), Room::Full);
+    assert_eq!(world.sums.keep(0, 0, Write::Change, &[1], &[1.0]), Room::Mixed);
+}

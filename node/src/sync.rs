@@ -1,0 +1,124 @@
+//! How the workers of a table keep step with each other (docs/consistency.md).
+
+use crate::control::JoinV1;
+use std::time::Duration;
+
+/// What a pull waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Nothing: pushes are applied when they come (ASP).
+    Asp,
+    /// Until no worker is more than so many steps behind the pull's clock (SSP).
+    Ssp(u32),
+    /// Until the steps before have been applied, each as one push of all workers' (BSP).
+    Bsp(Together),
+}
+
+/// How the pushes of a step are made one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Together {
+    /// The step is applied when so many workers have made it; those that come later are dropped.
+    pub aggregate: u32,
+    /// What becomes of a key that several workers have pushed to.
+    pub merge: Merge,
+}
+
+/// What becomes of what several workers have pushed to a key in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merge {
+    /// It is added.
+    Sum,
+    /// It is divided by the number of workers that pushed to the key, as TensorFlow's `SyncReplicasOptimizer` does for
+    /// sparse gradients (`DivideAccumGradByCounter`).
+    Mean,
+}
+
+/// A worker's place among those that keep step over a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// Which of them, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub workers: u32,
+    /// What they wait for; the same for all.
+    pub mode: SyncMode,
+    /// After so long without a sign of a worker that is waited for, the others go on without it.
+    pub worker_timeout: Duration,
+    /// They do not go on without it: the wait fails.
+    pub strict: bool,
+}
+
+impl SyncMode {
+    /// "asp", "ssp:8", "bsp".
+    pub fn name(&self) -> String {
+        match self {
+            SyncMode::Asp => "asp".into(),
+            SyncMode::Ssp(bound) => format!("ssp:{bound}"),
+            SyncMode::Bsp(_) => "bsp".into(),
+        }
+    }
+
+    /// How far the own clock may be behind the clock of a pull: beyond it the pull would wait for its own worker.
+    pub fn ahead_max(&self) -> u64 {
+        match self {
+            SyncMode::Asp => u64::MAX,
+            SyncMode::Ssp(bound) => u64::from(*bound),
+            SyncMode::Bsp(_) => 0,
+        }
+    }
+
+    pub(crate) fn is_bsp(&self) -> bool {
+        matches!(self, SyncMode::Bsp(_))
+    }
+}
+
+impl Membership {
+    /// The request to join; `clock`: where this worker is, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the others are;
+    /// `left`: who of the others has left.
+    pub(crate) fn request(&self, clock: u64, left: u64) -> JoinV1 {
+        let (mode, bound, mean) = match self.mode {
+            SyncMode::Asp => (0, 0, false),
+            SyncMode::Ssp(bound) => (1, bound, false),
+            SyncMode::Bsp(Together { aggregate, merge }) => (2, aggregate, merge == Merge::Mean),
+        };
+        let timeout_ms = if self.strict { 0 } else { (self.worker_timeout.as_millis() as u64).max(1) };
+        JoinV1 { rank: self.rank, workers: self.workers, mode, bound, mean, timeout_ms, clock, left }
+    }
+
+    /// The reverse, of what a server may believe.
+    pub(crate) fn of(join: &JoinV1) -> Result<Membership, String> {
+        let JoinV1 { rank, workers, mode, bound, mean, timeout_ms, .. } = *join;
+        let mode = match (mode, mean) {
+            (0, _) => SyncMode::Asp,
+            (1, _) => SyncMode::Ssp(bound),
+            (2, true) => SyncMode::Bsp(Together { aggregate: bound, merge: Merge::Mean }),
+            (2, false) => SyncMode::Bsp(Together { aggregate: bound, merge: Merge::Sum }),
+            _ => return Err(format!("{mode} is no mode")),
+        };
+        let worker_timeout = Duration::from_millis(timeout_ms);
+        let member = Membership { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
+        member.check().map(|()| member)
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        use crate::limits::{BSP_WORKERS_MAX, GROUP_WORKERS_MAX};
+        let Membership { rank, workers, mode, .. } = *self;
+        if workers == 0 || workers > GROUP_WORKERS_MAX || rank >= workers {
+            return Err(format!("worker {rank} of {workers}: at most {GROUP_WORKERS_MAX} keep step"));
+        }
+        if let SyncMode::Bsp(Together { aggregate, .. }) = mode {
+            if workers > BSP_WORKERS_MAX {
+                return Err(format!(
+                    "{workers} workers: at most {BSP_WORKERS_MAX} train synchronously (bsp)"
+                ));
+            }
+            if aggregate == 0 || aggregate > workers {
+                return Err(format!(
+                    "{aggregate} replicas to aggregate of {workers} workers: 1 to {workers} can be"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,334 @@
+//! Keeping step with the other workers over a table: a clock that counts this worker's steps, said to every server thread
+//! behind the pushes of each step, and pulls that wait for the others.
+
+use super::Worker;
+use super::flights::{ControlFlight, PullPart, Request, Work};
+use super::tables::TableId;
+use crate::control::{self, JoinedV1, WaitsV1};
+use crate::cut::Cut;
+use crate::error::WorkerError;
+use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
+use crate::message::{self, pair};
+use crate::sync::{Membership, SyncMode};
+use gannet_core::NO_CLOCK;
+use gannet_transport::Net;
+use std::time::Duration;
+
+/// How a worker keeps step over one table.
+pub(super) struct Keeping {
+    pub(super) member: Membership,
+    /// The step that it is in.
+    clock: u64,
+    /// Pushes of a synchronous step have begun, and it has not been said to be made.
+    open: bool,
+    /// Pushes that came too late, of which nobody has been told.
+    late: Vec<u64>,
+    /// Those that this worker has had fenced, and in which life.
+    fenced: Vec<(u32, u64)>,
+}
+
+/// A worker that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingFor {
+    /// Which.
+    pub rank: u32,
+    /// The step that it is in.
+    pub clock: u64,
+    /// It has a connection to the server.
+    pub here: bool,
+    /// Since its last sign.
+    pub silent: Duration,
+}
+
+impl<N: Net> Worker<N> {
+    /// Joins those that keep step over a table: from now on pulls of it are of the step that this worker is in, and
+    /// [`Worker::tick`] ends it. Answers the clock to begin at: that of the worker furthest behind.
+    ///
+    /// # Errors
+    /// The others keep step in another way; a newer life of this worker is there; it has joined before; or a peer is lost for
+    /// good.
+    pub fn join(&mut self, table: TableId, member: Membership) -> Result<u64, WorkerError> {
+        member.check().map_err(WorkerError::Call)?;
+        if self.tables[table.0].group.is_some() {
+            return Err(WorkerError::Call("this worker has joined before".into()));
+        }
+        self.drain()?;
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        // The answers are about the links that are there: when one of them has been made again, all are asked again.
+        let answers = loop {
+            let before: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
+            let payloads = vec![control::seal(&member.request(NO_CLOCK, 0)); self.peers.len()];
+            let answers = self.ask(message::JOIN, Some(table), [0; 4], payloads, &all)?;
+            if self.peers.iter().zip(before).all(|(peer, before)| peer.link.is_some() && peer.epoch == before)
+            {
+                break answers;
+            }
+        };
+        let mut clock = 0;
+        for (peer, (_, payload)) in self.peers.iter_mut().zip(&answers) {
+            let joined = control::open::<JoinedV1>(payload).map_err(|error| WorkerError::Protocol {
+                peer: peer.name.clone(),
+                what: error.to_string(),
+            })?;
+            peer.clocks.resize(peer.clocks.len().max(table.0 + 1), (0, 0));
+            peer.clocks[table.0] = (joined.clock, 0);
+            clock = clock.max(joined.clock);
+        }
+        let (late, fenced) = (Vec::new(), Vec::new());
+        self.tables[table.0].group = Some(Keeping { member, clock, open: false, late, fenced });
+        // Where the group is not as far, this worker has nothing for the steps before.
+        self.say_clock(table, clock, true)?;
+        Ok(clock)
+    }
+
+    /// The step that this worker is in; `None` when it has not joined.
+    ///
+    /// # Panics
+    /// When the table is another worker's.
+    pub fn clock(&self, table: TableId) -> Option<u64> {
+        self.tables[table.0].group.as_ref().map(|group| group.clock)
+    }
+
+    /// The step is made: all its pushes have begun. Answers the clock of the next.
+    ///
+    /// # Errors
+    /// This worker has not joined; or a request was refused.
+    pub fn tick(&mut self, table: TableId) -> Result<u64, WorkerError> {
+        let Some(group) = &mut self.tables[table.0].group else {
+            return Err(WorkerError::Call("a worker that has not joined has no clock".into()));
+        };
+        (group.clock, group.open) = (group.clock + 1, false);
+        let clock = group.clock;
+        self.say_clock(table, clock, false)?;
+        self.end_step()?;
+        Ok(clock)
+    }
+
+    /// Leaves those that keep step, once all pushes have been acknowledged: nobody waits for this worker any longer.
+    ///
+    /// # Errors
+    /// A request was refused, or a peer is lost for good.
+    pub fn leave(&mut self, table: TableId) -> Result<(), WorkerError> {
+        if self.tables[table.0].group.is_none() {
+            return Ok(());
+        }
+        self.drain()?;
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        self.ask(message::LEAVE, Some(table), [0; 4], Vec::new(), &all)?;
+        self.tables[table.0].group = None;
+        Ok(())
+    }
+
+    /// Whom this worker waits for, as the servers said last.
+    pub fn waiting_for(&self) -> Option<WaitingFor> {
+        let lowest = self.peers.iter().filter_map(|peer| peer.waits.as_ref()).min_by_key(|waits| waits.clock);
+        lowest.map(|waits| WaitingFor {
+            rank: waits.rank,
+            clock: waits.clock,
+            here: waits.here,
+            silent: Duration::from_millis(waits.silent_ms),
+        })
+    }
+
+    /// The sequence numbers of pushes to a table of which rows came too late for their step, since this was asked last.
+    pub fn take_late(&mut self, table: TableId) -> Vec<u64> {
+        self.tables[table.0].group.as_mut().map(|group| std::mem::take(&mut group.late)).unwrap_or_default()
+    }
+
+    /// Tells every server thread the own clock.
+    fn say_clock(&mut self, table: TableId, clock: u64, skip: bool) -> Result<(), WorkerError> {
+        self.tally.clock.set(clock);
+        self.tell_all(message::TICK, table, [0, clock, u64::from(skip), 0])
+    }
+
+    /// Queues a request to every server thread; nobody waits for the answers.
+    fn tell_all(&mut self, kind: u16, table: TableId, words: [u64; 4]) -> Result<(), WorkerError> {
+        let (now, peers) = (self.net.now(), self.peers.len());
+        let (table, payloads, answers) = (Some(table.0), Vec::new(), vec![None; peers]);
+        let control = ControlFlight { kind, table, words, payloads, answers };
+        let id = self.flights.add(Work::Control(control), peers, 0, now);
+        for (chunk, number) in (0..peers).enumerate() {
+            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            self.peers[number].enqueue(request, now);
+            self.send(number)?;
+        }
+        Ok(())
+    }
+
+    /// No synchronous step is open any longer: what was put off goes on.
+    fn end_step(&mut self) -> Result<(), WorkerError> {
+        if self.is_in_step() {
+            return Ok(());
+        }
+        for number in 0..self.peers.len() {
+            if std::mem::take(&mut self.peers[number].step).0 > 0 {
+                self.seek(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_in_step(&self) -> bool {
+        self.tables.iter().any(|table| table.group.as_ref().is_some_and(|group| group.open))
+    }
+
+    /// Fails in the middle of a synchronous step: the answer would wait for its end.
+    pub(super) fn must_have_ticked(&self, what: &str) -> Result<(), WorkerError> {
+        if self.is_in_step() {
+            let text =
+                format!("{what} in the middle of a synchronous step would wait for ever: call tick first");
+            return Err(WorkerError::Call(text));
+        }
+        Ok(())
+    }
+
+    /// How long a server may give no sign: one that has others wait says so.
+    pub(super) fn patience(&self) -> Duration {
+        let waits = |keeping: &Keeping| keeping.member.mode != SyncMode::Asp;
+        let least = match self.tables.iter().any(|table| table.group.as_ref().is_some_and(waits)) {
+            true => WAITS_SILENCE,
+            false => Duration::ZERO,
+        };
+        self.config.peer_timeout.max(least)
+    }
+
+    /// A push begins: of a synchronous step all must be under way at once.
+    pub(super) fn begin_step_push(
+        &mut self,
+        table: TableId,
+        cut: &Cut,
+        floats: usize,
+        bytes: usize,
+    ) -> Result<(), WorkerError> {
+        let Some(group) = self.tables[table.0].group.as_mut().filter(|group| group.member.mode.is_bsp())
+        else {
+            return Ok(());
+        };
+        let again = std::mem::replace(&mut group.open, true);
+        let mut most: (usize, u64) = (0, 0);
+        for chunk in cut.chunks() {
+            let peer = &mut self.peers[chunk.peer as usize];
+            peer.step.0 += 1;
+            peer.step.1 += u64::from(chunk.len) * (8 + 4 * floats as u64);
+            let over = peer.step.0 > peer.credit.frames / 2 || peer.step.1 > peer.credit.bytes / 2;
+            if over && peer.link.is_some() && peer.step.0 > 1 {
+                most = most.max(peer.step);
+            }
+        }
+        if most != (0, 0) || again && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
+            let (requests, bytes) = most;
+            return Err(WorkerError::Call(format!(
+                "a synchronous step pushes {requests} requests of {bytes} bytes to one server thread, which is more than half \
+                 of what may be under way: a smaller --batch, more servers, or a larger --credit-requests of theirs helps"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The clock of a pull, of a worker that has joined.
+    pub(super) fn pull_clock(&self, table: TableId, ahead: u64) -> Result<Option<u64>, WorkerError> {
+        self.must_have_ticked("a pull")?;
+        let Some(group) = &self.tables[table.0].group else { return Ok(None) };
+        if ahead > group.member.mode.ahead_max() {
+            let text = format!(
+                "a pull {ahead} steps ahead of its worker would wait for that worker: {} allows {}",
+                group.member.mode.name(),
+                group.member.mode.ahead_max()
+            );
+            return Err(WorkerError::Call(text));
+        }
+        Ok(Some(group.clock + ahead))
+    }
+
+    /// The clock that the worker furthest behind must have for a pull of this one.
+    pub(super) fn least(&self, table: TableId, clock: Option<u64>) -> u64 {
+        let Some((group, clock)) = self.tables[table.0].group.as_ref().zip(clock) else { return 0 };
+        match group.member.mode {
+            SyncMode::Asp => 0,
+            SyncMode::Ssp(bound) => clock.saturating_sub(u64::from(bound)),
+            SyncMode::Bsp(_) => clock,
+        }
+    }
+
+    /// A pull has been answered: counts how far the furthest was behind. Who is behind the group itself goes on where it is.
+    pub(super) fn note_lowest(
+        &mut self,
+        table: TableId,
+        clock: Option<u64>,
+        parts: &[PullPart],
+    ) -> Result<Option<u64>, WorkerError> {
+        let Some(clock) = clock else { return Ok(None) };
+        let lowest = parts.iter().filter_map(|part| part.lowest).min();
+        if let Some(lowest) = lowest {
+            self.tally.behind.observe(clock.saturating_sub(lowest));
+        }
+        let furthest = parts.iter().filter_map(|part| part.lowest).max().unwrap_or(0);
+        if let Some(group) = &mut self.tables[table.0].group
+            && group.member.mode.is_bsp()
+            && furthest > group.clock
+            && !group.open
+        {
+            // Steps were applied without it; what it would push for them would come too late.
+            group.clock = furthest;
+            self.say_clock(table, furthest, true)?;
+        }
+        Ok(lowest)
+    }
+
+    /// Rows of a push came too late.
+    pub(super) fn note_late(&mut self, table: usize, seq: u64) {
+        if let Some(group) = &mut self.tables[table].group {
+            group.late.push(seq);
+        }
+    }
+
+    /// A server says whom a request waits for.
+    pub(super) fn note_waits(&mut self, number: usize) {
+        let now = self.net.now();
+        let peer = &self.peers[number];
+        let Some(waits) = &peer.waits else { return };
+        let WaitsV1 { rank, clock, silent_ms, .. } = *waits;
+        let told = self.wait_told.filter(|told| (told.0, told.1) == (rank, clock));
+        if told.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
+            self.wait_told = Some((rank, clock, now));
+            let (silent_s, server) = (silent_ms / 1000, &peer.name);
+            tracing::warn!(%server, silent_s, "waiting for worker {rank}, which is at clock {clock}");
+        }
+    }
+
+    /// Looks at those who are waited for and give no sign: a strict group fails; in a synchronous one the lowest worker that is
+    /// there has them fenced everywhere, and the others follow.
+    pub(super) fn look_at_waits(&mut self) -> Result<(), WorkerError> {
+        for number in 0..self.peers.len() {
+            let Some(waits) = self.peers[number].waits.clone() else { continue };
+            let WaitsV1 { rank, clock, silent_ms, pusher, incarnation, decider, .. } = waits;
+            let here = self.peers[number].tables.iter().position(|&table| table == waits.table);
+            let Some(table) = here else { continue };
+            let Some(group) = &mut self.tables[table].group else { continue };
+            let (member, silent) = (group.member, Duration::from_millis(silent_ms));
+            if silent < member.worker_timeout || rank == member.rank {
+                continue;
+            }
+            if member.strict {
+                return Err(WorkerError::WorkerLost { rank, clock, silent });
+            }
+            let decides = member.mode.is_bsp() && decider == member.rank;
+            if !decides || group.fenced.contains(&(rank, incarnation)) {
+                continue;
+            }
+            group.fenced.push((rank, incarnation));
+            tracing::warn!(rank, clock, "no sign of a worker (--worker-timeout): all go on without it");
+            self.fence_everywhere(TableId(table), rank, (pusher, incarnation))?;
+        }
+        Ok(())
+    }
+
+    fn fence_everywhere(
+        &mut self,
+        table: TableId,
+        rank: u32,
+        (pusher, incarnation): (u64, u64),
+    ) -> Result<(), WorkerError> {
+        self.tell_all(message::FENCE, table, [pair(0, rank), pusher, incarnation, 0])
+    }
+}

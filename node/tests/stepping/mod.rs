@@ -1,0 +1,277 @@
+//! Workers of different speed that take steps in a simulated cluster, without ever waiting; servers that are killed and started
+//! again.
+#![allow(dead_code, unused_imports, reason = "each test file uses what it needs")]
+
+use crate::model::unique_keys;
+use gannet_node::transport::Net;
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{
+    Cut, LocalServer, Membership, Merge, PullId, PushId, Read, Schema, Segments, ServerConfig, Store,
+    SyncMode, TableId, Together, Worker, WorkerConfig, WorkerError, Write,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub fn faults(seed: u64) -> Faults {
+    Faults {
+        reset_per_million: [0, 3_000, 15_000][seed as usize % 3],
+        refuse_per_million: 50_000,
+        piece_bytes_max: [0, 100, 5_000][seed as usize % 3],
+        window_bytes: [3_000, 50_000, 300_000][seed as usize % 3],
+        ..Faults::none()
+    }
+}
+
+pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
+    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    (sim.add_actor(move || server.run().unwrap()), addr)
+}
+
+pub fn seeds(few: u64) -> u64 {
+    std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(few)
+}
+
+/// What each worker pushed in each of its steps: rows of one float a worker.
+#[derive(Default)]
+pub struct Pushed(pub BTreeMap<(u32, u64), KeyedRows>);
+
+/// Keys, each with its row.
+pub type KeyedRows = Vec<(u64, Vec<f32>)>;
+
+impl Pushed {
+    /// How often a worker has pushed to a key in steps below one.
+    pub fn count(&self, key: u64, rank: u32, below: u64) -> f32 {
+        let steps = self.0.range((rank, 0)..(rank, below));
+        steps.flat_map(|(_, rows)| rows).filter(|(own, _)| *own == key).count() as f32
+    }
+}
+
+/// A worker that takes a step at a time, without ever waiting.
+pub struct Stepper {
+    pub worker: Worker<Sim>,
+    pub table: TableId,
+    pub member: Membership,
+    /// Steps to make, and made; pulls begun.
+    pub steps: u64,
+    pub made: u64,
+    pub begun: u64,
+    pub base: u64,
+    pub pulls: VecDeque<(PullId, Arc<Cut>, u64)>,
+    pub ahead: u64,
+    pub keys_max: u64,
+    pub last: Option<PushId>,
+    pub done: bool,
+}
+
+impl Stepper {
+    pub fn new(
+        sim: &Sim,
+        servers: &[String],
+        schema: &Schema,
+        member: Membership,
+        steps: u64,
+        ahead: u64,
+    ) -> Stepper {
+        let pusher = u64::from(member.rank) + 1;
+        let config = WorkerConfig::new(servers.to_vec(), pusher, 1);
+        let mut worker = Worker::connect(sim.clone(), config).unwrap();
+        let table = worker.open_table(schema).unwrap();
+        let base = worker.join(table, member).unwrap();
+        let (made, begun, pulls, done) = (0, 0, VecDeque::new(), false);
+        Stepper {
+            worker,
+            table,
+            member,
+            steps,
+            made,
+            begun,
+            base,
+            pulls,
+            ahead,
+            keys_max: 30,
+            last: None,
+            done,
+        }
+    }
+
+    /// Begins pulls, and hands out the rows of the oldest when they have come.
+    pub fn turn(
+        &mut self,
+        prng: &mut Prng,
+        space: u64,
+    ) -> Result<Option<(Arc<Cut>, u64, Pull)>, WorkerError> {
+        self.worker.poll()?;
+        while self.begun < self.steps && self.pulls.len() as u64 <= self.ahead {
+            let count = 1 + prng.below(self.keys_max) as usize;
+            let cut = Arc::new(self.worker.cut(self.table, &unique_keys(prng, count, space)));
+            let (read, ahead) = ((Read::Weights, Segments::ALL), self.begun - self.made);
+            let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, Vec::new(), true, ahead)?;
+            self.pulls.push_back((id, cut, self.base + self.begun));
+            self.begun += 1;
+        }
+        let Some(&(id, ..)) = self.pulls.front().filter(|(id, ..)| self.worker.is_pulled(*id)) else {
+            return Ok(None);
+        };
+        let Some((_, cut, clock)) = self.pulls.pop_front() else { return Ok(None) };
+        let pulled = self.worker.finish_pull(id)?;
+        Ok(Some((cut, clock, Pull { id, values: pulled.values, lowest: pulled.lowest })))
+    }
+
+    /// Pushes a step and ends it; the last one leaves.
+    pub fn push(&mut self, cut: &Arc<Cut>, id: PullId, values: Vec<f32>) -> Result<(), WorkerError> {
+        let seq = self.worker.next_seq(self.table);
+        let push = self.worker.begin_push(self.table, cut.clone(), Write::Gradient, values, Some(id), seq)?;
+        self.last = Some(push);
+        self.worker.tick(self.table)?;
+        self.made += 1;
+        Ok(())
+    }
+}
+
+impl Stepper {
+    /// Where it is, for messages.
+    pub fn place(&self) -> (u64, u64, bool, bool, Option<gannet_node::WaitingFor>) {
+        (self.made, self.begun, self.done, self.is_acked(), self.worker.waiting_for())
+    }
+
+    pub fn is_acked(&self) -> bool {
+        self.last.is_none_or(|last| self.worker.is_acked(last))
+    }
+
+    /// Leaving waits for the last step, for which the others must go on: so not before it is applied.
+    pub fn leave_if_acked(&mut self) {
+        if self.is_acked() {
+            self.worker.leave(self.table).unwrap();
+        }
+    }
+}
+
+pub struct Pull {
+    pub id: PullId,
+    pub values: Vec<f32>,
+    pub lowest: Option<u64>,
+}
+
+pub fn member(rank: u32, workers: u32, mode: SyncMode) -> Membership {
+    Membership { rank, workers, mode, worker_timeout: Duration::from_secs(5), strict: false }
+}
+
+/// Drops and starts servers again now and then; as after a kill, the images stay.
+pub struct Servers {
+    pub running: Vec<(u64, String, Store, usize)>,
+    _folders: Vec<tempfile::TempDir>,
+}
+
+impl Servers {
+    pub fn new(sim: &Sim, count: u64, threads: usize) -> Servers {
+        let (mut running, mut folders) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open_dir(folder.path()).unwrap();
+            let (actor, addr) = start(sim, "sim:0", &store, threads);
+            running.push((actor, addr, store, threads));
+            folders.push(folder);
+        }
+        Servers { running, _folders: folders }
+    }
+
+    pub fn addrs(&self) -> Vec<String> {
+        self.running.iter().map(|(_, addr, ..)| addr.clone()).collect()
+    }
+
+    pub fn kill_one(&mut self, sim: &Sim, which: usize) {
+        let at = which % self.running.len();
+        let (actor, addr, store, threads) = &mut self.running[at];
+        sim.remove_actor(*actor);
+        sim.reset_all(addr);
+        *actor = start(sim, addr, store, *threads).0;
+    }
+}
+
+/// Each leaves when its last step has been acknowledged, for which the others must go on.
+pub fn leave_all(seed: u64, steppers: &mut [Stepper], sim: &Sim) {
+    let mut turns = 0;
+    while steppers.iter().any(|stepper| !stepper.is_acked()) {
+        turns += 1;
+        assert!(turns < 100_000, "seed {seed}: the last step is not acknowledged");
+        sim.run(Duration::from_micros(200));
+        for stepper in &mut *steppers {
+            stepper.worker.poll().unwrap();
+            stepper.leave_if_acked();
+        }
+    }
+    steppers.iter_mut().for_each(Stepper::leave_if_acked);
+}
+
+pub struct Outcome {
+    pub lost: u64,
+    pub near: u64,
+    /// Pulls by staleness.
+    pub stale: Vec<u64>,
+    pub late_rows: u64,
+}
+
+pub fn sum_up(steppers: &[Stepper]) -> Outcome {
+    let mut all = Outcome { lost: 0, near: 0, stale: vec![0; 65], late_rows: 0 };
+    for stepper in steppers {
+        let counters = stepper.worker.counters();
+        all.lost += counters.links_lost;
+        all.near += counters.near_rows;
+        all.late_rows += counters.late_rows;
+        let pulls = stepper.worker.tally().pulls_by_staleness();
+        all.stale.iter_mut().zip(pulls).for_each(|(sum, pulls)| *sum += pulls);
+    }
+    all
+}
+
+/// Workers of different speed take steps; `check` looks at each pull and answers what to push.
+pub fn run(
+    seed: u64,
+    sim: &Sim,
+    servers: &mut Servers,
+    steppers: &mut [Stepper],
+    space: u64,
+    kills: bool,
+    mut check: impl FnMut(u32, u64, &Cut, &Pull, &mut Prng) -> Vec<f32>,
+) {
+    let mut prng = Prng::new(seed ^ 0xABCD);
+    let slow = prng.below(steppers.len() as u64) as usize;
+    let mut turns = 0u64;
+    while steppers.iter().any(|stepper| !stepper.done) {
+        turns += 1;
+        assert!(
+            turns < 1_000_000,
+            "seed {seed}: no end: {:?}",
+            steppers.iter().map(Stepper::place).collect::<Vec<_>>()
+        );
+        let at = prng.below(steppers.len() as u64) as usize;
+        if at == slow && !prng.below(4).is_multiple_of(4) {
+            sim.run(Duration::from_micros(20));
+            continue;
+        }
+        sim.run(Duration::from_micros(prng.below(100)));
+        // Not for ever: one that left just before is waited for until the time limit, which begins anew with each kill.
+        if kills && turns < 30_000 && prng.below(600) == 0 {
+            servers.kill_one(sim, turns as usize);
+        }
+        let stepper = &mut steppers[at];
+        if stepper.done {
+            stepper.worker.poll().unwrap();
+            stepper.leave_if_acked();
+            continue;
+        }
+        let rank = stepper.member.rank;
+        let got = stepper
+            .turn(&mut prng, space)
+            .unwrap_or_else(|error| panic!("seed {seed} worker {rank}: {error}"));
+        if let Some((cut, clock, pull)) = got {
+            let values = check(rank, clock, &cut, &pull, &mut prng);
+            stepper.push(&cut, pull.id, values).unwrap();
+            stepper.done = stepper.made == stepper.steps;
+        }
+    }
+    leave_all(seed, steppers, sim);
+}

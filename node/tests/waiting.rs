@@ -1,0 +1,131 @@
+//! Workers of a simulated cluster that wait for one that has died or gives no sign: it is named, and after a while they go on
+//! without it. And calls that would wait for themselves.
+
+mod model;
+mod stepping;
+
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{
+    Merge, Read, Segments, Store, SyncMode, Together, Worker, WorkerConfig, WorkerError, Write,
+};
+use model::schema;
+use std::sync::Arc;
+use std::time::Duration;
+use stepping::*;
+
+/// One of three workers stops for ever in the middle: the others name it, and go on without it.
+fn one_stops(mode: SyncMode, silent: bool) {
+    for seed in 0..4 {
+        let sim = Sim::new(seed, faults(seed));
+        let servers = Servers::new(&sim, 1 + seed % 2, 2);
+        let (addrs, table) = (servers.addrs(), schema("t", 3, 8));
+        let mut steppers: Vec<_> =
+            (0..3).map(|rank| Stepper::new(&sim, &addrs, &table, member(rank, 3, mode), 10, 0)).collect();
+        if seed == 0 {
+            // Pulls of several frames a link, all of which wait before the fence.
+            steppers.iter_mut().for_each(|stepper| stepper.keys_max = 40_000);
+        }
+        let (mut prng, space) = (Prng::new(seed), if seed == 0 { 100_000 } else { 20 });
+        let stops = seed as usize % 3;
+        let mut named = false;
+        let mut parked = None;
+        let mut turns = 0;
+        while steppers.iter().any(|stepper| !stepper.done) {
+            turns += 1;
+            assert!(turns < 100_000, "seed {seed}: no end");
+            sim.run(Duration::from_millis(prng.below(20)));
+            for stepper in &mut steppers {
+                let rank = stepper.member.rank as usize;
+                if rank == stops && stepper.made == 4 && !stepper.done {
+                    stepper.done = true;
+                    parked = Some(stepper.worker.counters());
+                }
+                if rank == stops && stepper.done {
+                    continue;
+                }
+                named |= stepper.worker.waiting_for().is_some_and(|waits| waits.rank as usize == stops);
+                if stepper.done {
+                    stepper.worker.poll().unwrap();
+                    continue;
+                }
+                if let Some((cut, _, pull)) = stepper.turn(&mut prng, space).unwrap() {
+                    let values = vec![1.0; cut.keys().len() * 3];
+                    stepper.push(&cut, pull.id, values).unwrap();
+                    stepper.done = stepper.made == stepper.steps;
+                }
+            }
+            if !silent && parked.take().is_some() {
+                let stopped = steppers.remove(stops);
+                drop(stopped);
+            }
+        }
+        assert!(named, "seed {seed}: the worker that stopped was not named");
+        if silent && matches!(mode, SyncMode::Bsp(_)) {
+            // It wakes: it has been fenced.
+            let Stepper { worker, table, .. } = &mut steppers[stops];
+            let woken = (0..200).find_map(|_| {
+                sim.run(Duration::from_millis(10));
+                worker.poll().and_then(|()| worker.tick(*table)).err()
+            });
+            let error = woken.expect("a fenced worker that wakes is refused");
+            assert!(
+                matches!(&error, WorkerError::Refused { text, .. } if text.contains("start it again")),
+                "seed {seed}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_dies_is_named_and_not_waited_for_under_ssp() {
+    one_stops(SyncMode::Ssp(2), false);
+}
+
+#[test]
+fn nor_is_one_that_is_silent_under_ssp() {
+    one_stops(SyncMode::Ssp(2), true);
+}
+
+#[test]
+fn a_worker_that_dies_is_fenced_under_bsp() {
+    one_stops(SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean }), false);
+}
+
+#[test]
+fn so_is_one_that_is_silent_under_bsp() {
+    one_stops(SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean }), true);
+}
+
+#[test]
+fn calls_that_would_wait_for_ever_are_errors() {
+    let sim = Sim::new(1, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+    let call = |result: Result<(), WorkerError>, part: &str| {
+        assert!(matches!(&result, Err(WorkerError::Call(text)) if text.contains(part)), "{part}: {result:?}");
+    };
+    let synchronous = worker.open_table(&schema("a", 1, 4)).unwrap();
+    let bound = worker.open_table(&schema("b", 1, 4)).unwrap();
+    call(worker.tick(synchronous).map(drop), "has not joined");
+    let bsp = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Mean });
+    call(worker.join(synchronous, member(2, 2, bsp)).map(drop), "worker 2 of 2");
+    assert_eq!(worker.join(synchronous, member(0, 1, bsp)).unwrap(), 0);
+    call(worker.join(synchronous, member(0, 1, bsp)).map(drop), "joined before");
+    assert_eq!(worker.join(bound, member(0, 1, SyncMode::Ssp(1))).unwrap(), 0);
+    let cut = Arc::new(worker.cut(bound, &[1, 2]));
+    let ahead = worker.begin_pull_ahead(bound, cut, (Read::Weights, Segments::ALL), Vec::new(), false, 2);
+    call(ahead.map(drop), "wait for that worker");
+    let cut = Arc::new(worker.cut(synchronous, &[1, 2]));
+    let values = cut.keys().iter().map(|&key| key as f32).collect();
+    worker.begin_push(synchronous, cut, Write::Gradient, values, None, 1).unwrap();
+    call(worker.drain(), "call tick first");
+    call(worker.pull(bound, &[1], Read::Weights, &mut [0.0]), "call tick first");
+    call(worker.status(bound).map(drop), "call tick first");
+    assert_eq!(worker.tick(synchronous).unwrap(), 1);
+    worker.drain().unwrap();
+    let mut out = [0.0; 2];
+    worker.pull(synchronous, &[1, 2], Read::Weights, &mut out).unwrap();
+    assert_eq!((out, worker.clock(synchronous), worker.clock(bound)), ([1.0, 2.0], Some(1), Some(0)));
+    worker.leave(synchronous).unwrap();
+    assert_eq!(worker.clock(synchronous), None);
+}

@@ -1,0 +1,116 @@
+//! What the flags of `--sync` come to: how a worker of a job keeps step with the others.
+
+use super::Failure;
+use super::args::{JobArgs, JobName, SyncArgs, SyncName};
+use gannet::train::{Push, Reduce};
+use gannet::{Membership, Merge, SyncMode, Together};
+use std::time::Duration;
+
+/// Seconds that a worker without a sign is waited for.
+const WORKER_TIMEOUT: f64 = 60.0;
+
+/// What is asked for, whoever asks; the answer is what does not fit.
+pub fn check(args: &SyncArgs, workers: u32) -> Result<(), Failure> {
+    let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = *args;
+    let input = |text: String| Err(Failure::input(text));
+    let by_issync = issync.map(|issync| if issync == 0 { SyncName::Asp } else { SyncName::Bsp });
+    if let (Some(sync), Some(by_issync), Some(issync)) = (sync, by_issync, issync)
+        && sync != by_issync
+    {
+        return input(format!(
+            "--issync {issync} and --sync {} contradict each other: leave one out",
+            shown(sync)
+        ));
+    }
+    let asked = sync.or(by_issync);
+    let flag = if sync.is_some() { "--sync" } else { "--issync" };
+    if deterministic {
+        if let Some(other) = asked.filter(|asked| *asked != SyncName::Bsp) {
+            return input(format!(
+                "--deterministic cannot be had with {flag}, which says {}: the order in which pushes are applied is then one of \
+                 timing; leave {flag} out (bsp is meant)",
+                shown(other)
+            ));
+        }
+        if replicas_to_aggregate.is_some_and(|k| k != workers) {
+            return input(format!(
+                "--deterministic cannot be had with --replicas-to-aggregate {}: whose batches are dropped is a matter of timing; \
+                 leave it out",
+                replicas_to_aggregate.unwrap_or_default()
+            ));
+        }
+    }
+    let bsp = deterministic || asked == Some(SyncName::Bsp);
+    if let Some(k) = replicas_to_aggregate {
+        if !bsp {
+            return input("--replicas-to-aggregate: only bsp aggregates (--sync bsp)".into());
+        }
+        if k > workers {
+            return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers} workers"));
+        }
+    }
+    if worker_timeout.is_some() && !bsp && !matches!(asked, Some(SyncName::Ssp(_))) {
+        return input("--worker-timeout: only ssp and bsp wait for other workers (--sync)".into());
+    }
+    if worker_timeout.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 86_400.0)) {
+        return input(format!(
+            "--worker-timeout {}: more than 0 s and at most a day",
+            worker_timeout.unwrap_or_default()
+        ));
+    }
+    if bsp && workers > gannet::BSP_WORKERS_MAX {
+        let most = gannet::BSP_WORKERS_MAX;
+        return input(format!(
+            "--worker-hosts names {workers} workers: at most {most} train synchronously (bsp)"
+        ));
+    }
+    Ok(())
+}
+
+/// Flags of a job in a process that belongs to none; `--issync 0` and `--deterministic` say what is so anyway.
+pub fn misplaced(args: &SyncArgs) -> Option<&'static str> {
+    let given = [
+        (args.sync.is_some(), "--sync"),
+        (args.issync == Some(1), "--issync 1"),
+        (args.replicas_to_aggregate.is_some(), "--replicas-to-aggregate"),
+        (args.worker_timeout.is_some(), "--worker-timeout"),
+    ];
+    given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+}
+
+/// What pushes of a worker carry unless it is said: in synchronous steps gradients, whose sum is that of one large batch; changes of
+/// state would have to be averaged, which learns less (docs/consistency.md).
+pub fn push(job: &JobArgs) -> Option<Push> {
+    let worker = job.job_name == Some(JobName::Worker);
+    (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
+}
+
+fn is_bsp(args: &SyncArgs) -> bool {
+    args.deterministic || matches!((args.sync, args.issync), (Some(SyncName::Bsp), _) | (None, Some(1)))
+}
+
+/// How worker `rank` of `workers` keeps step. Pushes of changes of state are averaged; gradients are joined as those of a batch
+/// are reduced.
+pub fn membership(args: &SyncArgs, rank: u32, workers: u32, push: Push, reduce: Reduce) -> Membership {
+    let merge = match (push, reduce) {
+        (Push::Gradient, Reduce::Sum) => Merge::Sum,
+        _ => Merge::Mean,
+    };
+    let aggregate = args.replicas_to_aggregate.unwrap_or(workers);
+    let together = SyncMode::Bsp(Together { aggregate, merge });
+    let mode = match args.sync {
+        _ if is_bsp(args) => together,
+        Some(SyncName::Ssp(bound)) => SyncMode::Ssp(bound),
+        _ => SyncMode::Asp,
+    };
+    let worker_timeout = Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT));
+    Membership { rank, workers, mode, worker_timeout, strict: args.deterministic }
+}
+
+fn shown(sync: SyncName) -> String {
+    match sync {
+        SyncName::Asp => "asp".into(),
+        SyncName::Ssp(bound) => format!("ssp:{bound}"),
+        SyncName::Bsp => "bsp".into(),
+    }
+}
