@@ -6,8 +6,8 @@ use crate::model::unique_keys;
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Cut, LocalServer, Membership, Merge, PullId, PushId, Read, Schema, Segments, ServerConfig, Store,
-    SyncMode, TableId, Together, Worker, WorkerConfig, WorkerError, Write,
+    Cut, LocalServer, Membership, Merge, OneSided, PullId, PushId, Read, Schema, Segments, ServerConfig,
+    Store, SyncMode, TableId, Together, Worker, WorkerConfig, WorkerError, Write,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -76,7 +76,8 @@ impl Stepper {
         ahead: u64,
     ) -> Stepper {
         let pusher = u64::from(member.rank) + 1;
-        let config = WorkerConfig::new(servers.to_vec(), pusher, 1);
+        let one_sided = OneSided::Always;
+        let config = WorkerConfig { one_sided, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
         let mut worker = Worker::connect(sim.clone(), config).unwrap();
         let table = worker.open_table(schema).unwrap();
         let base = worker.join(table, member).unwrap();
