@@ -6,12 +6,17 @@ mod stepping;
 
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Merge, Read, Segments, Store, SyncMode, Together, Worker, WorkerConfig, WorkerError, Write,
+    Membership, Merge, Read, Segments, Store, SyncMode, Together, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::schema;
 use std::sync::Arc;
 use std::time::Duration;
 use stepping::*;
+
+/// With a time limit that a test can wait for.
+fn soon(member: Membership) -> Membership {
+    Membership { worker_timeout: Duration::from_secs(5), ..member }
+}
 
 /// One of three workers stops for ever in the middle: the others name it, and go on without it.
 fn one_stops(mode: SyncMode, silent: bool) {
@@ -19,8 +24,9 @@ fn one_stops(mode: SyncMode, silent: bool) {
         let sim = Sim::new(seed, faults(seed));
         let servers = Servers::new(&sim, 1 + seed % 2, 2);
         let (addrs, table) = (servers.addrs(), schema("t", 3, 8));
-        let mut steppers: Vec<_> =
-            (0..3).map(|rank| Stepper::new(&sim, &addrs, &table, member(rank, 3, mode), 10, 0)).collect();
+        let mut steppers: Vec<_> = (0..3)
+            .map(|rank| Stepper::new(&sim, &addrs, &table, soon(member(rank, 3, mode)), 10, 0))
+            .collect();
         if seed == 0 {
             // Pulls of several frames a link, all of which wait before the fence.
             steppers.iter_mut().for_each(|stepper| stepper.keys_max = 40_000);
