@@ -31,6 +31,10 @@ pub use gannet_node::{
     Served, Server, ServerConfig, ServerError, ServerTally, SessionLimits, Stats, Store, SyncMode, TableId,
     TableStatus, Together, WaitingFor, Worker, WorkerConfig, WorkerError, WorkerTally, Write, bucket,
 };
+pub use gannet_node::{
+    Attendance, Given, Hands, JobStatus, Joined, Life, Member, Orders, Plan, PlanFile, Seat, Standing, Task,
+    Told,
+};
 pub use gannet_node::{Token, TokenError};
 pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,

@@ -89,6 +89,10 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
             "names 1 workers",
         ),
         (format!("train {data} {job} --job-name worker --worker-timeout 5"), "--worker-timeout"),
+        (
+            format!("train {data} {job} --job-name worker --tasks on --sync bsp"),
+            "--tasks on cannot be had with bsp",
+        ),
         (format!("train {data} {job} --job-name worker --sync bsp --worker-timeout 0"), "at most a day"),
         (format!("train {data} --sync bsp"), "--sync"),
         (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),

@@ -47,7 +47,7 @@ pub use hash::{hash, mix, shard_of};
 pub use image::{prefetch, try_huge_page};
 pub use init::initial_weights;
 pub use push::Applied;
-pub use pushers::PushName;
+pub use pushers::{DATA_PUSHERS, PushName};
 pub use readable::{Readable, Stretch};
 pub use schema::{Init, SHARDS_DEFAULT, Schema, SchemaError};
 pub use segments::{Segment, Segments};

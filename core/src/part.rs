@@ -42,19 +42,18 @@ impl Shard {
                 }
             }
         }
-        if known.is_none() && self.pushers.len() == crate::limits::PUSHERS_MAX {
+        let Some(place) = known.or_else(|| self.pushers.vacant(&self.image)) else {
             return Err(PushError::TooManyPushers { shard: self.number, max: crate::limits::PUSHERS_MAX });
-        }
+        };
         // A run of writes gets a version of its own.
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
         if self.journal.on {
-            let i = known.unwrap_or(self.pushers.len());
             let start = self.journal.step() + 1 - u64::from(from);
-            self.store_entry(&self.entry(name, rows, start), i, true);
+            self.store_entry(&self.entry(name, rows, start), place, true);
         }
         if known.is_none() {
-            self.pushers.add(name.pusher);
+            self.pushers.put(place, name.pusher);
         }
         Ok(Start::From(from))
     }

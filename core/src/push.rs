@@ -8,7 +8,7 @@ use crate::index::{self, NONE};
 use crate::layout::*;
 use crate::part::Start;
 use crate::pull::{holds, missing};
-use crate::pushers::{CLOSED, Entry, PushName};
+use crate::pushers::{CLOSED, DATA_PUSHERS, Entry, PushName};
 use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
 use crate::segments::{SegmentGradients, Segmented};
@@ -60,6 +60,22 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
+        self.push_at(name, name.seq, write, keys, slots, values)
+    }
+
+    /// [`push`](Self::push) where the schedule of the learning rate goes by `clock`, and not by the name's seq.
+    ///
+    /// # Errors
+    /// As for `push`.
+    pub fn push_at(
+        &mut self,
+        name: &PushName,
+        clock: u64,
+        write: Write,
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        values: &[f32],
+    ) -> Result<Applied, PushError> {
         let want = keys.len() * self.schema.write_floats(write);
         if values.len() != want {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
@@ -73,13 +89,13 @@ impl Shards {
             let slots = slots.unwrap_or(&mut own);
             let mut applied = Applied::default();
             // The rate belongs to the push's name: the same push, sent again, has the same.
-            let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(name.seq));
+            let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
                 Write::Change => Cpu::Scalar,
             };
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
-            let parts = call.shards.schema.parts(Some(name.seq));
+            let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
             pushed.map(|()| applied)
@@ -148,7 +164,7 @@ impl Shards {
     }
 
     /// A pusher of this incarnation says that it will push no more. One that never pushed is remembered too, by the
-    /// first shard here. Newer incarnations are not touched.
+    /// first shard here, unless it is data ([`DATA_PUSHERS`]). Newer incarnations are not touched.
     ///
     /// # Errors
     /// There is no room to remember one that never pushed.
@@ -179,7 +195,8 @@ impl Shards {
             let known = shard.pushers.find(pusher);
             let mut entry =
                 known.map_or(Entry { pusher, ..Entry::default() }, |i| Entry::load(&shard.image, i));
-            if entry.incarnation > incarnation || (known.is_none() && at > 0 && !all) {
+            let of_data = pusher >= DATA_PUSHERS && !all;
+            if entry.incarnation > incarnation || (known.is_none() && (at > 0 && !all || of_data)) {
                 continue;
             }
             if entry.incarnation < incarnation {
@@ -187,12 +204,13 @@ impl Shards {
             } else if known.is_some() && entry.flags & flags == flags {
                 continue;
             }
-            let Some(i) = known.or_else(|| shard.pushers.add(pusher)) else {
+            let Some(i) = known.or_else(|| shard.pushers.vacant(&shard.image)) else {
                 return Err(PushError::TooManyPushers {
                     shard: shard.number,
                     max: crate::limits::PUSHERS_MAX,
                 });
             };
+            shard.pushers.put(i, pusher);
             entry.flags |= flags;
             shard.store_entry(&entry, i, false);
             shard.journal.settle(&shard.image);

@@ -20,6 +20,10 @@ pub struct PushName {
     pub part: u32,
 }
 
+/// Pushers from this number on are pieces of data (a task of a pass), not workers: when one is closed nothing of it comes
+/// any more, and its entry may become another's.
+pub const DATA_PUSHERS: u64 = 1 << 63;
+
 /// The part was refused or cut off before its end.
 pub(crate) const INTERRUPTED: u32 = 1;
 /// The pusher said that it is done.
@@ -109,12 +113,20 @@ impl Pushers {
         Some(self.last)
     }
 
-    /// Remembers that the next entry is this pusher's; `None` when all are taken.
-    pub(crate) fn add(&mut self, pusher: u64) -> Option<usize> {
-        if self.ids.len() == PUSHERS_MAX {
-            return None;
+    /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
+    pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
+        let closed = |&i: &usize| {
+            self.ids[i] >= DATA_PUSHERS && Entry::load(image, i).flags & (CLOSED | INTERRUPTED) == CLOSED
+        };
+        let used = self.ids.len();
+        (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
+    }
+
+    /// Remembers whose an entry is that was [`vacant`](Self::vacant).
+    pub(crate) fn put(&mut self, i: usize, pusher: u64) {
+        match self.ids.get_mut(i) {
+            Some(id) => *id = pusher,
+            None => self.ids.push(pusher),
         }
-        self.ids.push(pusher);
-        Some(self.ids.len() - 1)
     }
 }

@@ -114,6 +114,11 @@ impl Store {
         self.0.folder.is_some()
     }
 
+    /// The data folder, if images live in one: for what else is to survive with them.
+    pub fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_ref().map(|folder| &*folder.path)
+    }
+
     /// "memfd", "tmpfs" or "disk".
     pub fn kind(&self) -> &'static str {
         match &self.0.folder {

@@ -1,5 +1,6 @@
 //! What can go wrong in the roles, by family. Every error names the peer, the limit and the remedy where there is one.
 
+use crate::scheduler::LedgerError;
 use gannet_core::{OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
@@ -119,6 +120,9 @@ pub enum ServerError {
     /// A thread panicked: a bug.
     #[error("the server's {0} died of a bug; its message stands above")]
     Died(String),
+    /// The scheduler's book cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     /// The images could not be closed in order.
     #[error(
         "table {table:?}: cannot close its images: {source}; they are whole, but a machine that goes down now may tear them"

@@ -13,6 +13,7 @@ pub mod hostile;
 pub mod limits;
 mod message;
 mod partition;
+mod scheduler;
 mod server;
 mod sync;
 mod tally;
@@ -29,10 +30,15 @@ pub use gannet_core::{
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
+pub use scheduler::LedgerError;
+pub use scheduler::book::{Given, Orders};
+pub use scheduler::member::{Life, Member, Standing, Told};
+pub use scheduler::plan::{Plan, PlanFile, Task};
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Counters, OneSided, PullId, Pulled, PushId, TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
+    Attendance, Counters, DataName, Hands, JobStatus, Joined, OneSided, PullId, Pulled, PushId, Seat,
+    TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
 };

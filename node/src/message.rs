@@ -35,6 +35,9 @@ pub(crate) const REGIONS_ANY: u64 = 1;
 /// Word 0 of REGIONS_ARE: each line is read as it is at one moment.
 pub(crate) const REGIONS_LINES: u64 = 1;
 
+pub(crate) const BOOK: u16 = 41;
+pub(crate) const BOOKED: u16 = 42;
+
 pub(crate) const JOIN: u16 = 27;
 pub(crate) const JOINED: u16 = 28;
 pub(crate) const TICK: u16 = 29;
@@ -123,6 +126,10 @@ impl Pull {
 const CHANGE: u16 = 1;
 /// In a push's aux: where the worker found the rows stands between keys and floats, a u32 each, padded to 8 bytes.
 const SLOTS: u16 = 2;
+/// In a push's aux: the payload begins with the name of the data that was learned: pusher, incarnation and clock, u64 each.
+const NAMED: u16 = 4;
+/// Bytes of the name of data.
+pub(crate) const NAME_BYTES: usize = 24;
 
 /// Bytes that the slots of so many keys take in a push.
 pub(crate) fn slot_bytes(keys: usize) -> usize {
@@ -141,24 +148,27 @@ pub(crate) struct Push {
     pub(crate) keyset: u64,
     /// With the keys stands where their rows were found.
     pub(crate) slots: bool,
+    /// It is named by the data that was learned, not by the session's worker.
+    pub(crate) named: bool,
 }
 
 impl Push {
     pub(crate) fn head(&self, id: u64) -> Head {
         let write = if self.write == Write::Change { CHANGE } else { 0 };
-        let aux = write | if self.slots { SLOTS } else { 0 };
+        let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Push> {
         let write = if head.aux & CHANGE == 0 { Write::Gradient } else { Write::Change };
         let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
-        if head.aux & !(CHANGE | SLOTS) != 0 || slots && keyset != 0 {
+        if head.aux & !(CHANGE | SLOTS | NAMED) != 0 || slots && keyset != 0 {
             return None;
         }
         let (table, keys) = unpair(head.words[0]);
         let part = u32::try_from(head.words[2]).ok()?;
-        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots })
+        let named = head.aux & NAMED != 0;
+        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots, named })
     }
 }
 
@@ -206,12 +216,13 @@ mod tests {
             part: 4,
             keyset: 1 << 40,
             slots: false,
+            named: true,
         };
         assert_eq!(Push::of(&push.head(9)), Some(push));
         let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
         assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
-        assert_eq!(Push::of(&Head::new(PUSH, 4, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 8, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
         let in_step = Pull { clock: Some(16), ..pull };

@@ -2,7 +2,7 @@
 
 use super::args::{JobArgs, JobName, TrainArgs};
 use super::metrics::Metrics;
-use super::{Failure, keeping, security, signals, train};
+use super::{Failure, keeping, security, signals, tasks, train};
 use gannet::train::{Backend, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate};
 use gannet::{PusherStatus, SyncMode, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             )));
         }
     }
-    keeping::check(&job.sync, job.worker_hosts.len() as u32)?;
+    keeping::check(&job.sync, job.worker_hosts.len() as u32, job.tasks.tasks)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -122,7 +122,13 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let tally = Arc::<WorkerTally>::default();
     let told = tally.clone();
     metrics.add(move |page| told.tell(page));
-    let worker = Worker::connect_told(secured.net, config, tally)?;
+    let net = secured.net;
+    // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
+    let seat = match tasks::are_wanted(args, &options)? {
+        true => Some(tasks::join(args, &mut options, &schema, &net, &config)?),
+        false => None,
+    };
+    let worker = Worker::connect_told(net.clone(), config.clone(), tally)?;
     let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
     let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
@@ -133,13 +139,27 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         backend.join(member).map_err(train::backend_failure)?;
     }
 
-    let mut trained = train::learn(&options, &mut backend, &stop, args, &metrics)?;
+    let trained = train::learn(&options, &mut backend, &stop, args, &metrics, &mut |p| {
+        if let Some(seat) = &seat {
+            seat.tell(p);
+        }
+    });
+    let mut trained = match (trained, &seat) {
+        (Err(failure), Some(seat)) => return Err(seat.failed(failure)),
+        (trained, _) => trained?,
+    };
     let table = backend.table();
     backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
+    let chief = match &seat {
+        Some(seat) => seat.is_chief(),
+        None => chief,
+    };
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
-        wait_for_others(&mut backend, job, incarnation, &stop)?;
+        if seat.is_none() {
+            wait_for_others(&mut backend, job, incarnation, &stop)?;
+        }
         if let Some(data) = held_out {
             match evaluate(&data, &mut backend) {
                 // Whoever ends the wait for the test set keeps what was learned.
@@ -155,6 +175,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         train::finish(args, &mut backend, &trained, test.as_ref())?;
     } else {
         super::report::print_or_json(args.json, &trained);
+    }
+    if let Some(seat) = seat {
+        seat.leave(&mut options);
     }
     train::ended(&trained)
 }

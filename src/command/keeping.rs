@@ -1,7 +1,7 @@
 //! What the flags of `--sync` come to: how a worker of a job keeps step with the others.
 
 use super::Failure;
-use super::args::{JobArgs, JobName, SyncArgs, SyncName};
+use super::args::{JobArgs, JobName, SyncArgs, SyncName, TasksName};
 use gannet::train::{Push, Reduce};
 use gannet::{Membership, Merge, SyncMode, Together};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const WORKER_TIMEOUT: f64 = 60.0;
 
 /// What is asked for, whoever asks; the answer is what does not fit.
-pub fn check(args: &SyncArgs, workers: u32) -> Result<(), Failure> {
+pub fn check(args: &SyncArgs, workers: u32, tasks: TasksName) -> Result<(), Failure> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = *args;
     let input = |text: String| Err(Failure::input(text));
     let by_issync = issync.map(|issync| if issync == 0 { SyncName::Asp } else { SyncName::Bsp });
@@ -49,8 +49,15 @@ pub fn check(args: &SyncArgs, workers: u32) -> Result<(), Failure> {
             return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers} workers"));
         }
     }
-    if worker_timeout.is_some() && !bsp && !matches!(asked, Some(SyncName::Ssp(_))) {
-        return input("--worker-timeout: only ssp and bsp wait for other workers (--sync)".into());
+    let waits = bsp || matches!(asked, Some(SyncName::Ssp(_)));
+    if worker_timeout.is_some() && !waits && tasks == TasksName::Off {
+        let text = "--worker-timeout: only ssp and bsp (--sync), and a scheduler (--tasks), wait for workers";
+        return input(text.into());
+    }
+    if bsp && tasks == TasksName::On {
+        let text = "--tasks on cannot be had with bsp: what a worker that dies has put into a step is not known by its data; \
+                    each worker takes a fixed share (leave --tasks out)";
+        return input(text.into());
     }
     if worker_timeout.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 86_400.0)) {
         return input(format!(
@@ -85,6 +92,11 @@ pub fn push(job: &JobArgs) -> Option<Push> {
     (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
 }
 
+/// How long a worker without a sign is waited for.
+pub fn timeout(args: &SyncArgs) -> Duration {
+    Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT))
+}
+
 fn is_bsp(args: &SyncArgs) -> bool {
     args.deterministic || matches!((args.sync, args.issync), (Some(SyncName::Bsp), _) | (None, Some(1)))
 }
@@ -103,7 +115,7 @@ pub fn membership(args: &SyncArgs, rank: u32, workers: u32, push: Push, reduce: 
         Some(SyncName::Ssp(bound)) => SyncMode::Ssp(bound),
         _ => SyncMode::Asp,
     };
-    let worker_timeout = Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT));
+    let worker_timeout = timeout(args);
     Membership { rank, workers, mode, worker_timeout, strict: args.deterministic }
 }
 

@@ -17,6 +17,8 @@ mod report;
 mod security;
 mod server;
 mod signals;
+mod status;
+mod tasks;
 mod train;
 
 pub use failure::Failure;
@@ -29,6 +31,8 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         args::Command::Train(args) => train::run(*args),
         args::Command::Server(args) => server::run(&args),
+        args::Command::Scheduler(args) => server::schedule(&args),
+        args::Command::Status(args) => status::run(&args),
         args::Command::Predict(args) => predict::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(&args, &cli.log),

@@ -1,7 +1,7 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
 
 use super::args::security::{AskingArgs, SecurityArgs};
-use super::args::{MemoryArgs, MetricsArgs, ServerArgs, SessionArgs};
+use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals};
 use gannet::{Growing, Server, ServerConfig, Store, Wires};
@@ -22,6 +22,23 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         security: &args.security,
         asking: &args.asking,
         metrics: &args.metrics,
+        scheduler_only: false,
+    })
+}
+
+/// Runs `gannet scheduler`: a server without shards.
+pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
+    serve(&Serving {
+        listen: &args.listen,
+        threads: Some(1),
+        data_dir: args.data_dir.as_deref(),
+        memory: &MemoryArgs::default(),
+        sessions: &args.sessions,
+        net: args.transport.transport.net(args.io),
+        security: &args.security,
+        asking: &args.asking,
+        metrics: &args.metrics,
+        scheduler_only: true,
     })
 }
 
@@ -62,6 +79,7 @@ pub struct Serving<'a> {
     pub security: &'a SecurityArgs,
     pub asking: &'a AskingArgs,
     pub metrics: &'a MetricsArgs,
+    pub scheduler_only: bool,
 }
 
 /// Serves until a signal.
@@ -78,13 +96,17 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         config.threads = threads as usize;
     }
     config.limits = sessions.limits();
+    config.scheduler_only = asked.scheduler_only;
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(secured.net, config)?;
     metrics.add_server(server.tally());
-    say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr());
+    match asked.scheduler_only {
+        true => say!("gannet scheduler listening on {}", server.addr()),
+        false => say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr()),
+    }
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -94,7 +116,10 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         Some(folder) => format!("{rows} rows are safe in {}", folder.display()),
         None => format!("{rows} rows in memory are gone (--data-dir keeps them)"),
     };
-    say!("gannet server stopped after {} requests; {kept}", served.frames);
+    match asked.scheduler_only {
+        true => say!("gannet scheduler stopped after {} requests", served.frames),
+        false => say!("gannet server stopped after {} requests; {kept}", served.frames),
+    }
     Ok(())
 }
 

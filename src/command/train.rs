@@ -8,8 +8,8 @@ use super::report::{self, Teller};
 use super::server::Serving;
 use super::{Failure, input, job, keeping, optimizer, server, signals};
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Push, Quality, ReadError, Reader, Report, Share,
-    TrainError, train,
+    Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
+    Share, TrainError, train,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
                 security: &args.job.security,
                 metrics: &args.metrics,
                 asking: &args.job.asking,
+                scheduler_only: false,
             };
             server::serve(&serving)
         }
@@ -121,7 +122,7 @@ fn train_and_save<B: Backend>(
     stop: &AtomicBool,
     metrics: &Metrics,
 ) -> Result<Report, Failure> {
-    let trained = learn(options, backend, stop, args, metrics)?;
+    let trained = learn(options, backend, stop, args, metrics, &mut |_| {})?;
     finish(args, backend, &trained, trained.test.as_ref())?;
     Ok(trained)
 }
@@ -159,6 +160,7 @@ pub fn learn<B: Backend>(
     stop: &AtomicBool,
     args: &TrainArgs,
     metrics: &Metrics,
+    also: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Failure> {
     let mut teller = Teller::new(args.json);
     let training = Arc::<Training>::default();
@@ -167,6 +169,7 @@ pub fn learn<B: Backend>(
     let trained = train(options, backend, stop, &mut |p| {
         training.progress(p);
         teller.tell(p, args.epochs);
+        also(p);
     });
     teller.finish();
     let trained = trained.map_err(train_failure)?;
@@ -222,6 +225,7 @@ pub fn ended(trained: &Report) -> Result<(), Failure> {
 pub fn train_failure(error: TrainError) -> Failure {
     match error {
         TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
+        TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),
         other => Failure::new(SYSTEM, other.to_string()),

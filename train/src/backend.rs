@@ -1,5 +1,6 @@
 //! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
 
+use crate::batch::InPiece;
 use crate::flat::Flat;
 use crate::replay::Saw;
 use gannet_node::{OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
@@ -100,12 +101,42 @@ pub trait Backend {
     fn finish_pull(&mut self) -> Result<Rows, BackendError>;
 
     /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state where
-    /// it read state. `rows` is its answer, the values replaced. It is applied for certain once [`drain`](Self::drain) has
+    /// it read state. `rows` is its answer, the values replaced. A push of a `piece` of the data goes under its name. It is applied for certain once [`drain`](Self::drain) has
     /// returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
-    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError>;
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: Rows,
+        write: Write,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError>;
+
+    /// Waits until every push is applied, and forgets the names of a piece of the data, which is learned.
+    ///
+    /// # Errors
+    /// As [`drain`](Self::drain).
+    fn end_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
+        self.drain()
+    }
+
+    /// There is nothing to learn for now: nobody is to wait for this worker.
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    fn rest(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// There is something again.
+    ///
+    /// # Errors
+    /// As [`rest`](Self::rest).
+    fn resume(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Waits until every push is applied.
     ///

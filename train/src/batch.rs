@@ -26,6 +26,21 @@ pub struct Batch {
     pub bytes_total: Option<u64>,
     /// Bad lines skipped in the first pass when this batch was read.
     pub bad_lines: u64,
+    /// Which piece of the data it is of, when pieces are handed out.
+    pub piece: Option<InPiece>,
+}
+
+/// A batch's place in a piece of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InPiece {
+    /// The piece's number.
+    pub index: u64,
+    /// What the servers call its pushes.
+    pub name: (u64, u64),
+    /// Which of its batches this is, from 1.
+    pub seq: u64,
+    /// Nothing is to be learned: the piece is at its end, and had so many examples.
+    pub end: Option<u64>,
 }
 
 /// Makes batches of blocks: de-duplicates, cuts, links.

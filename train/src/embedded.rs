@@ -1,6 +1,7 @@
 //! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::InPiece;
 use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write};
 use std::collections::VecDeque;
 
@@ -91,7 +92,13 @@ impl Backend for Embedded {
         Ok(rows)
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: Rows,
+        write: Write,
+        _piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         if self.slots.len() != keys.len() {
             return Err(BackendError::Order("a push must follow the pull of its keys"));
         }

@@ -191,6 +191,22 @@ pub enum ReadError {
         /// Who wants to read it again.
         what: &'static str,
     },
+    /// A file is no longer what it was.
+    #[error(
+        "{file}: has changed since the training began ({before} bytes then, {now} now): its lines would be learned twice or \
+         never; train on files that stay as they are, and begin anew"
+    )]
+    Changed {
+        /// Which.
+        file: String,
+        /// Its length then.
+        before: u64,
+        /// Its length now.
+        now: u64,
+    },
+    /// Whoever hands out pieces of the data gives no more.
+    #[error("{0}")]
+    Pieces(String),
     /// The system gives no thread to read with.
     #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
     Thread(io::Error),
@@ -231,6 +247,13 @@ pub struct BadLines {
 }
 
 impl BadLines {
+    /// Counts those of another reading too.
+    pub(crate) fn add_all(&mut self, other: &BadLines) {
+        self.count += other.count;
+        let room = BAD_LINES_KEPT.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(room).cloned());
+    }
+
     /// Counts one.
     ///
     /// # Errors

@@ -1,19 +1,22 @@
 //! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded queue, in
 //! buffers that come back; or in turn with it, on its own thread.
 
-use crate::batch::{Batch, Batcher};
+use crate::batch::{Batch, Batcher, InPiece};
 use crate::columns::Columns;
 use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
+use crate::piece::{Piece, Pieces, Seen};
 use crate::reader::Reader;
+use crate::stream::Position;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 /// What is read, and how it is cut.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub data: Data,
     pub batch: usize,
@@ -23,6 +26,23 @@ pub(crate) struct Plan {
     /// Batches before each that it is linked to.
     pub links: usize,
     pub in_place: bool,
+    /// Who hands out pieces of the data, and the files as they were.
+    pub pieces: Option<Handing>,
+}
+
+/// Pieces of files, handed out one at a time.
+#[derive(Clone)]
+pub(crate) struct Handing {
+    pub by: Arc<dyn Pieces>,
+    pub files: Vec<Seen>,
+}
+
+/// What batches are read from.
+enum Supply {
+    /// All the files, pass after pass.
+    Passes(Box<Reader>),
+    /// The piece that is read, if one is.
+    Pieces(Handing, Position, Option<(Piece, Box<Reader>)>),
 }
 
 /// What the reading found.
@@ -36,30 +56,60 @@ pub(crate) struct Found {
 
 /// Where batches are made: on the parse thread, or between the learner's.
 pub(crate) struct Maker {
-    reader: Reader,
+    supply: Supply,
     plan: Plan,
     batcher: Batcher,
     epoch: u32,
     bad_lines: BadLines,
+    format: &'static str,
+    columns: Option<Columns>,
 }
 
 impl Maker {
     /// On a reader that has been opened (for the first epoch).
     fn new(reader: Reader, plan: Plan) -> Maker {
         let batcher = Batcher::new(plan.shards, plan.links);
-        Maker { reader, plan, batcher, epoch: 0, bad_lines: BadLines::default() }
+        let (format, columns) = (reader.format(), reader.columns().cloned());
+        let supply = match &plan.pieces {
+            None => Supply::Passes(Box::new(reader)),
+            Some(handing) => Supply::Pieces(handing.clone(), Position::default(), None),
+        };
+        Maker { supply, plan, batcher, epoch: 0, bad_lines: BadLines::default(), format, columns }
     }
 
     /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.piece = None;
+        let more = match &self.supply {
+            Supply::Passes(_) => self.of_passes(batch)?,
+            Supply::Pieces(..) => self.of_pieces(batch)?,
+        };
+        if !more {
+            return Ok(false);
+        }
+        if batch.piece.is_some_and(|piece| piece.end.is_some()) {
+            // Not a batch to learn: it has no number, and nothing is linked to it.
+            batch.keys.clear();
+            batch.local.clear();
+        } else if self.plan.in_place {
+            self.batcher.complete_in_place(batch);
+        } else {
+            self.batcher.complete(batch);
+        }
+        batch.bad_lines = self.bad_lines.count;
+        Ok(true)
+    }
+
+    fn of_passes(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let Supply::Passes(reader) = &mut self.supply else { return Ok(false) };
         loop {
-            let more = match self.reader.next(&mut batch.block) {
+            let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
                 Err(ReadError::Stopped { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             };
-            if self.epoch == 0 && self.bad_lines.count != self.reader.bad_lines().count {
-                self.bad_lines.clone_from(self.reader.bad_lines());
+            if self.epoch == 0 && self.bad_lines.count != reader.bad_lines().count {
+                self.bad_lines.clone_from(reader.bad_lines());
             }
             if more {
                 break;
@@ -68,23 +118,58 @@ impl Maker {
                 return Ok(false);
             }
             self.epoch += 1;
-            self.reader = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
-        }
-        if self.plan.in_place {
-            self.batcher.complete_in_place(batch);
-        } else {
-            self.batcher.complete(batch);
+            **reader = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
         }
         batch.epoch = self.epoch;
-        batch.bytes_read = self.reader.position().bytes_read();
-        batch.bytes_total = self.reader.position().bytes_total();
-        batch.bad_lines = self.bad_lines.count;
+        batch.bytes_read = reader.position().bytes_read();
+        batch.bytes_total = reader.position().bytes_total();
         Ok(true)
     }
 
+    /// The next batch of the piece that is read, or of the next one; the end of a piece is a batch too, an empty one.
+    fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let Supply::Pieces(handing, position, current) = &mut self.supply else { return Ok(false) };
+        let Plan { data, batch: examples, .. } = &self.plan;
+        let stop = data.stop.clone();
+        loop {
+            let Some((piece, reader)) = current else {
+                let taken = handing.by.take(&|| stop.is_set()).map_err(ReadError::Pieces)?;
+                let Some(piece) = taken else { return Ok(false) };
+                let (path, seen) = (&data.files[piece.file], &handing.files[piece.file]);
+                seen.check(path)?;
+                let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
+                let data = Data { skip_bad_lines: left, ..data.clone() };
+                match Reader::of_piece(&data, *examples, &piece, seen.packed, position)? {
+                    Some(reader) => *current = Some((piece, Box::new(reader))),
+                    None => handing.by.done(piece.index, 0).map_err(ReadError::Pieces)?,
+                }
+                continue;
+            };
+            let piece = *piece;
+            let more = match reader.next(&mut batch.block) {
+                Ok(more) => more,
+                Err(ReadError::Stopped { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
+            if !more {
+                // What was read of a file that changed meanwhile is not known to be what it was.
+                handing.files[piece.file].check(&data.files[piece.file])?;
+                if piece.epoch == 0 {
+                    self.bad_lines.add_all(reader.bad_lines());
+                }
+                *current = None;
+            }
+            let end = (!more).then_some(lines);
+            batch.piece = Some(InPiece { index: piece.index, name: piece.name, seq, end });
+            batch.epoch = piece.epoch;
+            (batch.bytes_read, batch.bytes_total) = (position.bytes_read(), None);
+            return Ok(true);
+        }
+    }
+
     fn found(self) -> Found {
-        let (format, columns) = (self.reader.format(), self.reader.columns().cloned());
-        Found { format, columns, bad_lines: self.bad_lines }
+        Found { format: self.format, columns: self.columns, bad_lines: self.bad_lines }
     }
 }
 
@@ -117,7 +202,8 @@ impl<'scope> Feed<'scope> {
         ahead: bool,
     ) -> Result<Feed<'scope>, ReadError> {
         let maker = Maker::new(reader, plan);
-        if !ahead {
+        // Whoever waits for a piece of the data must not keep the learner from saying so.
+        if !ahead && maker.plan.pieces.is_none() {
             return Ok(Feed::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
         let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
@@ -150,6 +236,19 @@ impl<'scope> Feed<'scope> {
                     }
                 }
             }
+        }
+    }
+
+    /// As [`next`](Self::next), for at most so long: `Err` when there is no batch yet.
+    pub fn next_within(&mut self, patience: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
+        let Feed::Ahead { ready, queued, .. } = self else { return Ok(self.next()) };
+        match ready.recv_timeout(patience) {
+            Ok(batch) => {
+                queued.fetch_sub(1, Relaxed);
+                Ok(Some(batch))
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

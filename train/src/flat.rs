@@ -5,6 +5,7 @@
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
 
 use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::InPiece;
 use crate::block::Block;
 use crate::cells::{AHEAD, Cells};
 use crate::kernel::{Kernel, Work};
@@ -271,7 +272,13 @@ impl Backend for Flat {
         self.pulled.take().ok_or(BackendError::Order("no pull was begun"))
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: Rows,
+        write: Write,
+        _piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         if write != Write::Gradient || self.places.len() != keys.len() {
             return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
         }

@@ -22,6 +22,8 @@ pub const BATCH_MAX: usize = 1 << 16;
 pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
 /// Batches between the parse thread and the learning thread.
 pub const FEED_QUEUE_MAX: usize = 4;
+/// A worker that has had nothing to learn for so long is not waited for by those that keep step with it.
+pub const REST_AFTER: Duration = Duration::from_millis(50);
 /// Batches in flight to the servers beyond the one being learned.
 pub const DEPTH_MAX: usize = 4;
 /// Bad lines that are kept, word for word, for the report.

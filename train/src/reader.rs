@@ -9,6 +9,7 @@ use crate::error::{BadLine, BadLines, ReadError, shown};
 use crate::format::Kind;
 use crate::libsvm;
 use crate::limits::BATCH_MAX;
+use crate::piece::{self, Piece};
 use crate::source::Source;
 use crate::stream::{Position, Stream};
 use std::io::{self, Read};
@@ -26,6 +27,10 @@ pub struct Reader {
     next_batch: u64,
     bad: BadLines,
     data_lines: u64,
+    /// The byte of its file at which the source begins.
+    start: u64,
+    /// It reads a piece, in which there may be nothing.
+    of_piece: bool,
 }
 
 impl Reader {
@@ -71,8 +76,48 @@ impl Reader {
         source: Source,
         kind: Kind,
     ) -> Reader {
-        let (data, next_batch, bad, data_lines) = (data.clone(), 0, BadLines::default(), 0);
-        Reader { data, position, next_file, source, kind, batch, share, next_batch, bad, data_lines }
+        Reader {
+            data: data.clone(),
+            position,
+            next_file,
+            source,
+            kind,
+            batch,
+            share,
+            next_batch: 0,
+            bad: BadLines::default(),
+            data_lines: 0,
+            start: 0,
+            of_piece: false,
+        }
+    }
+
+    /// The lines of a piece of a file, in batches that are all this reader's; the first `piece.from` are gone past. `None`: no
+    /// line begins in it.
+    pub(crate) fn of_piece(
+        data: &Data,
+        batch: usize,
+        piece: &Piece,
+        packed: bool,
+        position: &Position,
+    ) -> Result<Option<Reader>, ReadError> {
+        Reader::check_limits(batch, Share::ALL)?;
+        let Some((source, kind, start)) = piece::open(data, piece, position, packed)? else {
+            return Ok(None);
+        };
+        let files = data.files.len();
+        let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        (reader.start, reader.of_piece) = (start, true);
+        for _ in 0..piece.from {
+            reader.pass_batch()?;
+            reader.next_batch += 1;
+        }
+        Ok(Some(reader))
+    }
+
+    /// Lines that were read, or gone past, and hold something: examples and bad lines.
+    pub(crate) fn data_lines(&self) -> u64 {
+        self.data_lines
     }
 
     fn check_limits(batch: usize, share: Share) -> Result<(), ReadError> {
@@ -128,7 +173,7 @@ impl Reader {
             let lines = self.data_lines - before;
             self.next_batch += 1;
             if lines == 0 {
-                if self.data_lines == 0 {
+                if self.data_lines == 0 && !self.of_piece {
                     return Err(ReadError::Empty { file: self.data.name() });
                 }
                 return Ok(false);
@@ -212,7 +257,10 @@ impl Reader {
             self.source.take(p, lines);
             if let Some((text, expected)) = fault {
                 block.undo();
-                let (file, line) = (self.source.file().to_owned(), self.source.line);
+                let (file, mut line) = (self.source.file().to_owned(), self.source.line);
+                if self.start > 0 {
+                    line += piece::lines_before(&file, self.start);
+                }
                 self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
             }
         }

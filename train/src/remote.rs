@@ -1,9 +1,10 @@
 //! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
 
 use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::InPiece;
 use crate::limits::DEPTH_MAX;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, Membership, PullId, Read, Schema, Segments, Stats, TableId, Worker, Write};
+use gannet_node::{Cut, DataName, Membership, PullId, Read, Schema, Segments, Stats, TableId, Worker, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct Remote<N: Net> {
     pulls: u64,
     /// It keeps step with other workers.
     joined: bool,
+    /// How it did before it rested.
+    member: Option<Membership>,
     saws: Vec<Vec<(u32, u64)>>,
 }
 
@@ -51,6 +54,7 @@ impl<N: Net> Remote<N> {
             pushes: 0,
             pulls: 0,
             joined: false,
+            member: None,
             saws: Vec::new(),
         })
     }
@@ -62,7 +66,7 @@ impl<N: Net> Remote<N> {
     /// As [`Worker::join`].
     pub fn join(&mut self, member: Membership) -> Result<(), BackendError> {
         self.worker.join(self.table, member)?;
-        self.joined = true;
+        (self.joined, self.member) = (true, Some(member));
         self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
         Ok(())
     }
@@ -118,6 +122,17 @@ impl<N: Net> Backend for Remote<N> {
         self.depth
     }
 
+    fn rest(&mut self) -> Result<(), BackendError> {
+        if self.joined { self.leave() } else { Ok(()) }
+    }
+
+    fn resume(&mut self) -> Result<(), BackendError> {
+        match self.member {
+            Some(member) if !self.joined => self.join(member),
+            _ => Ok(()),
+        }
+    }
+
     fn is_near(&self, read: Read) -> bool {
         self.worker.is_near(self.table, read, true)
     }
@@ -149,7 +164,13 @@ impl<N: Net> Backend for Remote<N> {
         Ok(Rows { values: pulled.values, saw })
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: Rows,
+        write: Write,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         let (id, cut) =
             self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
         if cut.keys().len() != keys.len() {
@@ -157,13 +178,23 @@ impl<N: Net> Backend for Remote<N> {
         }
         self.pushes += 1;
         let seq = self.base + self.pushes;
-        self.worker.begin_push(self.table, cut.clone(), write, rows.values, Some(id), seq)?;
+        let name = piece.map(|piece| {
+            let (pusher, incarnation) = piece.name;
+            DataName { pusher, incarnation, seq: piece.seq, clock: self.pushes }
+        });
+        let values = rows.values;
+        self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), seq, name)?;
         if self.joined {
             self.worker.tick(self.table)?;
         }
         self.saws.push(rows.saw);
         self.keep_cut(cut);
         Ok(())
+    }
+
+    fn end_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
+        let (pusher, incarnation) = piece.name;
+        Ok(self.worker.close_data(self.table, pusher, incarnation)?)
     }
 
     fn drain(&mut self) -> Result<(), BackendError> {

@@ -23,6 +23,8 @@ pub(crate) struct Source {
     /// Whether the first bytes have been looked at.
     begun: bool,
     done: bool,
+    /// The last line had no newline, and was given one.
+    ended: bool,
 }
 
 /// The byte order mark of UTF-8, which some programs write before a text.
@@ -47,6 +49,7 @@ impl Source {
             line: 0,
             begun: false,
             done: false,
+            ended: false,
         })
     }
 
@@ -68,6 +71,11 @@ impl Source {
         debug_assert!(self.at <= at && at <= self.end);
         self.at = at;
         self.line += lines;
+    }
+
+    /// Unpacked bytes of the lines that were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.unpacked + u64::from(self.ended) - (self.filled - self.at) as u64
     }
 
     /// Reads more when every line has been taken; false at the end of the file.
@@ -94,6 +102,7 @@ impl Source {
                 if self.filled > 0 && self.buffer[self.filled - 1] != b'\n' {
                     self.buffer[self.filled] = b'\n';
                     self.filled += 1;
+                    self.ended = true;
                 }
                 self.end = self.filled;
                 break;

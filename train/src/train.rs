@@ -1,15 +1,16 @@
 //! The training loop of logistic regression: batches come from a feed; this thread pulls, learns, pushes.
 
 use crate::backend::{Backend, BackendError};
-use crate::batch::Batch;
+use crate::batch::{Batch, InPiece};
 use crate::columns::Columns;
 use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
 use crate::evaluate::evaluate;
-use crate::feed::{Feed, Plan};
+use crate::feed::{Feed, Handing, Plan};
 use crate::gradient::{Gradients, Reduce};
-use crate::limits::DEPTH_MAX;
+use crate::limits::{DEPTH_MAX, REST_AFTER};
 use crate::metrics::{Metrics, Quality};
+use crate::piece::{Pieces, Seen};
 use crate::push::Push;
 use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is trained on, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// The examples.
     pub data: Data,
@@ -42,6 +43,9 @@ pub struct Options {
     pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,
+    /// Who hands out pieces of the data, instead of `epochs` passes over this `share` of it. The files were looked at
+    /// before the first was given out.
+    pub pieces: Option<(Arc<dyn Pieces>, Vec<Seen>)>,
 }
 
 impl Options {
@@ -58,6 +62,7 @@ impl Options {
             reduce: None,
             threads: 2,
             progress_every,
+            pieces: None,
         }
     }
 
@@ -190,6 +195,7 @@ pub fn train<B: Backend>(
         // Gradients are of the weights that a pull has seen: nothing is overlaid.
         links: if push == Push::Replay { depth } else { 0 },
         in_place,
+        pieces: options.pieces.as_ref().map(|(by, files)| Handing { by: by.clone(), files: files.clone() }),
     };
     let way = match (push, Replay::new(&schema)) {
         _ if in_place => Way::InPlace,
@@ -198,7 +204,8 @@ pub fn train<B: Backend>(
         }
         _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
-    let mut learner = Loop::new(backend, way, depth, start);
+    let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
+    let mut learner = Loop::new(backend, way, depth, start, pieces);
     let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress);
@@ -209,6 +216,7 @@ pub fn train<B: Backend>(
     })?;
     learner.backend.drain()?;
     learner.count_late();
+    learner.give_up();
     let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
@@ -287,6 +295,11 @@ struct Loop<'a, B> {
     first_pass: Metrics,
     /// Log loss of a later pass: its number, the examples' importance and the sum.
     later: (u32, f64, f64),
+    pieces: Option<Arc<dyn Pieces>>,
+    /// A batch that was waited for.
+    awaited: Option<Batch>,
+    /// The place of the last batch that was pushed.
+    place: Option<InPiece>,
     examples: u64,
     merged: u64,
     /// Examples of each push, and those of pushes that came too late.
@@ -296,7 +309,13 @@ struct Loop<'a, B> {
 }
 
 impl<'a, B: Backend> Loop<'a, B> {
-    fn new(backend: &'a mut B, way: Way, depth: usize, start: Instant) -> Self {
+    fn new(
+        backend: &'a mut B,
+        way: Way,
+        depth: usize,
+        start: Instant,
+        pieces: Option<Arc<dyn Pieces>>,
+    ) -> Self {
         Loop {
             backend,
             way,
@@ -307,6 +326,9 @@ impl<'a, B: Backend> Loop<'a, B> {
             margins: Vec::new(),
             first_pass: Metrics::streaming(),
             later: (0, 0.0, 0.0),
+            pieces,
+            awaited: None,
+            place: None,
             examples: 0,
             merged: 0,
             pushed: Vec::new(),
@@ -325,13 +347,19 @@ impl<'a, B: Backend> Loop<'a, B> {
         stop: &AtomicBool,
         every: Duration,
         progress: &mut dyn FnMut(&Progress),
-    ) -> Result<bool, BackendError> {
+    ) -> Result<bool, TrainError> {
         let mut told = self.start;
         loop {
+            if self.pieces.is_some() && self.flying.is_empty() {
+                self.await_batch(feed)?;
+            }
             let early = if self.backend.is_near(self.way.push().read()) { 0 } else { self.depth };
             self.pull_ahead(feed, stop, early)?;
             let Some(batch) = self.flying.pop_front() else { break };
-            self.learn(&batch, feed, stop)?;
+            match batch.piece.filter(|piece| piece.end.is_some()) {
+                Some(piece) => self.end_piece(&piece)?,
+                None => self.learn(&batch, feed, stop)?,
+            }
             if told.elapsed() >= every {
                 told = Instant::now();
                 progress(&self.progress(&batch, feed.queued()));
@@ -341,6 +369,23 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(stop.load(Ordering::Relaxed))
     }
 
+    /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait for it
+    /// meanwhile.
+    fn await_batch(&mut self, feed: &mut Feed<'_>) -> Result<(), BackendError> {
+        let mut rests = false;
+        while self.awaited.is_none() && !self.ended {
+            match feed.next_within(REST_AFTER) {
+                Ok(batch) => (self.ended, self.awaited) = (batch.is_none(), batch),
+                Err(_) if !rests => {
+                    rests = true;
+                    self.backend.rest()?;
+                }
+                Err(_) => {}
+            }
+        }
+        if rests && !self.ended { self.backend.resume() } else { Ok(()) }
+    }
+
     /// Pulls until more than `most` batches are under way, or there are no more.
     fn pull_ahead(
         &mut self,
@@ -348,14 +393,17 @@ impl<'a, B: Backend> Loop<'a, B> {
         stop: &AtomicBool,
         most: usize,
     ) -> Result<(), BackendError> {
-        while self.flying.len() <= most && !self.ended {
+        // Behind the end of a piece there may be nothing before the scheduler has heard of it.
+        let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
+        while self.flying.len() <= most && !self.ended && !self.flying.iter().any(at_end) {
             self.ended = stop.load(Ordering::Relaxed);
-            let batch = if self.ended { None } else { feed.next() };
+            let batch = if self.ended { None } else { self.awaited.take().or_else(|| feed.next()) };
             let Some(batch) = batch else {
                 self.ended = true;
                 break;
             };
-            if !matches!(self.way, Way::InPlace) {
+            let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
+            if to_learn && !matches!(self.way, Way::InPlace) {
                 self.backend.begin_pull(&batch.keys, self.way.push().read())?;
             }
             self.flying.push_back(batch);
@@ -389,7 +437,8 @@ impl<'a, B: Backend> Loop<'a, B> {
         if let Some(most) = self.depth.checked_sub(1) {
             self.pull_ahead(feed, stop, most)?;
         }
-        self.backend.push(&batch.keys, rows, write)?;
+        self.backend.push(&batch.keys, rows, write, batch.piece.as_ref())?;
+        self.place = batch.piece;
         self.count(batch);
         self.pushed.push(batch.block.len() as u32);
         self.count_late();
@@ -401,6 +450,23 @@ impl<'a, B: Backend> Loop<'a, B> {
         self.backend.take_late(&mut self.late);
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
+        }
+    }
+
+    /// A piece of the data has been learned whole.
+    fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+        self.backend.end_piece(piece)?;
+        self.place = None;
+        if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
+            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Every push has been acknowledged, and this worker learns no further: somebody else may go on from here.
+    fn give_up(&mut self) {
+        if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
+            pieces.acked(piece.index, piece.seq);
         }
     }
 

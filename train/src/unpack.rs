@@ -32,6 +32,11 @@ const STRANGERS: [(&[u8], &str, &str); 8] = [
 ];
 const REPACK: &str = "unpack it, or pack it with gzip or zstd";
 
+/// Whether a file that begins so is packed, and can be read from its beginning only.
+pub(crate) fn is_packed(head: &[u8]) -> bool {
+    [GZIP, ZSTD, ZSTD_SKIPPED].iter().any(|first| head.len() >= first.len() && agree(first, head))
+}
+
 impl Unpacked {
     /// Knows the packing of `file` by the first bytes.
     pub fn new(file: &str, mut stream: Stream, stop: &Stop) -> Result<Unpacked, ReadError> {

@@ -89,8 +89,9 @@ fn sums_of_stale_rows_would_show() {
             keys: &[u64],
             rows: gannet_train::Rows,
             write: Write,
+            piece: Option<&gannet_train::InPiece>,
         ) -> Result<(), gannet_train::BackendError> {
-            self.0.push(keys, rows, write)
+            self.0.push(keys, rows, write, piece)
         }
         fn drain(&mut self) -> Result<(), gannet_train::BackendError> {
             self.0.drain()

@@ -250,7 +250,7 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
     let (part, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;
-    let head = Push { table, keys: count, write, seq: *seq, part, keyset, slots }.head(id);
+    let head = Push { table, keys: count, write, seq: *seq, part, keyset, slots, named: false }.head(id);
     let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
     if slots {
         (0..count)

@@ -1,5 +1,6 @@
 //! Pulls, pushes and scans: the frames that move rows. Read in place, answered in place.
 
+use super::group::is_data;
 use super::keysets::Keysets;
 use super::tables::{Table, Tables};
 use crate::error::Refusal;
@@ -52,6 +53,8 @@ pub(super) enum Answer {
 pub(super) struct Pusher {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
+    /// The shards of this table know of it, though its pushes are called by their data.
+    pub(super) introduced: Option<u32>,
     /// The session's number.
     pub(super) session: u32,
     /// A push was refused that is to be sent again: taking a later one would make the resend look doubled.
@@ -168,10 +171,12 @@ pub(super) fn push(
     let bytes = count * shards.schema().write_floats(request.write) * 4;
     let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
     let slot_bytes = if request.slots { message::slot_bytes(count) } else { 0 };
-    check_lengths(frame, count, key_bytes + slot_bytes + bytes, bytes + count * 12)?;
+    let name_bytes = if request.named { message::NAME_BYTES } else { 0 };
+    check_lengths(frame, count, name_bytes + key_bytes + slot_bytes + bytes, bytes + count * 12)?;
     // Room for the ack first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
-    let (keys, rest) = frame.payload[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
+    let (named, rest) = frame.payload.split_at(name_bytes);
+    let (keys, rest) = rest[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
     let (slots, values) = rest.split_at(slot_bytes);
     let values: &[f32] = cast_slice(values);
     let keyset = match request.keyset {
@@ -191,20 +196,34 @@ pub(super) fn push(
         let keys = keyset.map_or(cast_slice(keys), |keyset| &keyset.keys);
         return tables.keep(request.table, request.write, keys, values, pusher, now);
     }
-    let name = PushName {
+    let own = PushName {
         pusher: pusher.pusher,
         incarnation: pusher.incarnation,
         seq: request.seq,
         part: request.part,
     };
+    let (name, clock) = match *cast_slice(named) {
+        [of, incarnation, clock] => (PushName { pusher: of, incarnation, ..own }, clock),
+        _ => (own, own.seq),
+    };
+    if request.named && pusher.introduced != Some(request.table) {
+        // A worker that is fenced is so under every name; and one that comes again is known.
+        let entered = shards.introduce_pusher(pusher.pusher, pusher.incarnation);
+        entered.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+        pusher.introduced = Some(request.table);
+    }
+    // The shards' memory of data is apart from that of workers.
+    if request.named != is_data(name.pusher) {
+        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
+    }
     let pushed = if request.slots {
         found.clear();
         found.extend_from_slice(&cast_slice(slots)[..count]);
-        shards.push(&name, request.write, cast_slice(keys), Some(found), values)
+        shards.push_at(&name, clock, request.write, cast_slice(keys), Some(found), values)
     } else if let Some(keyset) = keyset {
-        shards.push(&name, request.write, &keyset.keys, Some(&mut keyset.slots), values)
+        shards.push_at(&name, clock, request.write, &keyset.keys, Some(&mut keyset.slots), values)
     } else {
-        shards.push(&name, request.write, cast_slice(keys), None, values)
+        shards.push_at(&name, clock, request.write, cast_slice(keys), None, values)
     };
     match pushed {
         Ok(applied) => {

@@ -1,5 +1,6 @@
 //! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for other workers.
 
+use super::booking;
 use super::bulk::{self, Answer, Handled, Pusher, Stop};
 use super::keysets::Keysets;
 use super::session::Room;
@@ -27,7 +28,8 @@ pub(super) struct Hands<'a, 'b> {
 impl Hands<'_, '_> {
     /// Does what a frame asks, and answers it, or says when it will be.
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> Handled {
-        let Hands { room: Room { tables, scratch, .. }, keysets, pusher, owed, now, transmit } = self;
+        let Hands { room: Room { tables, scratch, scheduler, .. }, keysets, pusher, owed, now, transmit } =
+            self;
         let (now, id) = (*now, frame.head.id);
         if let (message::PUSH | message::TICK | message::LEAVE, Some(table)) =
             (frame.head.kind, waiting::pull_of(owed))
@@ -37,7 +39,7 @@ impl Hands<'_, '_> {
         let answered = match frame.head.kind {
             message::PUSH => bulk::push(frame, tables, keysets, pusher, now, &mut scratch.found, transmit),
             message::TICK => tables.tick(frame, pusher, now),
-            message::FENCE => tables.fence(frame, pusher, now),
+            message::FENCE => tables.fence(frame),
             message::LEAVE => tables.leave(frame, pusher, now),
             message::PING => Ok(Answer::Now(Head::new(message::PONG, 0, id, [0; 4]))),
             // Answers go in the order of their requests, and some wait for a step.
@@ -52,6 +54,10 @@ impl Hands<'_, '_> {
             message::REGIONS => return regions::tell(frame, tables, stream, transmit),
             message::STATUS => return tables.answer_status(frame, transmit),
             message::CLOSE_PUSHER => return tables.answer_close(frame, pusher, transmit),
+            message::BOOK => {
+                let session = pusher.session;
+                return booking::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
+            }
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };

@@ -10,12 +10,17 @@ use crate::error::Refusal;
 use crate::limits::CLOCK_MAX;
 use crate::message::{self, unpair};
 use crate::sync::{Membership, SyncMode};
-use gannet_core::{NO_CLOCK, PushName, Shards, Write, hash, shard_of};
+use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Shards, Write, hash, shard_of};
 use gannet_transport::{Frame, Head, Transmit};
 use std::time::Duration;
 
 /// Who has pushed what a synchronous step comes to: no worker is called this.
 pub(super) const AGGREGATE: u64 = u64::MAX - 1;
+
+/// Whether pushes may be called so by the data that they are of.
+pub(super) fn is_data(pusher: u64) -> bool {
+    (DATA_PUSHERS..AGGREGATE).contains(&pusher)
+}
 
 pub(super) struct Group {
     pub(super) clocks: Clocks,
@@ -309,16 +314,12 @@ impl Tables {
         Ok(Answer::Now(Head::new(message::LEFT, 0, frame.head.id, [number, 0, 0, 0])))
     }
 
-    /// The others go on without a worker.
-    pub(super) fn fence(&mut self, frame: &Frame<'_>, by: &Pusher, now: Duration) -> Result<Answer, Stop> {
+    /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
+    pub(super) fn fence(&mut self, frame: &Frame<'_>) -> Result<Answer, Stop> {
         let [first, pusher, incarnation, _] = frame.head.words;
         let (number, rank) = unpair(first);
-        self.member(u64::from(number), by, now)?;
         let table = self.numbered(u64::from(number))?;
-        let Some(group) = &mut table.group else {
-            return refuse(Refusal::Unknown, "no workers keep step over the table");
-        };
-        let gone = group.clocks.fence(rank, incarnation);
+        let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
         if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;

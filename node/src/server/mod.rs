@@ -1,6 +1,7 @@
 //! The server: an acceptor and one thread a core, each owning its shards.
 
 mod acceptor;
+mod booking;
 mod bulk;
 mod clocks;
 mod dispatch;
@@ -59,6 +60,8 @@ pub struct ServerConfig {
     pub limits: SessionLimits,
     /// What a worker must prove that it has before anything else of it is heard.
     pub token: Option<Token>,
+    /// It keeps a job's book and no tables.
+    pub scheduler_only: bool,
 }
 
 impl ServerConfig {
@@ -73,6 +76,7 @@ impl ServerConfig {
             spin: SPIN,
             limits: SessionLimits::default(),
             token: None,
+            scheduler_only: false,
         }
     }
 
@@ -156,7 +160,8 @@ impl Server {
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
-            let tables = Tables::new(config.store.clone(), thread, tally.clone());
+            let mut tables = Tables::new(config.store.clone(), thread, tally.clone());
+            tables.none = config.scheduler_only;
             let settings = Settings { thread, ..settings.clone() };
             let (net, stop, tally) = (net.clone(), stop.clone(), tally.clone());
             // A poll belongs to its thread: it is made there, and only its waker comes back.
@@ -283,7 +288,8 @@ impl<N: Net> LocalServer<N> {
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
-            let tables = Tables::new(config.store.clone(), thread, tally.clone());
+            let mut tables = Tables::new(config.store.clone(), thread, tally.clone());
+            tables.none = config.scheduler_only;
             let settings = Settings { thread, ..settings.clone() };
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
             doors.push(Door { inbox, waker: thread.waker() });

@@ -136,7 +136,8 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let push = |seq, keyset| {
-        Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset, slots: false }.head(1)
+        Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset, slots: false, named: false }
+            .head(1)
     };
     let keep = Pull {
         table,
@@ -177,7 +178,9 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
     let (_, opened) = ask(&sim, &mut link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
     let table = control::open::<TableOpenedV1>(&opened).unwrap().table;
-    let push = |write, seq| Push { table, keys: 1, write, seq, part: 0, keyset: 0, slots: false }.head(1);
+    let push = |write, seq| {
+        Push { table, keys: 1, write, seq, part: 0, keyset: 0, slots: false, named: false }.head(1)
+    };
     let change = bytes(&[5], &vec![0.0; schema.floats()]);
     let padded = [change.clone(), vec![0; change.len().next_multiple_of(8) - change.len()]].concat();
     let (refusal, text) = refused(ask(&sim, &mut link, push(Write::Change, 1), &padded));

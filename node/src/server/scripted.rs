@@ -110,7 +110,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
         session.note(&all);
         let thread = &tally.threads[0];
         let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
-        let mut room = Room { tables, scratch, tally: thread, sparing, clock: &clock };
+        let mut room = Room { tables, scratch, tally: thread, sparing, scheduler: None, clock: &clock };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }

@@ -13,6 +13,7 @@ use crate::limits::{
     CLOCK_BYTES, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME, STALL_TIME,
 };
 use crate::message;
+use crate::scheduler::Scheduler;
 use crate::tally::{Kind, Over, ThreadTally};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream};
@@ -106,6 +107,8 @@ pub(super) struct Room<'a> {
     pub(super) scratch: &'a mut Scratch,
     pub(super) tally: &'a ThreadTally,
     pub(super) sparing: &'a mut Sparing,
+    /// In thread 0.
+    pub(super) scheduler: Option<&'a mut Scheduler>,
     /// What time it is.
     pub(super) clock: &'a dyn Fn() -> Duration,
 }
@@ -154,6 +157,7 @@ impl<S: Stream> Session<S> {
                 incarnation: hello.incarnation,
                 session: number,
                 blocked: false,
+                introduced: None,
                 ranks: Vec::new(),
             },
             keysets,

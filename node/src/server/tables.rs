@@ -1,7 +1,7 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
-use super::group::Group;
+use super::group::{Group, is_data};
 use super::regions::Regions;
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
 use crate::error::{Refusal, ServerError};
@@ -9,7 +9,7 @@ use crate::limits::TABLES_MAX;
 use crate::message;
 use crate::partition::share;
 use crate::tally::{ServerTally, TableTally};
-use gannet_core::{Schema, Shards, Store};
+use gannet_core::{PusherStatus, Schema, Shards, Store};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(super) struct Tables {
     pub(super) moved: bool,
     /// Pushers, and up to which life, whose sessions are to end.
     pub(super) fenced: Vec<(u64, u64)>,
+    /// It is to have none.
+    pub(super) none: bool,
     store: Store,
     thread: u32,
     threads: u32,
@@ -53,11 +55,17 @@ impl Tables {
             registrar: None,
             moved: false,
             fenced: Vec::new(),
+            none: false,
             store,
             thread,
             threads,
             tally,
         }
+    }
+
+    /// Where its images live.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Opens a table, or finds it open with the same schema and partition.
@@ -78,6 +86,10 @@ impl Tables {
                 return refuse(Refusal::Mismatch, text);
             }
             return Ok(known);
+        }
+        if self.none {
+            let text = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
+            return refuse(Refusal::Mismatch, text);
         }
         if self.all.len() == TABLES_MAX {
             return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
@@ -115,6 +127,15 @@ impl Tables {
             return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
         }
         let number = self.open(schema, request.server, request.servers)?;
+        let fenced = |shards: &Shards| {
+            let newer = |p: &PusherStatus| p.pusher == pusher.pusher && p.incarnation > pusher.incarnation;
+            shards.pushers().iter().any(newer)
+        };
+        if self.all[number].shards.as_ref().is_some_and(fenced) {
+            let text =
+                "a newer life of this worker is there, or the others went on without it: start it again";
+            return refuse(Refusal::Fenced, text);
+        }
         let Table { range, shards, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
@@ -162,10 +183,15 @@ impl Tables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> Handled {
+        let (of, incarnation) = match frame.head.words {
+            [_, 0, ..] => (pusher.pusher, pusher.incarnation),
+            [_, of, incarnation, _] if is_data(of) => (of, incarnation),
+            [_, of, ..] => return refuse(Refusal::Name, format!("pusher {of:#x}: no name of data")),
+        };
         let table = self.get(frame)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
-            let closed = shards.close_pusher(pusher.pusher, pusher.incarnation);
+            let closed = shards.close_pusher(of, incarnation);
             closed.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);

@@ -11,6 +11,7 @@ use crate::control::WelcomeV1;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{HUNGER_LOOK, INBOX_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
+use crate::scheduler::Scheduler;
 use crate::tally::{ServerTally, ThreadTally};
 use gannet_transport::limits::LINK_BYTES_MAX;
 use gannet_transport::{Event, Head, LinkError, Net, Poll, Stream};
@@ -34,6 +35,7 @@ pub(super) struct ShardThread<N: Net> {
     tables: Tables,
     scratch: Scratch,
     sparing: Sparing,
+    scheduler: Option<Scheduler>,
     settings: Settings,
     next_session: u32,
     /// Until when a look costs less than a sleep.
@@ -65,6 +67,10 @@ impl<N: Net> ShardThread<N> {
         tally: Arc<ServerTally>,
     ) -> Result<Self, ServerError> {
         let poll = net.poll()?;
+        let scheduler = match settings.thread {
+            0 => Some(Scheduler::open(tables.store().folder(), net.now())?),
+            _ => None,
+        };
         tables.registrar = net.registrar();
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
@@ -80,6 +86,7 @@ impl<N: Net> ShardThread<N> {
             tables,
             scratch: Scratch::default(),
             sparing: Sparing::default(),
+            scheduler,
             settings,
             next_session,
             spin_until: Duration::ZERO,
@@ -142,7 +149,8 @@ impl<N: Net> ShardThread<N> {
         let tally = &self.tally.threads[self.settings.thread as usize];
         let clock = || self.net.now();
         let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
-        let mut room = Room { tables, scratch, tally, sparing, clock: &clock };
+        let scheduler = self.scheduler.as_mut();
+        let mut room = Room { tables, scratch, tally, sparing, scheduler, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
@@ -181,7 +189,11 @@ impl<N: Net> ShardThread<N> {
 
     fn end(&mut self, token: usize, end: &End) {
         let Some(session) = self.sessions[token].take() else { return };
-        self.tables.end_session(session.pusher().session, self.net.now());
+        let number = session.pusher().session;
+        self.tables.end_session(number, self.net.now());
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.closed(number);
+        }
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
         let tally = self.own_tally();
         tally.over(session.over).ended.add(1);
@@ -287,6 +299,11 @@ impl<N: Net> ShardThread<N> {
         }
         self.tables.give_up(now);
         self.look_at_groups();
+        if let Some(scheduler) = &mut self.scheduler
+            && let Err((_, why)) = scheduler.tick(now)
+        {
+            tracing::error!(why, "the scheduler's book is not kept");
+        }
         self.publish();
     }
 

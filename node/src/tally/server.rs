@@ -24,12 +24,13 @@ pub(crate) enum Kind {
     Tick,
     Fence,
     Leave,
+    Book,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 15] = [
         "pull",
         "push",
         "scan",
@@ -43,6 +44,7 @@ impl Kind {
         "tick",
         "fence",
         "leave",
+        "book",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -63,6 +65,7 @@ impl Kind {
             message::TICK => Kind::Tick,
             message::FENCE => Kind::Fence,
             message::LEAVE => Kind::Leave,
+            message::BOOK => Kind::Book,
             _ => Kind::Unknown,
         }
     }

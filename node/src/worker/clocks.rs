@@ -323,6 +323,18 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
+    /// Has every server refuse what a life of a worker, and those before it, push to a table: returns when all do.
+    ///
+    /// # Errors
+    /// A request was refused, or a peer is lost for good.
+    pub fn fence(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        // Workers that keep step are called by their rank + 1.
+        let rank = u32::try_from(pusher.wrapping_sub(1)).unwrap_or(u32::MAX);
+        let words = [pair(0, rank), pusher, incarnation, 0];
+        self.ask(message::FENCE, Some(table), words, Vec::new(), &all).map(|_| ())
+    }
+
     fn fence_everywhere(
         &mut self,
         table: TableId,

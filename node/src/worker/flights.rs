@@ -116,6 +116,9 @@ pub(super) struct PushFlight {
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
     pub(super) seq: u64,
+    /// What the shards are to call it, when that is not this worker's name with `seq`: its seq, and pusher, incarnation and
+    /// clock as they travel.
+    pub(super) name: Option<(u64, [u64; 3])>,
     /// For each part the keyset that it names instead of sending keys; 0 for none.
     pub(super) keysets: Vec<u64>,
     /// For each part, where a pull found its rows: hints, which a server checks. Empty for none.
@@ -260,12 +263,14 @@ impl Flights {
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
-                let (table, write, seq, part) = (table(push.cut.table), push.write, push.seq, request.chunk);
+                let (table, write, part) = (table(push.cut.table), push.write, request.chunk);
+                let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
                 let slots = keyset == 0 && !push.slots(chunk).is_empty();
                 let key_bytes = if keyset == 0 { keys as usize * 8 } else { 0 };
                 let slot_bytes = if slots { message::slot_bytes(keys as usize) } else { 0 };
-                let bytes = key_bytes + slot_bytes + keys as usize * push.floats * 4;
-                (Push { table, keys, write, seq, part, keyset, slots }.head(id), bytes)
+                let name_bytes = if named { message::NAME_BYTES } else { 0 };
+                let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
+                (Push { table, keys, write, seq, part, keyset, slots, named }.head(id), bytes)
             }
             Work::Control(control) => {
                 let mut words = control.words;
@@ -309,6 +314,9 @@ impl Owner for Lender<'_> {
             },
             Work::Push(push) => {
                 let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
+                if let Some((_, name)) = &push.name {
+                    parts.push(cast_slice(name));
+                }
                 let chunk = &push.cut.chunks()[chunk as usize];
                 if keyset == 0 {
                     parts.push(cast_slice(&push.cut.keys()[chunk.floats(1)]));

@@ -4,6 +4,7 @@
 //! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
+mod attendance;
 mod clocks;
 mod far;
 mod flights;
@@ -17,12 +18,15 @@ mod pipeline;
 mod pump;
 mod reach;
 mod reconnect;
+mod seat;
 mod simple;
 mod stamps;
 mod tables;
 
+pub use attendance::{Attendance, Hands};
 pub use clocks::WaitingFor;
-pub use pipeline::{PullId, Pulled, PushId};
+pub use pipeline::{DataName, PullId, Pulled, PushId};
+pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 
 use crate::cut::Cut;
@@ -77,6 +81,8 @@ pub struct WorkerConfig {
     pub near_kept_bytes_min: usize,
     /// What the chance in the pauses between attempts to connect is drawn from.
     pub seed: u64,
+    /// One link to thread 0 of each server is enough: whoever has only something to ask of the scheduler.
+    pub one_thread: bool,
     /// What the servers are proved to have, and to whom this worker proves the same.
     pub token: Option<Token>,
     /// When rows are read without asking.
@@ -100,6 +106,7 @@ impl WorkerConfig {
             spin: crate::limits::SPIN,
             near_kept_bytes_min: crate::limits::NEAR_KEPT_BYTES_MIN,
             seed: pusher.rotate_left(32) ^ incarnation,
+            one_thread: false,
             token: None,
             one_sided: OneSided::Auto,
         }

@@ -24,6 +24,19 @@ pub struct PullId(FlightId);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PushId(FlightId);
 
+/// The name of a push of training data: whose turn it is to learn the data does not show in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataName {
+    /// The piece of data (a task of a pass): what the shards remember pushes of.
+    pub pusher: u64,
+    /// The job: a later one's is larger, and what an earlier one left of the name is forgotten.
+    pub incarnation: u64,
+    /// Which batch of it, from 1.
+    pub seq: u64,
+    /// The step for the learning rate's schedule.
+    pub clock: u64,
+}
+
 /// A pull's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
@@ -183,6 +196,27 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
     }
 
+    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another worker or
+    /// this one after its death, pushes under the same name and is not applied twice. Parts of one name come in the order of
+    /// `name.seq`.
+    ///
+    /// # Errors
+    /// As [`Worker::begin_push`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn begin_push_named(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        write: Write,
+        values: Vec<f32>,
+        keyset_of: Option<PullId>,
+        seq: u64,
+        name: Option<DataName>,
+    ) -> Result<PushId, WorkerError> {
+        let name = name.map(|name| (name.seq, [name.pusher, name.incarnation, name.clock]));
+        self.push_as(table, cut, write, values, (keyset_of, seq, name))
+    }
+
     /// Begins to push `values`, rows in cut order. `keyset_of` names a finished pull of the same cut that was kept: its
     /// keys are then not sent. `seq` must be larger than that of every push to this table before; its acknowledgement
     /// is waited for by [`Worker::drain`].
@@ -197,6 +231,18 @@ impl<N: Net> Worker<N> {
         values: Vec<f32>,
         keyset_of: Option<PullId>,
         seq: u64,
+    ) -> Result<PushId, WorkerError> {
+        self.push_as(table, cut, write, values, (keyset_of, seq, None))
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn push_as(
+        &mut self,
+        table: TableId,
+        cut: Arc<Cut>,
+        write: Write,
+        values: Vec<f32>,
+        (keyset_of, seq, name): (Option<PullId>, u64, Option<(u64, [u64; 3])>),
     ) -> Result<PushId, WorkerError> {
         self.check_table(table, &cut)?;
         let known = &self.tables[table.0];
@@ -228,6 +274,7 @@ impl<N: Net> Worker<N> {
             floats,
             values,
             seq,
+            name,
             keysets,
             slots,
             late: false,

@@ -23,7 +23,8 @@ impl<N: Net> Worker<N> {
         self.peers.push(Peer::new(&addr, server, 0, 0, now));
         self.tally.links_wanted.set(self.peers.len() as u64);
         self.connect_until_timeout(first)?;
-        for thread in 1..self.peers[first].threads {
+        let threads = if self.config.one_thread { 1 } else { self.peers[first].threads };
+        for thread in 1..threads {
             self.peers.push(Peer::new(&addr, server, thread, self.peers[first].threads, self.net.now()));
             self.tally.links_wanted.set(self.peers.len() as u64);
             self.connect_until_timeout(first + thread as usize)?;
@@ -124,6 +125,7 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
         message::JOIN => "to let this worker keep step with the others",
         message::PULL => "a pull",
         message::PUSH => "a push",
+        message::BOOK => "a request to the scheduler",
         _ => "a request",
     };
     WorkerError::Refused { peer: peer.clone(), what: what.into(), refusal: Refusal::of(code), text }

@@ -32,6 +32,9 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The schema is not sound, the table is there with another one, or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
+        if self.config.one_thread {
+            return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
+        }
         schema.check().map_err(OpenError::from)?;
         if let Some(known) = self.tables.iter().position(|table| table.schema == *schema) {
             return Ok(TableId(known));
@@ -157,6 +160,18 @@ impl<N: Net> Worker<N> {
         self.drain()?;
         let all: Vec<usize> = (0..self.peers.len()).collect();
         self.ask(message::CLOSE_PUSHER, Some(table), [0; 4], Vec::new(), &all).map(|_| ())
+    }
+
+    /// Says that nothing of this data is pushed any more, after all its pushes have been acknowledged: the shards forget its
+    /// name.
+    ///
+    /// # Errors
+    /// A push was refused, or a peer is lost for good.
+    pub fn close_data(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
+        self.drain()?;
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        let words = [0, pusher, incarnation, 0];
+        self.ask(message::CLOSE_PUSHER, Some(table), words, Vec::new(), &all).map(|_| ())
     }
 
     /// Sends a request to each of these links and waits for the answers.

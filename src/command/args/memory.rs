@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use clap::Args;
 
 /// What a process may take for its tables.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Debug, Clone, Default)]
 pub struct MemoryArgs {
     /// The most memory (or disk, with --data-dir) for tables: headers, indexes and rows. New rows beyond it are refused.
     #[arg(long, value_name = "SIZE", value_parser = size)]

@@ -10,9 +10,11 @@ mod memory;
 mod metrics;
 mod one_sided;
 mod optimizer;
+mod scheduling;
 pub mod security;
 mod sessions;
 mod sync;
+mod tasks;
 mod transport;
 
 pub use admission::AdmissionArgs;
@@ -25,8 +27,10 @@ pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
+pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
+pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -55,6 +59,10 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Serve shards until stopped.
     Server(ServerArgs),
+    /// Keep a job's membership and hand out its data, without shards of its own.
+    Scheduler(SchedulerArgs),
+    /// Say how far a job is, who is in it, and who waits for whom.
+    Status(StatusArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
     /// Measure this machine's limit and the server beside it.
@@ -157,6 +165,9 @@ pub struct JobArgs {
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// How the data comes to the workers.
+    #[command(flatten)]
+    pub tasks: TaskArgs,
     /// What carries the bytes.
     #[command(flatten)]
     pub transport: TransportArgs,

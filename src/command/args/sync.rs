@@ -27,7 +27,8 @@ pub struct SyncArgs {
     /// them]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub replicas_to_aggregate: Option<u32>,
-    /// With ssp and bsp: how long a worker that gives no sign is waited for before the others go on without it [default: 60]
+    /// How long a worker that gives no sign is waited for (ssp, bsp), or keeps its pieces of the data (--tasks), before the others
+    /// go on without it [default: 60]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub worker_timeout: Option<f64>,
     /// The same data and number of workers make the same model, bit for bit, whatever the servers, threads, transport and timing:

@@ -3,7 +3,9 @@
 
 use gannet_node::optim::{Rule, Update, Visitor, add_change};
 use gannet_node::{Read, Schema, Stats, Write};
-use gannet_train::{Backend, BackendError, Block, Data, INTERCEPT_KEY, ReadError, Reader, Rows, Share};
+use gannet_train::{
+    Backend, BackendError, Block, Data, INTERCEPT_KEY, InPiece, ReadError, Reader, Rows, Share,
+};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -361,7 +363,13 @@ impl Backend for MapRows {
         Ok(rows)
     }
 
-    fn push(&mut self, keys: &[u64], rows: Rows, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: Rows,
+        write: Write,
+        _piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         assert_eq!(self.last.take().as_deref(), Some(keys), "a push goes to the keys pulled last");
         for (&key, values) in keys.iter().zip(rows.values.chunks(self.schema.write_floats(write))) {
             let mut row = self.row(key);

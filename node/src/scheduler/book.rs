@@ -1,0 +1,486 @@
+//! The task book of one job: who is in it, which tasks are whose, and who must be fenced before a task goes to another.
+//! Pure state: requests and the time come in, answers go out; the scheduler keeps it and sends.
+//!
+//! ```text
+//! task:    not yet handed out -> leased -> done
+//!                                 |  ^
+//!            its worker is dead   v  | the next who asks
+//!                 to be fenced -> returned
+//! member:  live -> dead (said nothing for the worker timeout, or a newer life came) -> fenced
+//!          live -> left (gave its tasks back)
+//! ```
+//! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
+//! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
+
+use super::member::{Life, Member, Standing, Told};
+use super::plan::{Plan, Task};
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Tasks that a worker may hold: the one that it learns and the one that it reads ahead.
+pub const HELD_MAX: usize = 2;
+/// Barriers at which somebody waits.
+pub const BARRIERS_MAX: usize = 64;
+
+/// Who has a task.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Whose it is.
+    pub life: Life,
+    /// Which attempt at the task: the incarnation of its pushes grows with it.
+    pub attempt: u32,
+    /// Batches before this one are trained.
+    pub from: u64,
+}
+
+/// A task that comes back.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returned {
+    /// The next attempt at it.
+    pub attempt: u32,
+    /// Batches before this one are trained.
+    pub from: u64,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BookError {
+    /// The worker is not in the job.
+    #[error("worker {} is not in this job (the scheduler has been started anew without its book?)", .0.rank)]
+    Unknown(Life),
+    /// The worker was declared dead.
+    #[error(
+        "worker {} was silent for longer than --worker-timeout and has been given up; its tasks go to others: start it \
+         again to take part",
+        .0.rank
+    )]
+    Fenced(Life),
+    /// Another process has this index and lives.
+    #[error("worker {0} is there already and lives: two workers have the same --task-index")]
+    Taken(u32),
+    /// The index is not one of the job's.
+    #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]
+    Index {
+        /// Which.
+        rank: u32,
+        /// Of how many.
+        workers: u32,
+    },
+    /// Another job's flags or data.
+    #[error("{0}: every worker of a job must be given the same")]
+    Differs(String),
+    /// The task is not this worker's.
+    #[error("task {0} is not worker {1}'s")]
+    NotYours(u64, u32),
+    /// A limit.
+    #[error("{0}")]
+    Limit(String),
+}
+
+/// What a worker is given that asks for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// A task: the number over all passes, what it is, which attempt, and the first of its batches that is to be trained.
+    Task {
+        /// Its number over all passes.
+        index: u64,
+        /// What it is.
+        task: Task,
+        /// Which attempt at it.
+        attempt: u32,
+        /// The first of its batches that is to be trained.
+        from: u64,
+    },
+    /// None is free, but some may come back.
+    Wait,
+    /// All are done.
+    Over,
+}
+
+/// What a beat is answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// This worker is the chief: the live one with the lowest index. When all is trained it is one worker for good.
+    pub chief: bool,
+    /// Lives that this worker, being the live one with the lowest index, is to fence at every shard owner.
+    pub fence: Vec<Life>,
+    /// The job has failed; why.
+    pub failed: Option<String>,
+    /// Workers that are in the job and live.
+    pub live: u32,
+}
+
+/// See the module.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub struct Book {
+    plan: Plan,
+    /// Names the job; larger than that of any job before.
+    started: u64,
+    /// Tasks from this one on have never been handed out.
+    next: u64,
+    leases: BTreeMap<u64, Lease>,
+    returned: BTreeMap<u64, Returned>,
+    /// Records of the tasks that are done.
+    examples: u64,
+    members: BTreeMap<u32, Member>,
+    /// Dead lives that not every shard owner is known to refuse.
+    unfenced: BTreeSet<Life>,
+    barriers: BTreeMap<String, BTreeSet<u32>>,
+    failed: Option<String>,
+}
+
+/// When each live worker was last heard of: not kept over lives of the scheduler, which gives everybody time anew.
+#[derive(Debug, Default)]
+pub struct Heard {
+    at: BTreeMap<u32, Duration>,
+    /// Workers whose link to the scheduler is gone.
+    unlinked: BTreeSet<Life>,
+}
+
+impl Heard {
+    /// All of a book's live workers count as heard of now.
+    pub fn of(book: &Book, now: Duration) -> Heard {
+        let live = book.members.iter().filter(|(_, member)| member.standing == Standing::Live);
+        Heard { at: live.map(|(&rank, _)| (rank, now)).collect(), unlinked: BTreeSet::new() }
+    }
+
+    /// A worker's link has gone: another process may take its index at once.
+    pub fn unlink(&mut self, life: Life) {
+        self.unlinked.insert(life);
+    }
+
+    fn hear(&mut self, life: Life, now: Duration) {
+        self.at.insert(life.rank, now);
+        self.unlinked.remove(&life);
+    }
+
+    fn is_there(&self, life: Life, now: Duration, timeout: Duration) -> bool {
+        let heard = self.at.get(&life.rank).copied().unwrap_or_default();
+        !self.unlinked.contains(&life) && now.saturating_sub(heard) <= timeout
+    }
+}
+
+impl Book {
+    /// The book of a new job.
+    ///
+    /// # Errors
+    /// The plan is none.
+    pub fn new(plan: Plan, started: u64) -> Result<Book, BookError> {
+        plan.check().map_err(BookError::Limit)?;
+        Ok(Book {
+            plan,
+            started,
+            next: 0,
+            leases: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            examples: 0,
+            members: BTreeMap::new(),
+            unfenced: BTreeSet::new(),
+            barriers: BTreeMap::new(),
+            failed: None,
+        })
+    }
+
+    /// What the job trains on.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Names the job: what an attempt's number is added to in the name of its pushes.
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// All tasks are done, or the job has failed, and nobody is in it any more: the next who comes begins another.
+    pub fn is_over(&self) -> bool {
+        (self.is_trained() || self.failed.is_some()) && self.live().next().is_none()
+    }
+
+    /// Whether a worker of this index has ever been in it.
+    pub fn has_seen(&self, rank: u32) -> bool {
+        self.members.contains_key(&rank)
+    }
+
+    /// Nobody is in it, but it is not done.
+    pub fn is_abandoned(&self) -> bool {
+        !self.is_over() && self.live().next().is_none()
+    }
+
+    fn is_trained(&self) -> bool {
+        self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
+    }
+
+    fn live(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().filter(|(_, m)| m.standing == Standing::Live).map(|(&rank, _)| rank)
+    }
+
+    /// A life of a worker comes into the job.
+    ///
+    /// # Errors
+    /// It was given other data or flags, its index is none, or somebody else's who lives.
+    pub fn register(
+        &mut self,
+        heard: &mut Heard,
+        life: Life,
+        plan: &Plan,
+        now: Duration,
+    ) -> Result<(), BookError> {
+        if let Some(difference) = self.plan.differs(plan) {
+            return Err(BookError::Differs(difference));
+        }
+        if life.rank >= self.plan.workers {
+            return Err(BookError::Index { rank: life.rank, workers: self.plan.workers });
+        }
+        if let Some(known) = self.members.get(&life.rank) {
+            let (before, standing) = (known.life, known.standing);
+            if before.incarnation > life.incarnation || self.unfenced.contains(&life) {
+                return Err(BookError::Fenced(life));
+            }
+            if before == life {
+                // The answer to the first was lost.
+                return match standing {
+                    Standing::Dead => Err(BookError::Fenced(life)),
+                    _ => {
+                        heard.hear(life, now);
+                        Ok(())
+                    }
+                };
+            }
+            if standing == Standing::Live {
+                if heard.is_there(before, now, self.plan.worker_timeout()) {
+                    return Err(BookError::Taken(life.rank));
+                }
+                self.unfenced.insert(before);
+            }
+        }
+        let member = Member { life, standing: Standing::Live, told: Told::default() };
+        self.members.insert(life.rank, member);
+        heard.hear(life, now);
+        Ok(())
+    }
+
+    /// The live member that this life is.
+    fn member(&mut self, life: Life) -> Result<&mut Member, BookError> {
+        match self.members.get_mut(&life.rank) {
+            Some(member) if member.life == life && member.standing == Standing::Live => Ok(member),
+            Some(member) if member.life.incarnation >= life.incarnation => Err(BookError::Fenced(life)),
+            _ => Err(BookError::Unknown(life)),
+        }
+    }
+
+    /// A worker says that it lives, and how far it is.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn beat(
+        &mut self,
+        heard: &mut Heard,
+        life: Life,
+        told: Told,
+        now: Duration,
+    ) -> Result<Orders, BookError> {
+        self.member(life)?;
+        for &(index, acked) in &told.acked {
+            if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.life == life) {
+                lease.from = lease.from.max(acked);
+            }
+        }
+        self.member(life)?.told = told;
+        heard.hear(life, now);
+        let lowest = self.live().next() == Some(life.rank);
+        let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
+        // When all is trained whoever has left in order still counts: one worker sums up, not each in turn.
+        let here = |member: &Member| {
+            member.standing == Standing::Live || member.standing == Standing::Left && self.is_trained()
+        };
+        let chief = self.members.values().find(|member| here(member)).map(|member| member.life) == Some(life);
+        Ok(Orders { chief, fence, failed: self.failed.clone(), live: self.live().count() as u32 })
+    }
+
+    /// Time has passed: lives that have not been heard of for the job's worker timeout are dead. They are returned.
+    pub fn tick(&mut self, heard: &Heard, now: Duration) -> Vec<Life> {
+        let (mut dead, timeout) = (Vec::new(), self.plan.worker_timeout());
+        for (rank, member) in &mut self.members {
+            let at = heard.at.get(rank).copied().unwrap_or(now);
+            if member.standing == Standing::Live && now.saturating_sub(at) > timeout {
+                member.standing = Standing::Dead;
+                dead.push(member.life);
+            }
+        }
+        self.unfenced.extend(&dead);
+        dead
+    }
+
+    /// Every shard owner refuses this life from now on: what it held is free.
+    pub fn fenced(&mut self, life: Life) {
+        if self.unfenced.remove(&life) {
+            self.take_back(life);
+        }
+    }
+
+    /// What a life held is free.
+    fn take_back(&mut self, life: Life) {
+        let returned = &mut self.returned;
+        self.leases.retain(|&index, lease| {
+            let lost = lease.life == life;
+            if lost {
+                returned.insert(index, Returned { attempt: lease.attempt + 1, from: lease.from });
+            }
+            !lost
+        });
+    }
+
+    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that it
+    /// was given and does not know of, since the answer was lost, it is given again.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn take(
+        &mut self,
+        heard: &mut Heard,
+        life: Life,
+        holding: &[u64],
+        now: Duration,
+    ) -> Result<Given, BookError> {
+        self.member(life)?;
+        heard.hear(life, now);
+        let mut held = 0;
+        for (&index, &Lease { attempt, from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
+            if !holding.contains(&index) {
+                return Ok(Given::Task { index, task: self.plan.task(index), attempt, from });
+            }
+            held += 1;
+        }
+        if held >= HELD_MAX {
+            return Ok(Given::Wait);
+        }
+        let (index, Returned { attempt, from }) = match self.returned.pop_first() {
+            Some(returned) => returned,
+            None if self.next < self.plan.tasks() => {
+                self.next += 1;
+                (self.next - 1, Returned { attempt: 0, from: 0 })
+            }
+            None if self.leases.is_empty() => return Ok(Given::Over),
+            None => return Ok(Given::Wait),
+        };
+        self.leases.insert(index, Lease { life, attempt, from });
+        Ok(Given::Task { index, task: self.plan.task(index), attempt, from })
+    }
+
+    /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
+    ///
+    /// # Errors
+    /// The task is not this life's.
+    pub fn done(&mut self, life: Life, index: u64, examples: u64) -> Result<(), BookError> {
+        self.member(life)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.life == life => {
+                self.leases.remove(&index);
+                self.examples += examples;
+                Ok(())
+            }
+            // It was said before, and the answer was lost.
+            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
+            _ => Err(BookError::NotYours(index, life.rank)),
+        }
+    }
+
+    /// A worker goes: all its pushes are acknowledged. What it holds is free, without a fence.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn leave(&mut self, life: Life) -> Result<(), BookError> {
+        self.member(life)?.standing = Standing::Left;
+        self.take_back(life);
+        Ok(())
+    }
+
+    /// A worker waits where all workers of the job are to meet; those that are not there yet are returned, the dead and those
+    /// who left not being waited for. Who has come through may ask again.
+    ///
+    /// # Errors
+    /// It is not in the job, or too many barriers are waited at.
+    pub fn meet(
+        &mut self,
+        heard: &mut Heard,
+        life: Life,
+        name: &str,
+        now: Duration,
+    ) -> Result<Vec<u32>, BookError> {
+        self.member(life)?;
+        heard.hear(life, now);
+        if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
+            let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
+            let over =
+                over.ok_or_else(|| BookError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
+            self.barriers.remove(&over);
+        }
+        self.barriers.entry(name.to_owned()).or_default().insert(life.rank);
+        Ok(self.missing(name).collect())
+    }
+
+    /// Who is still to come to a barrier.
+    fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
+        let met = self.barriers.get(name);
+        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != Standing::Live);
+        (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
+    }
+
+    /// The job cannot go on, and everybody is to know why: the first reason stands.
+    ///
+    /// # Errors
+    /// The worker that says so is not in the job.
+    pub fn fail(&mut self, life: Life, why: String) -> Result<(), BookError> {
+        self.member(life)?;
+        self.failed.get_or_insert(why);
+        Ok(())
+    }
+
+    /// For `gannet status`: tasks done, held, free again, of how many.
+    pub fn counts(&self) -> Counts {
+        let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
+        let done = self.next - leased - returned;
+        Counts { done, leased, returned, tasks: self.plan.tasks(), examples: self.examples }
+    }
+
+    /// Its workers, by index.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Who holds which task.
+    pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
+        self.leases.iter().map(|(&index, &lease)| (index, lease))
+    }
+
+    /// The dead of the job before on the same servers, who are to be fenced too.
+    pub fn inherit(&mut self, before: &Book) {
+        self.unfenced.extend(before.unfenced());
+    }
+
+    /// Lives that are dead and not yet fenced everywhere.
+    pub fn unfenced(&self) -> impl Iterator<Item = Life> {
+        self.unfenced.iter().copied()
+    }
+
+    /// Why the job failed, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tasks that are trained.
+    pub done: u64,
+    /// Tasks that workers hold.
+    pub leased: u64,
+    /// Tasks that came back and wait.
+    pub returned: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+    /// Records of the tasks that are trained, over all passes.
+    pub examples: u64,
+}

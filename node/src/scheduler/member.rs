@@ -1,0 +1,54 @@
+//! Workers as the scheduler knows them. What stands here is frozen: it travels and is kept.
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// A life of a worker.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
+pub struct Life {
+    /// Which worker, from 0.
+    pub rank: u32,
+    /// Which life of it: later ones have larger numbers.
+    pub incarnation: u64,
+}
+
+/// What a worker says of itself with each beat.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// Its logical step.
+    pub clock: u64,
+    /// Records learned and acknowledged.
+    pub examples: u64,
+    /// Records a second, lately.
+    pub rate: f64,
+    /// Mean progressive loss of the records so far.
+    pub loss: f64,
+    /// The largest staleness that a pull of it saw.
+    pub staleness: u64,
+    /// For whom it waits, in words; empty: for nobody.
+    pub waits_for: String,
+    /// For each task that it holds, how many of its batches every server has acknowledged.
+    pub acked: Vec<(u64, u64)>,
+}
+
+/// One worker, as `gannet status` shows it.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub struct Member {
+    /// Its present life.
+    pub life: Life,
+    /// What became of it.
+    pub standing: Standing,
+    /// What it said last.
+    pub told: Told,
+}
+
+/// What became of a worker.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It beats.
+    Live,
+    /// It stopped beating, or a newer life came.
+    Dead,
+    /// It said that it goes.
+    Left,
+}

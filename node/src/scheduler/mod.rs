@@ -1,0 +1,13 @@
+//! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler, or a
+//! process of its own is; what it knows is its [`book::Book`].
+
+pub(crate) mod book;
+mod ledger;
+pub(crate) mod member;
+pub(crate) mod plan;
+mod requests;
+#[cfg(test)]
+mod trials;
+
+pub use ledger::LedgerError;
+pub(crate) use requests::{AskV1, JobV1, Scheduler, ToldV1, WhatV1};

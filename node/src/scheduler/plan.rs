@@ -1,0 +1,222 @@
+//! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every worker
+//! and every life of the scheduler finds the same.
+
+use rkyv::{Archive, Deserialize, Serialize};
+use std::time::Duration;
+
+/// Tasks of one pass over the data.
+pub const TASKS_MAX: u64 = 1 << 20;
+/// Workers of a job.
+pub const WORKERS_MAX: u32 = 1024;
+/// Bytes of a plan as it travels: file names are most of it.
+pub const PLAN_BYTES_MAX: usize = 128 << 10;
+
+/// A data file as each worker sees it.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct PlanFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// A hash of what stands at its beginning and its end: two workers that have different files find out.
+    pub print: u64,
+    /// It cannot be read from the middle (packed): it is one task.
+    pub whole: bool,
+}
+
+/// What every worker of a job must agree on.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// How many workers there are to be, at most.
+    pub workers: u32,
+    /// The files, in order.
+    pub files: Vec<PlanFile>,
+    /// About how many bytes a task has.
+    pub task_bytes: u64,
+    /// Examples a batch: with the bytes it says what a push is called.
+    pub batch: u32,
+    /// Passes over the data.
+    pub epochs: u32,
+    /// Milliseconds without a sign of life after which a worker is given up.
+    pub worker_timeout_ms: u64,
+    /// What else must be the same, as `flag=value` for messages: the model, its optimizer, how the data is read.
+    pub settings: Vec<String>,
+}
+
+/// A piece of the data: the lines that begin in `start..end` of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// Which of a pass's tasks, in the order of the data.
+    pub number: u32,
+    /// Which pass, from 0.
+    pub epoch: u32,
+    /// Which file.
+    pub file: u32,
+    /// Its first byte; a line that began before it belongs to the task before.
+    pub start: u64,
+    /// The byte behind it.
+    pub end: u64,
+}
+
+impl PlanFile {
+    fn tasks(&self, task_bytes: u64) -> u64 {
+        match (self.bytes, self.whole) {
+            (0, _) => 0,
+            (_, true) => 1,
+            (bytes, false) => bytes.div_ceil(task_bytes),
+        }
+    }
+}
+
+impl Plan {
+    /// Why it cannot be, in words.
+    ///
+    /// # Errors
+    /// A number is out of range.
+    pub fn check(&self) -> Result<(), String> {
+        if self.workers == 0 || self.workers > WORKERS_MAX {
+            return Err(format!("{} workers; 1 to {WORKERS_MAX} are possible", self.workers));
+        }
+        if self.task_bytes == 0 || self.batch == 0 || self.epochs == 0 {
+            return Err("a task, a batch and the number of passes cannot be 0".into());
+        }
+        let tasks = self.tasks_of_a_pass();
+        if tasks == 0 {
+            return Err("the data is empty".into());
+        }
+        if tasks > TASKS_MAX {
+            return Err(format!(
+                "{tasks} tasks of {} bytes; {TASKS_MAX} are possible: use larger ones (--task-bytes)",
+                self.task_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// How long a worker may be silent.
+    pub fn worker_timeout(&self) -> Duration {
+        Duration::from_millis(self.worker_timeout_ms)
+    }
+
+    /// Tasks of one pass.
+    pub fn tasks_of_a_pass(&self) -> u64 {
+        self.files.iter().map(|file| file.tasks(self.task_bytes)).sum()
+    }
+
+    /// Tasks of all passes.
+    pub fn tasks(&self) -> u64 {
+        self.tasks_of_a_pass() * u64::from(self.epochs)
+    }
+
+    /// Task `index` of all passes, one pass after the other.
+    ///
+    /// # Panics
+    /// When there is no such task.
+    pub fn task(&self, index: u64) -> Task {
+        let pass = self.tasks_of_a_pass();
+        let (epoch, number) = ((index / pass) as u32, index % pass);
+        let mut first = 0;
+        for (at, file) in (0..).zip(&self.files) {
+            let tasks = file.tasks(self.task_bytes);
+            if number < first + tasks {
+                // Pieces of one length but for rounding: the last one is no crumb.
+                let cut = |k: u64| (u128::from(file.bytes) * u128::from(k) / u128::from(tasks)) as u64;
+                let k = number - first;
+                return Task { number: number as u32, epoch, file: at, start: cut(k), end: cut(k + 1) };
+            }
+            first += tasks;
+        }
+        panic!("task {index} of {}", self.tasks())
+    }
+
+    /// How `other` differs from this, in words; `None` when it does not.
+    pub fn differs(&self, other: &Plan) -> Option<String> {
+        let number = |what: &str, ours: u64, theirs: u64| {
+            (ours != theirs).then(|| format!("{what} is {ours} in this job, {theirs} was given"))
+        };
+        number("the number of workers", self.workers.into(), other.workers.into())
+            .or_else(|| number("--batch", self.batch.into(), other.batch.into()))
+            .or_else(|| number("--epochs", self.epochs.into(), other.epochs.into()))
+            .or_else(|| number("the number of files", self.files.len() as u64, other.files.len() as u64))
+            .or_else(|| self.files.iter().zip(&other.files).find_map(|(a, b)| a.differs(b)))
+            .or_else(|| number("--worker-timeout (in ms)", self.worker_timeout_ms, other.worker_timeout_ms))
+            .or_else(|| number("--task-bytes", self.task_bytes, other.task_bytes))
+            .or_else(|| {
+                let differing = self.settings.iter().zip(&other.settings).find(|(a, b)| a != b);
+                let differing = differing.map(|(a, b)| format!("{a} in this job, {b} was given"));
+                let unequal = self.settings.len() != other.settings.len();
+                differing.or_else(|| unequal.then(|| "another number of settings was given".into()))
+            })
+    }
+}
+
+impl PlanFile {
+    fn differs(&self, other: &PlanFile) -> Option<String> {
+        let PlanFile { name, bytes, print, whole } = self;
+        let name = if *name == other.name { name.clone() } else { format!("{name} ({})", other.name) };
+        if *bytes != other.bytes {
+            return Some(format!("file {name} has {bytes} bytes in this job, {} here", other.bytes));
+        }
+        let same = (*print, *whole) == (other.print, other.whole);
+        (!same).then(|| format!("file {name} has another content than in this job"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan(files: Vec<(u64, bool)>, task_bytes: u64, epochs: u32) -> Plan {
+        let files = files.into_iter().enumerate();
+        let files =
+            files.map(|(i, (bytes, whole))| PlanFile { name: format!("f{i}"), bytes, print: 7, whole });
+        let (settings, worker_timeout_ms) = (Vec::new(), 20_000);
+        Plan {
+            workers: 2,
+            files: files.collect(),
+            task_bytes,
+            batch: 10,
+            epochs,
+            worker_timeout_ms,
+            settings,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tasks_cover_each_byte_once_a_pass(
+            files in prop::collection::vec((0u64..5000, any::<bool>()), 1..6), task_bytes in 1u64..3000, epochs in 1u32..3,
+        ) {
+            let plan = plan(files, task_bytes, epochs);
+            prop_assume!(plan.check().is_ok());
+            let mut at = 0;
+            for epoch in 0..epochs {
+                for (number, file) in (0..).zip(&plan.files) {
+                    let mut end = 0;
+                    while end < file.bytes {
+                        let task = plan.task(at);
+                        prop_assert_eq!((task.file, task.epoch, task.start), (number, epoch, end));
+                        prop_assert!(task.end > task.start && (file.whole || task.end - task.start <= task_bytes));
+                        prop_assert!(!file.whole || (task.start, task.end) == (0, file.bytes));
+                        (end, at) = (task.end, at + 1);
+                    }
+                }
+            }
+            prop_assert_eq!(at, plan.tasks());
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let ours = plan(vec![(100, false)], 10, 1);
+        assert_eq!(ours.differs(&ours), None);
+        let mut other = ours.clone();
+        other.files[0].bytes = 99;
+        assert_eq!(ours.differs(&other).unwrap(), "file f0 has 100 bytes in this job, 99 here");
+        let other = Plan { batch: 11, ..ours.clone() };
+        assert_eq!(ours.differs(&other).unwrap(), "--batch is 10 in this job, 11 was given");
+        let other = Plan { settings: vec!["--alpha=2".into()], ..ours.clone() };
+        assert!(ours.differs(&other).is_some());
+    }
+}

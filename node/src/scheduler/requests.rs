@@ -1,0 +1,289 @@
+//! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
+//! structs here. The scheduler lives in thread 0 of a server, among its sessions.
+
+use super::book::{Book, BookError, Counts, Given, Heard};
+use super::ledger::{Ledger, LedgerError};
+use super::member::{Life, Member, Standing, Told};
+use super::plan::Plan;
+use crate::error::Refusal;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// A worker that comes within this time after the end of a job comes late; after that it begins another.
+const LATE_TIME: Duration = Duration::from_secs(60);
+
+/// What a worker asks. `life` says who it is.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct AskV1 {
+    pub(crate) life: Life,
+    pub(crate) what: WhatV1,
+}
+
+/// See [`Book`] for each.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum WhatV1 {
+    Register { plan: Plan },
+    Beat { told: Told },
+    Take { holding: Vec<u64> },
+    Done { index: u64, examples: u64 },
+    Fenced { dead: Life },
+    Leave,
+    Meet { name: String },
+    Fail { why: String },
+    Status,
+}
+
+/// What is answered.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum ToldV1 {
+    /// The job's name; tasks of it that are trained already, of how many.
+    Registered {
+        started: u64,
+        done: u64,
+        tasks: u64,
+    },
+    Orders {
+        chief: bool,
+        fence: Vec<Life>,
+        failed: Option<String>,
+        live: u32,
+    },
+    Task {
+        index: u64,
+        attempt: u32,
+        from: u64,
+    },
+    Wait,
+    Over,
+    /// Who is still to come to a barrier; nobody: it is open.
+    Missing {
+        ranks: Vec<u32>,
+    },
+    Noted,
+    Status(Option<JobV1>),
+}
+
+/// The job, for `gannet status`.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct JobV1 {
+    pub(crate) plan: Plan,
+    pub(crate) members: Vec<Member>,
+    /// (task, who has it).
+    pub(crate) leases: Vec<(u64, Life)>,
+    pub(crate) unfenced: Vec<Life>,
+    pub(crate) done: u64,
+    pub(crate) leased: u64,
+    pub(crate) returned: u64,
+    pub(crate) tasks: u64,
+    pub(crate) examples: u64,
+    pub(crate) failed: Option<String>,
+}
+
+/// A refusal: the code, and why.
+type Refused = (Refusal, String);
+
+impl From<BookError> for Refused {
+    fn from(error: BookError) -> Refused {
+        let refusal = match &error {
+            BookError::Unknown(_) => Refusal::Unknown,
+            BookError::Fenced(_) => Refusal::Fenced,
+            BookError::Limit(_) => Refusal::Limit,
+            _ => Refusal::Mismatch,
+        };
+        (refusal, error.to_string())
+    }
+}
+
+/// The scheduler of one job at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    ledger: Option<Ledger>,
+    book: Option<Book>,
+    heard: Heard,
+    /// When the job was seen to be over.
+    over_since: Option<Duration>,
+    /// Whose the sessions are.
+    links: BTreeMap<u32, Life>,
+}
+
+impl Scheduler {
+    /// A scheduler whose book is kept in `folder`, if there is one, and found there again.
+    pub(crate) fn open(folder: Option<&Path>, now: Duration) -> Result<Scheduler, LedgerError> {
+        let ledger = folder.map(Ledger::new);
+        let book = ledger.as_ref().map_or(Ok(None), Ledger::load)?;
+        let heard = book.as_ref().map_or_else(Heard::default, |book| Heard::of(book, now));
+        if let Some(book) = &book {
+            let Counts { done, tasks, .. } = book.counts();
+            tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
+        }
+        Ok(Scheduler { ledger, book, heard, over_since: None, links: BTreeMap::new() })
+    }
+
+    /// Answers a request. `wall` is the time since 1970 in ns: it names new jobs.
+    pub(crate) fn answer(
+        &mut self,
+        ask: AskV1,
+        session: u32,
+        now: Duration,
+        wall: u64,
+    ) -> Result<ToldV1, Refused> {
+        let AskV1 { life, what } = ask;
+        if matches!(what, WhatV1::Status) {
+            return Ok(ToldV1::Status(self.book.as_ref().map(status)));
+        }
+        self.tick(now)?;
+        if let WhatV1::Register { plan } = what {
+            return self.register(life, plan, session, now, wall);
+        }
+        let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
+        let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
+        let mut keep = true;
+        let told = match what {
+            WhatV1::Register { .. } | WhatV1::Status => ToldV1::Noted,
+            WhatV1::Beat { told } => {
+                // What is acknowledged since is trained again at worst, and dropped by the shards.
+                keep = false;
+                let orders = book.beat(heard, life, told, now)?;
+                ToldV1::Orders {
+                    chief: orders.chief,
+                    fence: orders.fence,
+                    failed: orders.failed,
+                    live: orders.live,
+                }
+            }
+            WhatV1::Take { holding } => match book.take(heard, life, &holding, now)? {
+                Given::Task { index, attempt, from, .. } => ToldV1::Task { index, attempt, from },
+                Given::Wait => ToldV1::Wait,
+                Given::Over => ToldV1::Over,
+            },
+            WhatV1::Done { index, examples } => {
+                book.done(life, index, examples)?;
+                ToldV1::Noted
+            }
+            WhatV1::Fenced { dead } => {
+                tracing::warn!(worker = dead.rank, by = life.rank, "fenced: its tasks are free");
+                book.fenced(dead);
+                ToldV1::Noted
+            }
+            WhatV1::Leave => {
+                book.leave(life)?;
+                ToldV1::Noted
+            }
+            WhatV1::Meet { name } => {
+                keep = false;
+                ToldV1::Missing { ranks: book.meet(heard, life, &name, now)? }
+            }
+            WhatV1::Fail { why } => {
+                tracing::error!(worker = life.rank, why, "the job has failed");
+                book.fail(life, why)?;
+                ToldV1::Noted
+            }
+        };
+        self.links.insert(session, life);
+        if keep {
+            self.keep()?;
+        }
+        Ok(told)
+    }
+
+    /// Brings a worker into the job, or begins one.
+    fn register(
+        &mut self,
+        life: Life,
+        plan: Plan,
+        session: u32,
+        now: Duration,
+        wall: u64,
+    ) -> Result<ToldV1, Refused> {
+        let other = |book: &Book| {
+            let same = book.plan().differs(&plan).is_none();
+            // Whoever has not been in a job that has just ended comes late to that one: it is not to be done again.
+            let since = now.saturating_sub(self.over_since.unwrap_or(now));
+            let late = same && !book.has_seen(life.rank) && since < LATE_TIME;
+            book.is_over() && !late || book.is_abandoned() && !same
+        };
+        if self.book.as_ref().is_none_or(other) {
+            let before = self.book.take();
+            // Pushes of a later job have larger names, whatever the clock says.
+            let after = before.as_ref().map_or(0, |book| book.started() + (1 << 32));
+            let mut book = Book::new(plan.clone(), wall.max(after))?;
+            if let Some(before) = &before {
+                book.inherit(before);
+                let Counts { done, tasks, .. } = before.counts();
+                if done < tasks {
+                    tracing::warn!(done, tasks, "the job before was left by all its workers; another begins");
+                }
+            }
+            (self.book, self.heard, self.over_since) = (Some(book), Heard::default(), None);
+        }
+        let Some(book) = &mut self.book else { return Ok(ToldV1::Wait) };
+        book.register(&mut self.heard, life, &plan, now)?;
+        tracing::info!(worker = life.rank, of = plan.workers, "a worker is in the job");
+        let (started, Counts { done, tasks, .. }) = (book.started(), book.counts());
+        self.links.insert(session, life);
+        self.keep()?;
+        Ok(ToldV1::Registered { started, done, tasks })
+    }
+
+    /// A session has ended.
+    pub(crate) fn closed(&mut self, session: u32) {
+        if let Some(life) = self.links.remove(&session)
+            && !self.links.values().any(|other| *other == life)
+        {
+            self.heard.unlink(life);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
+        let Some(book) = &mut self.book else { return Ok(()) };
+        if book.is_over() {
+            self.over_since.get_or_insert(now);
+        }
+        let dead = book.tick(&self.heard, now);
+        for life in &dead {
+            let seconds = book.plan().worker_timeout().as_secs_f64();
+            tracing::warn!(
+                worker = life.rank,
+                seconds,
+                "a worker has been silent for too long and is given up"
+            );
+        }
+        if dead.is_empty() { Ok(()) } else { self.keep() }
+    }
+
+    /// Nothing is answered before it is kept.
+    fn keep(&self) -> Result<(), Refused> {
+        match (&self.ledger, &self.book) {
+            (Some(ledger), Some(book)) => {
+                ledger.save(book).map_err(|error| (Refusal::NoSpace, error.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn status(book: &Book) -> JobV1 {
+    let Counts { done, leased, returned, tasks, examples } = book.counts();
+    JobV1 {
+        plan: book.plan().clone(),
+        members: book.members().cloned().collect(),
+        leases: book.leases().map(|(index, lease)| (index, lease.life)).collect(),
+        unfenced: book.unfenced().collect(),
+        done,
+        leased,
+        returned,
+        tasks,
+        examples,
+        failed: book.failure().map(str::to_owned),
+    }
+}
+
+impl JobV1 {
+    /// Whether anybody is in it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.members.iter().any(|member| member.standing == Standing::Live)
+    }
+}

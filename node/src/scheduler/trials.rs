@@ -1,0 +1,206 @@
+//! The book beside a map of who trains what, and the answers that matter one by one.
+
+use super::book::{BARRIERS_MAX, Book, BookError, Given, Heard};
+use super::member::{Life, Told};
+use super::plan::{Plan, PlanFile};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn plan(workers: u32, tasks: u64) -> Plan {
+    let file = PlanFile { name: "data".into(), bytes: tasks * 10, print: 1, whole: false };
+    let (worker_timeout_ms, settings) = (TIMEOUT.as_millis() as u64, Vec::new());
+    Plan { workers, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
+}
+
+fn life(rank: u32, incarnation: u64) -> Life {
+    Life { rank, incarnation }
+}
+
+/// What a step does: worker `rank`'s present life (or, `old`, the one before it) does something.
+#[derive(Debug, Clone)]
+enum Step {
+    Start(u32),
+    Unlink(u32),
+    Beat(u32, bool),
+    Take(u32, bool),
+    Done(u32, bool),
+    Leave(u32),
+    Fence,
+    Pass(u64),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let rank = 0u32..3;
+    let step = prop_oneof![
+        1 => rank.clone().prop_map(Step::Start),
+        1 => rank.clone().prop_map(Step::Unlink),
+        1 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Beat(r, old)),
+        4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Take(r, old)),
+        4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Done(r, old)),
+        1 => rank.prop_map(Step::Leave),
+        2 => Just(Step::Fence),
+        1 => (1u64..30).prop_map(Step::Pass),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    /// Beside a map of who trains what: a task is never with two lives of which both could still push, it is done once, and
+    /// when somebody goes on long enough all are done.
+    #[test]
+    fn every_task_is_trained_once_whoever_dies(steps in steps()) {
+        let tasks = 6;
+        let (mut book, mut now) = (Book::new(plan(3, tasks), 1).unwrap(), Duration::ZERO);
+        let mut heard = Heard::default();
+        // For each worker its lives, each with the tasks that it thinks it has.
+        let mut lives: Vec<Vec<(u64, Vec<u64>)>> = vec![Vec::new(); 3];
+        let mut fenced: BTreeSet<Life> = BTreeSet::new();
+        let mut done = vec![0; tasks as usize];
+        let which = |lives: &Vec<Vec<(u64, Vec<u64>)>>, rank: u32, old: bool| {
+            let n = lives[rank as usize].len();
+            n.checked_sub(if old { 2 } else { 1 }).map(|at| (rank as usize, at))
+        };
+        for step in steps.into_iter().chain([Step::Pass(100), Step::Restart]) {
+            match step {
+                Step::Start(rank) => {
+                    let incarnation = lives[rank as usize].len() as u64 + 1;
+                    let there = book.register(&mut heard, life(rank, incarnation), &plan(3, tasks), now);
+                    if there.is_ok() {
+                        lives[rank as usize].push((incarnation, Vec::new()));
+                    } else {
+                        prop_assert_eq!(there, Err(BookError::Taken(rank)));
+                    }
+                }
+                Step::Unlink(rank) => {
+                    if let Some((r, at)) = which(&lives, rank, false) {
+                        heard.unlink(life(rank, lives[r][at].0));
+                    }
+                }
+                Step::Beat(rank, old) => {
+                    if let Some((r, at)) = which(&lives, rank, old) {
+                        let _ = book.beat(&mut heard, life(rank, lives[r][at].0), Told::default(), now);
+                    }
+                }
+                Step::Take(rank, old) => {
+                    if let Some((r, at)) = which(&lives, rank, old) {
+                        let me = life(rank, lives[r][at].0);
+                        let holding = lives[r][at].1.clone();
+                        if let Ok(Given::Task { index, .. }) = book.take(&mut heard, me, &holding, now) {
+                            for (other, lives) in lives.iter().enumerate() {
+                                for (incarnation, held) in lives {
+                                    let them = life(other as u32, *incarnation);
+                                    prop_assert!(
+                                        them == me || !held.contains(&index) || fenced.contains(&them),
+                                        "task {} is with {:?} and {:?}", index, them, me
+                                    );
+                                }
+                            }
+                            prop_assert_eq!(done[index as usize], 0);
+                            prop_assert!(!fenced.contains(&me));
+                            lives[r][at].1.push(index);
+                        }
+                    }
+                }
+                Step::Done(rank, old) => {
+                    if let Some((r, at)) = which(&lives, rank, old)
+                        && let Some(&index) = lives[r][at].1.first()
+                    {
+                        let me = life(rank, lives[r][at].0);
+                        if book.done(me, index, 10).is_ok() {
+                            done[index as usize] += 1;
+                            prop_assert_eq!(done[index as usize], 1);
+                            // The answer was lost: it is said again.
+                            prop_assert_eq!(book.done(me, index, 10), Ok(()));
+                        }
+                        lives[r][at].1.remove(0);
+                    }
+                }
+                Step::Leave(rank) => {
+                    if let Some((r, at)) = which(&lives, rank, false)
+                        && book.leave(life(rank, lives[r][at].0)).is_ok()
+                    {
+                        // Whoever leaves pushes no more.
+                        lives[r][at].1.clear();
+                    }
+                }
+                Step::Fence => {
+                    let dead: Vec<Life> = book.unfenced().collect();
+                    fenced.extend(&dead);
+                    dead.into_iter().for_each(|life| book.fenced(life));
+                }
+                Step::Pass(seconds) => {
+                    now += Duration::from_secs(seconds);
+                    book.tick(&heard, now);
+                }
+                Step::Restart => heard = Heard::of(&book, now),
+            }
+            let counts = book.counts();
+            prop_assert_eq!(counts.done, done.iter().sum::<u64>());
+            prop_assert_eq!(counts.examples, counts.done * 10);
+        }
+        // One more worker, after everybody's death, trains what is left.
+        now += TIMEOUT * 2;
+        book.tick(&heard, now);
+        let me = life(0, 1000);
+        book.register(&mut heard, me, &plan(3, tasks), now).unwrap();
+        let orders = book.beat(&mut heard, me, Told::default(), now).unwrap();
+        prop_assert!(orders.chief);
+        orders.fence.into_iter().for_each(|life| book.fenced(life));
+        while let Given::Task { index, .. } = book.take(&mut heard, me, &[], now).unwrap() {
+            book.done(me, index, 10).unwrap();
+            done[index as usize] += 1;
+        }
+        prop_assert_eq!(done, vec![1; tasks as usize]);
+        prop_assert!(!book.is_over());
+        book.leave(me).unwrap();
+        prop_assert!(book.is_over());
+    }
+}
+
+#[test]
+fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
+    let (mut heard, at) = (Heard::default(), Duration::from_secs(1));
+    let mut book = Book::new(plan(2, 4), 1).unwrap();
+    book.register(&mut heard, life(1, 5), &plan(2, 4), at).unwrap();
+    let taken = book.register(&mut heard, life(1, 6), &plan(2, 4), at).unwrap_err();
+    assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
+    // Killed and started again: the link is gone, and nobody waits for the timeout.
+    heard.unlink(life(1, 5));
+    book.register(&mut heard, life(1, 6), &plan(2, 4), at).unwrap();
+    assert_eq!(book.unfenced().collect::<Vec<_>>(), [life(1, 5)]);
+    let refused = book.beat(&mut heard, life(1, 5), Told::default(), at);
+    assert_eq!(refused, Err(BookError::Fenced(life(1, 5))));
+    let index = book.register(&mut heard, life(2, 1), &plan(2, 4), at);
+    assert_eq!(index, Err(BookError::Index { rank: 2, workers: 2 }));
+    let other = book.register(&mut heard, life(0, 1), &plan(2, 5), at);
+    assert!(matches!(other, Err(BookError::Differs(_))));
+}
+
+#[test]
+fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
+    let (mut heard, at) = (Heard::default(), Duration::ZERO);
+    let mut book = Book::new(plan(3, 4), 1).unwrap();
+    for rank in 0..2 {
+        book.register(&mut heard, life(rank, 1), &plan(3, 4), at).unwrap();
+    }
+    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", at), Ok(vec![1, 2]));
+    assert_eq!(book.meet(&mut heard, life(1, 1), "begin", at), Ok(vec![2]));
+    book.register(&mut heard, life(2, 1), &plan(3, 4), at).unwrap();
+    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", at), Ok(vec![2]));
+    let later = at + TIMEOUT * 2;
+    for rank in 0..2 {
+        book.beat(&mut heard, life(rank, 1), Told::default(), later).unwrap();
+    }
+    assert_eq!(book.tick(&heard, later), [life(2, 1)]);
+    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", later), Ok(vec![]));
+    for n in 0..BARRIERS_MAX * 3 {
+        let name = format!("step {n}");
+        assert_eq!(book.meet(&mut heard, life(0, 1), &name, later), Ok(vec![1]));
+        assert_eq!(book.meet(&mut heard, life(1, 1), &name, later), Ok(vec![]));
+    }
+}

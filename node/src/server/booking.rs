@@ -1,0 +1,33 @@
+//! What is asked of the scheduler.
+
+use super::bulk::{Handled, Stop, refuse};
+use super::tables;
+use crate::control;
+use crate::error::Refusal;
+use crate::message;
+use crate::scheduler::{AskV1, Scheduler};
+use gannet_transport::{Frame, Full, Transmit};
+use std::time::{Duration, SystemTime};
+
+/// Answers a request to the scheduler, which is in thread 0.
+pub(super) fn answer(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Scheduler>,
+    session: u32,
+    now: Duration,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    let ask = match control::open::<AskV1>(frame.payload) {
+        Ok(ask) => ask,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    // Room for the answer first: what is given out is told.
+    transmit.reserve(0).ok_or(Full)?;
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let told = scheduler.answer(ask, session, now, wall.as_nanos() as u64);
+    let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
+    tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
+}

@@ -1,0 +1,232 @@
+//! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again: an
+//! answer that was lost does no harm.
+
+use super::{Worker, WorkerConfig};
+use crate::control;
+use crate::error::WorkerError;
+use crate::message;
+use crate::scheduler::book::{Given, Orders};
+use crate::scheduler::member::{Life, Member, Told};
+use crate::scheduler::plan::{PLAN_BYTES_MAX, Plan, Task};
+use crate::scheduler::{AskV1, JobV1, ToldV1, WhatV1};
+use gannet_transport::Net;
+
+/// A place in a job.
+pub struct Seat<N: Net> {
+    worker: Worker<N>,
+    life: Life,
+    plan: Plan,
+    joined: Joined,
+}
+
+/// What a worker learns when it comes into a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    /// The job's name: larger than that of any job before on this scheduler.
+    pub started: u64,
+    /// Tasks that were trained before.
+    pub done: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+}
+
+/// A job as its scheduler knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobStatus {
+    /// What it trains on.
+    pub plan: Plan,
+    /// Its workers.
+    pub members: Vec<Member>,
+    /// Which task is whose.
+    pub leases: Vec<(u64, Life)>,
+    /// Dead lives that are not yet fenced everywhere: their tasks wait.
+    pub unfenced: Vec<Life>,
+    /// Tasks trained, held, and free again.
+    pub tasks_done: u64,
+    /// Tasks that workers hold.
+    pub tasks_leased: u64,
+    /// Tasks that came back from a worker and wait.
+    pub tasks_returned: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+    /// Records of the tasks that are trained.
+    pub examples: u64,
+    /// Whether a worker is in it.
+    pub live: bool,
+    /// Why it failed, if it did.
+    pub failed: Option<String>,
+}
+
+impl<N: Net> Seat<N> {
+    /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life `config.incarnation`.
+    ///
+    /// # Errors
+    /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.
+    pub fn join(net: N, config: WorkerConfig, rank: u32, plan: Plan) -> Result<Seat<N>, WorkerError> {
+        let life = Life { rank, incarnation: config.incarnation };
+        let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
+        let ask = AskV1 { life, what: WhatV1::Register { plan: plan.clone() } };
+        if control::seal(&ask).len() > PLAN_BYTES_MAX {
+            let files = plan.files.len();
+            let text = format!(
+                "the names of {files} files are too long for one message: train on fewer, larger ones"
+            );
+            return Err(WorkerError::Call(text));
+        }
+        match worker.book(&ask)? {
+            ToldV1::Registered { started, done, tasks } => {
+                let joined = Joined { started, done, tasks };
+                Ok(Seat { worker, life, plan, joined })
+            }
+            other => Err(worker.nonsense(&other)),
+        }
+    }
+
+    /// Who this is.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// What it was told when it came.
+    pub fn joined(&self) -> Joined {
+        self.joined
+    }
+
+    /// What the job trains on.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn ask(&mut self, what: WhatV1) -> Result<ToldV1, WorkerError> {
+        self.worker.book(&AskV1 { life: self.life, what })
+    }
+
+    fn note(&mut self, what: WhatV1) -> Result<(), WorkerError> {
+        match self.ask(what)? {
+            ToldV1::Noted => Ok(()),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says that this worker lives, and how far it is.
+    ///
+    /// # Errors
+    /// The scheduler is lost, or has given this worker up.
+    pub fn beat(&mut self, told: Told) -> Result<Orders, WorkerError> {
+        match self.ask(WhatV1::Beat { told })? {
+            ToldV1::Orders { chief, fence, failed, live } => Ok(Orders { chief, fence, failed, live }),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Asks for a task beside those that are held.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn take(&mut self, holding: &[u64]) -> Result<Given, WorkerError> {
+        match self.ask(WhatV1::Take { holding: holding.to_vec() })? {
+            ToldV1::Task { index, attempt, from } if index < self.plan.tasks() => {
+                let task: Task = self.plan.task(index);
+                Ok(Given::Task { index, task, attempt, from })
+            }
+            ToldV1::Wait => Ok(Given::Wait),
+            ToldV1::Over => Ok(Given::Over),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says that a task of so many records is trained: every push of it has been acknowledged.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn done(&mut self, index: u64, examples: u64) -> Result<(), WorkerError> {
+        self.note(WhatV1::Done { index, examples })
+    }
+
+    /// Says that every shard owner refuses what this life still pushes.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn fenced(&mut self, dead: Life) -> Result<(), WorkerError> {
+        self.note(WhatV1::Fenced { dead })
+    }
+
+    /// Goes. Every push of this worker has been acknowledged; tasks that it holds are others'.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn leave(&mut self) -> Result<(), WorkerError> {
+        self.note(WhatV1::Leave)
+    }
+
+    /// Comes to a barrier; who is still to come. Nobody: it is open.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn meet(&mut self, name: &str) -> Result<Vec<u32>, WorkerError> {
+        match self.ask(WhatV1::Meet { name: name.to_owned() })? {
+            ToldV1::Missing { ranks } => Ok(ranks),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says that the job cannot go on, so that all hear why.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn fail(&mut self, why: &str) -> Result<(), WorkerError> {
+        self.note(WhatV1::Fail { why: why.to_owned() })
+    }
+}
+
+impl JobStatus {
+    /// Asks the scheduler that is `config`'s one server; `None`: it has had no job.
+    ///
+    /// # Errors
+    /// It is lost.
+    pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
+        let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
+        let life = Life { rank: u32::MAX, incarnation: 0 };
+        match worker.book(&AskV1 { life, what: WhatV1::Status })? {
+            ToldV1::Status(job) => Ok(job.map(JobStatus::from)),
+            other => Err(worker.nonsense(&other)),
+        }
+    }
+}
+
+impl From<JobV1> for JobStatus {
+    fn from(job: JobV1) -> JobStatus {
+        let live = job.is_live();
+        let JobV1 { plan, members, leases, unfenced, done, leased, returned, tasks, examples, failed } = job;
+        JobStatus {
+            plan,
+            members,
+            leases,
+            unfenced,
+            tasks_done: done,
+            tasks_leased: leased,
+            tasks_returned: returned,
+            tasks,
+            examples,
+            live,
+            failed,
+        }
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Asks the scheduler, which is thread 0 of the first server.
+    fn book(&mut self, ask: &AskV1) -> Result<ToldV1, WorkerError> {
+        let answers = self.ask(message::BOOK, None, [0; 4], vec![control::seal(ask)], &[0])?;
+        let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
+        let Some((_, payload)) = answers.first() else {
+            return Err(nonsense("no answer from the scheduler".into()));
+        };
+        control::open(payload).map_err(|error| nonsense(error.to_string()))
+    }
+
+    fn nonsense(&self, told: &ToldV1) -> WorkerError {
+        let what = format!("{told:?}, which does not answer the request");
+        WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
+    }
+}

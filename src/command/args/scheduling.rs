@@ -1,0 +1,67 @@
+//! What the commands about a job's scheduler take.
+
+use super::security::{AskingArgs, BelievingArgs, SecurityArgs};
+use super::{IoArgs, MetricsArgs, SessionArgs, TransportArgs};
+use clap::Args;
+use std::path::PathBuf;
+
+/// `gannet scheduler`.
+#[derive(Args, Debug)]
+pub struct SchedulerArgs {
+    /// Address to listen on; port 0 chooses one, which is printed.
+    #[arg(long, default_value = "127.0.0.1:7700")]
+    pub listen: String,
+    /// Keep the job's book in this folder, so that a scheduler that was killed goes on where it stood.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// What its sessions may do and take.
+    #[command(flatten)]
+    pub sessions: SessionArgs,
+    /// What carries the bytes.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
+    #[command(flatten)]
+    pub io: IoArgs,
+    /// Who may talk to it.
+    #[command(flatten)]
+    pub security: SecurityArgs,
+    /// What it asks for.
+    #[command(flatten)]
+    pub asking: AskingArgs,
+    /// Numbers while it runs.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+}
+
+/// `gannet status`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 the scheduler answered; 2 a bad flag; 3 the scheduler, or a server, could not be reached."
+)]
+pub struct StatusArgs {
+    /// The job's servers; the first one is its scheduler.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
+    pub ps_hosts: Vec<String>,
+    /// The job's scheduler, when it is not the first server.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub scheduler: Option<String>,
+    /// Seconds to wait for each.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub peer_timeout: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// What carries the bytes.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
+    #[command(flatten)]
+    pub io: IoArgs,
+    /// Who may talk to whom.
+    #[command(flatten)]
+    pub security: SecurityArgs,
+    /// Whom it believes.
+    #[command(flatten)]
+    pub believing: BelievingArgs,
+}

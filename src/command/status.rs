@@ -1,0 +1,160 @@
+//! `gannet status`: a job as its scheduler knows it, and whether its servers answer.
+
+use super::args::StatusArgs;
+use super::failure::PEER;
+use super::{Failure, security};
+use gannet::{JobStatus, Life, Member, Standing, Wires, Worker, WorkerConfig};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Whether a server answers, and over what.
+struct Reached {
+    addr: String,
+    transport: Result<String, String>,
+}
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let scheduler = args.scheduler.as_ref().unwrap_or(&args.ps_hosts[0]);
+    let all: Vec<String> = args.ps_hosts.iter().chain([scheduler]).cloned().collect();
+    let net = args.transport.transport.net(args.io);
+    let secured = security::of_worker(net, &all, &args.security, &args.believing)?;
+    let config = |addr: &String| WorkerConfig {
+        token: secured.token.clone(),
+        peer_timeout: Duration::from_secs(args.peer_timeout),
+        one_thread: true,
+        ..WorkerConfig::new([addr.clone()], u64::from(u32::MAX), 1)
+    };
+    let job = JobStatus::of(secured.net.clone(), config(scheduler))?;
+    let servers: Vec<Reached> = args
+        .ps_hosts
+        .iter()
+        .map(|addr| {
+            let worker = Worker::<Wires>::connect(secured.net.clone(), config(addr));
+            let transport = worker.map(|worker| worker.transport()).map_err(|error| error.to_string());
+            Reached { addr: addr.clone(), transport }
+        })
+        .collect();
+    if args.json {
+        say!("{}", as_json(scheduler, job.as_ref(), &servers));
+    } else {
+        print(scheduler, job.as_ref(), &servers);
+    }
+    match servers.iter().find_map(|server| server.transport.as_ref().err()) {
+        Some(why) => Err(Failure::new(PEER, why.clone())),
+        None => Ok(()),
+    }
+}
+
+fn standing(job: &JobStatus, member: &Member) -> &'static str {
+    match member.standing {
+        Standing::Live => "live",
+        Standing::Left => "left",
+        Standing::Dead if job.unfenced.contains(&member.life) => "dead, not yet fenced",
+        Standing::Dead => "dead",
+    }
+}
+
+fn held(job: &JobStatus, life: Life) -> Vec<u64> {
+    job.leases.iter().filter(|(_, of)| *of == life).map(|(task, _)| *task).collect()
+}
+
+fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Value {
+    let workers = |job: &JobStatus| -> Vec<Value> {
+        let member = |member: &Member| {
+            let told = &member.told;
+            json!({
+                "worker": member.life.rank,
+                "standing": standing(job, member),
+                "chief": Some(member.life.rank) == chief(job),
+                "clock": told.clock,
+                "examples": told.examples,
+                "examples_per_second": told.rate,
+                "logloss": told.loss,
+                "staleness": told.staleness,
+                "waits_for": told.waits_for,
+                "tasks": held(job, member.life),
+            })
+        };
+        job.members.iter().map(member).collect()
+    };
+    json!({
+        "scheduler": scheduler,
+        "servers": servers.iter().map(|server| json!({
+            "address": server.addr,
+            "transport": server.transport.as_ref().ok(),
+            "trouble": server.transport.as_ref().err(),
+        })).collect::<Vec<_>>(),
+        "job": job.map(|job| json!({
+            "live": job.live,
+            "failed": job.failed,
+            "files": job.plan.files.len(),
+            "epochs": job.plan.epochs,
+            "declared_workers": job.plan.workers,
+            "tasks": job.tasks,
+            "tasks_done": job.tasks_done,
+            "tasks_held": job.tasks_leased,
+            "tasks_returned": job.tasks_returned,
+            "examples": job.examples,
+            "examples_per_second": rate(job),
+            "workers": workers(job),
+        })),
+    })
+}
+
+/// The live worker with the lowest index.
+fn chief(job: &JobStatus) -> Option<u32> {
+    job.members.iter().find(|member| member.standing == Standing::Live).map(|member| member.life.rank)
+}
+
+fn rate(job: &JobStatus) -> f64 {
+    job.members.iter().filter(|m| m.standing == Standing::Live).map(|m| m.told.rate).sum()
+}
+
+fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
+    for server in servers {
+        match &server.transport {
+            Ok(transport) => say!("server     {}  answers over {transport}", server.addr),
+            Err(why) => say!("server     {}  {why}", server.addr),
+        }
+    }
+    let Some(job) = job else {
+        say!("scheduler  {scheduler}  has had no job");
+        return;
+    };
+    let state = match (&job.failed, job.live) {
+        (Some(why), _) => format!("the job has failed: {why}"),
+        (None, true) => "a job runs".to_owned(),
+        (None, false) if job.tasks_done == job.tasks => "the job is done".to_owned(),
+        (None, false) => "the job was left by all its workers; it goes on when they come back".to_owned(),
+    };
+    say!("scheduler  {scheduler}  {state}");
+    say!(
+        "tasks      {} of {} done, {} held, {} free again; {} records, {:.0}/s",
+        job.tasks_done,
+        job.tasks,
+        job.tasks_leased,
+        job.tasks_returned,
+        job.examples,
+        rate(job)
+    );
+    for member in &job.members {
+        let told = &member.told;
+        let chief = if Some(member.life.rank) == chief(job) { ", chief" } else { "" };
+        let waits = match told.waits_for.as_str() {
+            "" => String::new(),
+            whom => format!("  waits for {whom}"),
+        };
+        say!(
+            "worker {:<4}{}{chief}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {:?}{waits}",
+            member.life.rank,
+            standing(job, member),
+            told.clock,
+            told.examples,
+            told.rate,
+            told.loss,
+            told.staleness,
+            held(job, member.life)
+        );
+    }
+}

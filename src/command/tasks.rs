@@ -1,0 +1,161 @@
+//! A worker's part in a job whose data a scheduler hands out: what it trains on, its membership, its duty to fence.
+
+use super::args::{JobArgs, TasksName, TrainArgs};
+use super::failure::{INPUT, PEER, STOPPED};
+use super::{Failure, keeping, train};
+use gannet::train::{Options, Progress, Scheduled, Seen, plan_files};
+use gannet::{
+    Attendance, Hands, Life, Plan, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of a piece, when not asked for: small enough that the last ones keep all workers busy.
+const TASK_BYTES: (u64, u64) = (64 << 10, 4 << 20);
+const TASKS_A_WORKER: u64 = 16;
+
+/// A worker's seat in a job.
+pub struct InJob {
+    scheduled: Arc<Scheduled<Wires>>,
+}
+
+/// Whether the job's data is handed out.
+pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> {
+    let job = &args.job;
+    let on = job.tasks.tasks == TasksName::On;
+    if on {
+        options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
+    }
+    let given = (job.tasks.scheduler.is_some(), job.tasks.task_bytes.is_some());
+    if let (false, (true, _) | (_, true)) = (on, given) {
+        let flag = if given.0 { "--scheduler" } else { "--task-bytes" };
+        return Err(Failure::input(format!("{flag}: for data that is handed out in pieces (--tasks on)")));
+    }
+    Ok(on)
+}
+
+/// What every worker must agree on.
+fn plan(args: &TrainArgs, options: &Options, seen: &[Seen]) -> Result<Plan, Failure> {
+    let TrainArgs { job, .. } = args;
+    // The least that a scheduler and its workers can keep to.
+    let timeout = keeping::timeout(&job.sync).max(Duration::from_millis(100));
+    let workers = job.worker_hosts.len() as u32;
+    let bytes: u64 = seen.iter().map(|file| file.bytes).sum();
+    let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
+    let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
+    let plan = Plan {
+        workers,
+        files: plan_files(&options.data.files, seen),
+        task_bytes,
+        batch: options.batch as u32,
+        epochs: args.epochs,
+        worker_timeout_ms: timeout.as_millis() as u64,
+        settings: settings(args)?,
+    };
+    plan.check().map_err(Failure::input)?;
+    Ok(plan)
+}
+
+/// What else shapes the model, flag by flag.
+fn settings(args: &TrainArgs) -> Result<Vec<String>, Failure> {
+    let schema = train::schema(args)?;
+    let input = &args.input;
+    Ok(vec![
+        format!("--model {:?}", args.model),
+        format!("the optimizer is {:?}", schema.rule),
+        format!("the schedule, clipping and L2 are {:?}", schema.shaping),
+        format!("--admit is {:?}", schema.admission),
+        format!("--push is {:?}", args.optimizer.push),
+        format!(
+            "--format, --label and columns are {:?}",
+            (input.format, &input.label, &input.categorical, &input.numeric)
+        ),
+        format!("--no-intercept is {}", args.no_intercept),
+    ])
+}
+
+/// Comes into the job: afterwards the options' data comes in pieces.
+pub fn join(
+    args: &TrainArgs,
+    options: &mut Options,
+    schema: &Schema,
+    net: &Wires,
+    config: &WorkerConfig,
+) -> Result<InJob, Failure> {
+    let job = &args.job;
+    let input = |error: gannet::train::ReadError| Failure::input(error.to_string());
+    let seen = options.data.files.iter().map(|file| Seen::of(file)).collect::<Result<Vec<_>, _>>();
+    let seen = seen.map_err(input)?;
+    let plan = plan(args, options, &seen)?;
+    let server = scheduler(job);
+    let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
+    let membership = Seat::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
+        // What this process was given is not what the others were.
+        WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
+        error => error.into(),
+    })?;
+    let joined = membership.joined();
+    if joined.done > 0 {
+        tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
+    }
+    let hands = hands(net.clone(), config.clone(), schema.clone());
+    let attendance = Attendance::begin(membership, hands)
+        .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
+    let scheduled = Arc::new(Scheduled::new(attendance, joined.started));
+    options.pieces = Some((scheduled.clone(), seen));
+    Ok(InJob { scheduled })
+}
+
+/// Where the scheduler is.
+pub fn scheduler(job: &JobArgs) -> &str {
+    job.tasks.scheduler.as_deref().unwrap_or(&job.ps_hosts[0])
+}
+
+/// Fences a life at every shard owner, over links of its own: those of the training may be waiting.
+fn hands(net: Wires, config: WorkerConfig, schema: Schema) -> Hands {
+    Box::new(move |dead: Life| -> Result<(), WorkerError> {
+        let limit = Duration::from_secs(5).min(config.peer_timeout);
+        let mut worker =
+            Worker::connect(net.clone(), WorkerConfig { peer_timeout: limit, ..config.clone() })?;
+        let table = worker.open_table(&schema)?;
+        worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
+    })
+}
+
+impl InJob {
+    /// Tells the scheduler how far this worker is.
+    pub fn tell(&self, p: &Progress) {
+        let rate = p.examples as f64 / p.seconds.max(1e-9);
+        self.scheduled.attendance().tell(|told| {
+            (told.examples, told.loss, told.rate) = (p.examples, p.log_loss, rate);
+        });
+    }
+
+    /// Why the training failed: what the scheduler said comes before what came of it.
+    /// What is wrong with the data is told to all: none of them can go on.
+    pub fn failed(&self, failure: Failure) -> Failure {
+        if failure.code == INPUT {
+            self.scheduled.attendance().fail(&failure.to_string());
+            return failure;
+        }
+        match self.scheduled.attendance().lost() {
+            Some(why) if failure.code != STOPPED => Failure::new(PEER, why),
+            _ => failure,
+        }
+    }
+
+    /// Whether this worker is to sum up: to test and to save.
+    pub fn is_chief(&self) -> bool {
+        self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
+    }
+
+    /// Leaves the job.
+    pub fn leave(self, options: &mut Options) {
+        options.pieces = None;
+        if let Some(scheduled) = Arc::into_inner(self.scheduled)
+            && let Err(why) = scheduled.into_attendance().leave()
+        {
+            tracing::warn!(why, "left without a word to the scheduler");
+        }
+    }
+}

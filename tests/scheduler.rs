@@ -1,0 +1,174 @@
+//! A job whose data is handed out, by real processes: workers and the scheduler killed with SIGKILL, workers that sleep too long,
+//! and what is refused.
+
+mod harness;
+
+use harness::*;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LINES: u64 = 60_000;
+
+struct Job {
+    _folder: tempfile::TempDir,
+    data: PathBuf,
+    store: PathBuf,
+}
+
+impl Job {
+    fn new() -> Job {
+        let folder = tempfile::tempdir().unwrap();
+        let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+        let store = folder.path().join("ps");
+        Job { data, store, _folder: folder }
+    }
+
+    fn server(&self, listen: &str) -> Served {
+        let mut command = gannet(&format!("server --listen {listen} --threads 2"));
+        command.arg("--data-dir").arg(&self.store);
+        Served::start(command)
+    }
+
+    /// A worker of three.
+    fn worker(&self, addr: &str, index: u32, more: &str) -> Process {
+        Process::start(gannet(&self.line(addr, index, more)))
+    }
+
+    fn line(&self, addr: &str, index: u32, more: &str) -> String {
+        let line = format!(
+            "train {} --ps-hosts {addr} --worker-hosts a:1,b:1,c:1 --job-name worker --task-index {index} --json --batch 64 \
+             --task-bytes 64KiB --worker-timeout 2 --peer-timeout 20 --epochs 2",
+            self.data.display()
+        );
+        format!("{line} {}{more}", if more.contains("--tasks") { "" } else { "--tasks on " })
+    }
+}
+
+fn status(addr: &str) -> serde_json::Value {
+    run(&format!("status --ps-hosts {addr} --json")).json()["job"].clone()
+}
+
+/// Waits until so many tasks are done.
+fn until_done(addr: &str, tasks: u64) -> serde_json::Value {
+    let start = Instant::now();
+    loop {
+        let job = status(addr);
+        if job["tasks_done"].as_u64().is_some_and(|done| done >= tasks) {
+            return job;
+        }
+        assert!(start.elapsed() < limit(), "{job}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// All is trained, each record once a pass.
+fn check_end(addr: &str) {
+    let job = status(addr);
+    assert_eq!(job["tasks_done"], job["tasks"], "{job}");
+    assert_eq!(job["examples"], 2 * LINES, "{job}");
+    assert_eq!(job["failed"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_killed_worker_and_a_sleeping_one_lose_and_double_nothing() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let killed = job.worker(&served.addr, 0, "");
+    let asleep = job.worker(&served.addr, 1, "");
+    until_done(&served.addr, 4);
+    killed.signal(Signal::KILL);
+    asleep.signal(Signal::STOP);
+    let third = job.worker(&served.addr, 2, "");
+    // The killed one comes back, and takes part at once.
+    let again = job.worker(&served.addr, 0, "");
+    let (third, again) = (third.wait(), again.wait());
+    assert_eq!((third.code, again.code), (Some(0), Some(0)), "{third:?} {again:?}");
+    check_end(&served.addr);
+    asleep.signal(Signal::CONT);
+    let woken = asleep.wait();
+    // It may have had nothing left to push, or was told that it has been given up.
+    assert!(woken.code == Some(3) && woken.err.contains("start it again"), "{woken:?}");
+    check_end(&served.addr);
+    drop(killed);
+}
+
+#[test]
+fn a_scheduler_that_is_killed_goes_on_where_it_stood() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let addr = served.addr.clone();
+    let workers = [job.worker(&addr, 0, ""), job.worker(&addr, 1, "")];
+    until_done(&addr, 4);
+    served.kill();
+    let served = job.server(&addr);
+    until_done(&addr, 10);
+    served.kill();
+    let _served = job.server(&addr);
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    check_end(&addr);
+    // Whoever comes when all is done has nothing to do.
+    let late = job.worker(&addr, 2, "").wait();
+    assert_eq!((late.code, &late.json()["examples"]), (Some(0), &0.into()), "{late:?}");
+    check_end(&addr);
+}
+
+#[test]
+fn a_scheduler_of_its_own_keeps_no_shards() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let mut command = gannet("scheduler --listen 127.0.0.1:0");
+    let book = job.store.with_extension("book");
+    command.arg("--data-dir").arg(&book);
+    let scheduler = Served::start(command);
+    let more = format!("--scheduler {}", scheduler.addr);
+    let workers = [job.worker(&served.addr, 0, &more), job.worker(&served.addr, 2, &more)];
+    let examples: u64 = workers.into_iter().map(|w| w.wait().json()["examples"].as_u64().unwrap()).sum();
+    assert_eq!(examples, 2 * LINES);
+    check_end(&scheduler.addr);
+    assert_eq!(status(&served.addr), serde_json::Value::Null);
+    assert!(Path::new(&book).join("scheduler.book").is_file());
+    let wrong = run(&job.line(&scheduler.addr, 0, ""));
+    assert!(wrong.code == Some(3) && wrong.err.contains("this is a scheduler"), "{wrong:?}");
+    let said = scheduler.stop();
+    assert!(said.contains("gannet scheduler stopped"), "{said}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let addr = &served.addr;
+    let first = job.worker(addr, 1, "");
+    until_done(addr, 1);
+    first.signal(Signal::STOP);
+    let same = run(&job.line(addr, 1, ""));
+    assert!(same.code == Some(2) && same.err.contains("two workers have the same --task-index"), "{same:?}");
+    let other = run(&job.line(addr, 0, "--no-intercept"));
+    assert!(
+        other.code == Some(2) && other.err.contains("every worker of a job must be given the same"),
+        "{other:?}"
+    );
+    let more = run(&job.line(addr, 0, "").replace("a:1,b:1,c:1", "a:1,b:1,c:1,d:1"));
+    assert!(more.code == Some(2) && more.err.contains("the number of workers is 3 in this job"), "{more:?}");
+    let beyond = run(&job.line(addr, 3, ""));
+    assert!(beyond.code == Some(2) && beyond.err.contains("--task-index 3"), "{beyond:?}");
+    let pipe = run(&job.line(addr, 0, "").replace(job.data.to_str().unwrap(), "-"));
+    assert!(pipe.code == Some(2) && pipe.err.contains("can be read only once"), "{pipe:?}");
+    let off = run(&job.line(addr, 0, "--tasks off").replace("--worker-timeout 2 ", ""));
+    assert!(off.code == Some(2) && off.err.contains("--task-bytes: for data that is handed out"), "{off:?}");
+    first.signal(Signal::CONT);
+    // The data changes under the job: all are told, with one message.
+    let text = std::fs::read_to_string(&job.data).unwrap();
+    std::fs::write(&job.data, text + "1 1:1\n").unwrap();
+    let changed = first.wait();
+    assert!(
+        changed.code == Some(2) && changed.err.contains("has changed since the training began"),
+        "{changed:?}"
+    );
+    let failed = status(addr)["failed"].as_str().unwrap_or_default().to_owned();
+    assert!(failed.contains("has changed since the training began"), "{failed}");
+}

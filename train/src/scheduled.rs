@@ -1,0 +1,68 @@
+//! Pieces of the data from a job's scheduler.
+
+use crate::piece::{Piece, Pieces, Seen};
+use gannet_node::transport::Net;
+use gannet_node::{Attendance, Given, PlanFile};
+
+/// The bit that tells the name of a piece of data from that of a worker.
+const DATA: u64 = 1 << 63;
+
+/// What a scheduler hands to this worker.
+pub struct Scheduled<N: Net> {
+    attendance: Attendance<N>,
+    /// The job's name.
+    started: u64,
+}
+
+impl<N: Net> Scheduled<N> {
+    /// Of a job that began at `started`.
+    pub fn new(attendance: Attendance<N>, started: u64) -> Scheduled<N> {
+        Scheduled { attendance, started }
+    }
+
+    /// The membership that it asks by.
+    pub fn attendance(&self) -> &Attendance<N> {
+        &self.attendance
+    }
+
+    /// The membership, to leave with.
+    pub fn into_attendance(self) -> Attendance<N> {
+        self.attendance
+    }
+}
+
+/// The files as the plan of a job has them.
+pub fn plan_files(files: &[String], seen: &[Seen]) -> Vec<PlanFile> {
+    let file = |(name, seen): (&String, &Seen)| PlanFile {
+        name: name.clone(),
+        bytes: seen.bytes,
+        print: seen.print,
+        whole: seen.packed,
+    };
+    files.iter().zip(seen).map(file).collect()
+}
+
+impl<N> Pieces for Scheduled<N>
+where
+    N: Net + Send + Sync,
+    N::Stream: Send,
+    N::Poll: Send,
+{
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+        let Some(Given::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
+            return Ok(None);
+        };
+        // Every attempt at a task has its name, so that what the shards have of it is dropped; another job has another.
+        let name = (DATA | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
+        let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
+        Ok(Some(Piece { index, epoch, file, start, end, from, name }))
+    }
+
+    fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+        self.attendance.done(index, examples)
+    }
+
+    fn acked(&self, index: u64, batches: u64) {
+        self.attendance.acked(index, batches);
+    }
+}

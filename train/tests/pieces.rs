@@ -1,0 +1,135 @@
+//! Pieces of files: every line is of one, whatever the cut; a packed file is one; a file that changes is refused.
+
+use gannet_node::Schema;
+use gannet_node::optim::{Ftrl, Rule};
+use gannet_train::{Data, Flat, Options, Piece, Pieces, Seen, train};
+use proptest::prelude::*;
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+fn schema() -> Schema {
+    Schema::scalar("t", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }))
+}
+
+/// Hands out what it has, and remembers what became of it.
+#[derive(Default)]
+struct Hands {
+    left: Mutex<Vec<Piece>>,
+    done: Mutex<Vec<(u64, u64)>>,
+    acked: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Pieces for Hands {
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+        Ok(if stop() { None } else { self.left.lock().unwrap().pop() })
+    }
+    fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+        self.done.lock().unwrap().push((index, examples));
+        Ok(())
+    }
+    fn acked(&self, index: u64, batches: u64) {
+        self.acked.lock().unwrap().push((index, batches));
+    }
+}
+
+fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+/// Cut at these bytes.
+fn cut(bytes: u64, at: &[u64]) -> Vec<Piece> {
+    let mut cuts: Vec<u64> = at.iter().map(|at| at % (bytes + 1)).chain([0, bytes]).collect();
+    cuts.sort_unstable();
+    let ranges = cuts.windows(2).enumerate();
+    ranges
+        .map(|(i, range)| {
+            let (start, end) = (range[0], range[1]);
+            Piece { index: i as u64, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | i as u64, 7) }
+        })
+        .collect()
+}
+
+/// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the pieces.
+fn learned(path: &str, pieces: Vec<Piece>, batch: usize) -> (u64, Vec<(u64, u64)>) {
+    let hands = Arc::new(Hands { left: Mutex::new(pieces.into_iter().rev().collect()), ..Hands::default() });
+    let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };
+    options.pieces = Some((hands.clone(), vec![Seen::of(path).unwrap()]));
+    let mut backend = Flat::new(&schema()).unwrap();
+    let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    // A line that was learned twice would be one example more, one that was not one row less.
+    assert_eq!(report.rows, report.examples);
+    let done = hands.done.lock().unwrap().clone();
+    (report.examples, done)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn every_line_is_of_one_piece(
+        lines in 1usize..60, at in prop::collection::vec(any::<u64>(), 0..8), csv in any::<bool>(), last in any::<bool>(),
+        batch in 1usize..20, blanks in any::<bool>(),
+    ) {
+        let mut text = if csv { String::from("label,a\n") } else { String::new() };
+        for i in 0..lines {
+            let line = if csv { format!("{},v{i}", i % 2) } else { format!("{} {}:1", i % 2, i + 1) };
+            text += &line;
+            text += if blanks && i % 3 == 0 { "\n\n" } else { "\n" };
+        }
+        if !last {
+            text.truncate(text.trim_end().len());
+        }
+        let (_folder, path) = file(if csv { "d.csv" } else { "d.svm" }, text.as_bytes());
+        let pieces = cut(text.len() as u64, &at);
+        let count = pieces.len();
+        let (examples, done) = learned(&path, pieces, batch);
+        prop_assert_eq!(examples, lines as u64);
+        prop_assert_eq!(done.iter().map(|(_, n)| n).sum::<u64>(), lines as u64);
+        // Each piece is told of once; empty ones as soon as that is seen.
+        let mut told: Vec<u64> = done.iter().map(|(i, _)| *i).collect();
+        told.sort_unstable();
+        prop_assert_eq!(told, (0..count as u64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_piece_goes_on_where_another_worker_left_it() {
+    let text: String = (0..50).map(|i| format!("1 {}:1\n", i + 1)).collect();
+    let (_folder, path) = file("d.svm", text.as_bytes());
+    let pieces = vec![Piece { from: 3, ..cut(text.len() as u64, &[])[0] }];
+    let (examples, done) = learned(&path, pieces, 10);
+    // The whole piece has 50; 20 of them were left.
+    assert_eq!((examples, done), (20, vec![(0, 50)]));
+}
+
+#[test]
+fn a_packed_file_is_one_piece() {
+    let text: String = (0..500).map(|i| format!("1 {}:1\n", i + 1)).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let (_folder, path) = file("d.svm.gz", &packed.finish().unwrap());
+    let seen = Seen::of(&path).unwrap();
+    assert!(seen.packed);
+    assert_eq!(learned(&path, cut(seen.bytes, &[]), 64).0, 500);
+}
+
+#[test]
+fn a_file_that_changes_is_refused_by_name() {
+    let text: String = (0..50).map(|i| format!("1 {}:1\n", i + 1)).collect();
+    let (_folder, path) = file("d.svm", text.as_bytes());
+    let seen = Seen::of(&path).unwrap();
+    seen.check(&path).unwrap();
+    std::fs::write(&path, text + "0 1:1\n").unwrap();
+    let hands = Arc::new(Hands { left: Mutex::new(cut(seen.bytes, &[])), ..Hands::default() });
+    let mut options = Options::new(Data::new(&path));
+    options.pieces = Some((hands, vec![seen.clone()]));
+    let mut backend = Flat::new(&schema()).unwrap();
+    let error = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("has changed since the training began") && error.contains("d.svm"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(seen.check(&path).unwrap_err().to_string().contains("check the path"));
+}
