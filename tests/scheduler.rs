@@ -116,6 +116,24 @@ fn a_scheduler_that_is_killed_goes_on_where_it_stood() {
     check_end(&addr);
 }
 
+/// While the server slept it could hear nobody: nobody is given up for that.
+#[test]
+fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let line = "--sync ssp:8";
+    let workers = [job.worker(&served.addr, 0, line), job.worker(&served.addr, 1, line)];
+    until_done(&served.addr, 2);
+    served.child.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(6));
+    served.child.signal(Signal::CONT);
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    check_end(&served.addr);
+}
+
 #[test]
 fn a_scheduler_of_its_own_keeps_no_shards() {
     let job = Job::new();

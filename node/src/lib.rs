@@ -15,6 +15,7 @@ mod message;
 mod partition;
 mod scheduler;
 mod server;
+mod sparing;
 mod sync;
 mod tally;
 mod token;

@@ -68,6 +68,9 @@ pub const SPIN: Duration = Duration::from_micros(50);
 pub const SPIN_FRAME_BYTES: usize = 32 << 10;
 /// The longest sleep, and the time between looks at time limits.
 pub const TICK: Duration = Duration::from_secs(1);
+/// A loop that has not looked at the time for so long was stopped itself (SIGSTOP, a machine that slept, a long call of its
+/// program): that time is not held against its peers.
+pub const OWN_SLEEP: Duration = Duration::from_secs(3);
 /// A server thread that has not looked at its time limits for so long is stuck: growing an image takes milliseconds,
 /// opening a table's images may take seconds.
 pub const STUCK_TIME: Duration = Duration::from_secs(20);
@@ -133,6 +136,7 @@ const _: () = {
     assert!((gannet_core::limits::DIM_MAX as usize * 4 + 2) * 4 + 16 <= PART_BYTES_MAX);
     assert!(FLUSH_BYTES < TRANSMIT_BYTES);
     assert!(STUCK_TIME.as_secs() > 2 * TICK.as_secs());
+    assert!(OWN_SLEEP.as_millis() > 2 * TICK.as_millis());
     assert!(KEYSETS_MAX < u32::MAX as usize);
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
     assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());

@@ -15,7 +15,7 @@ use stepping::*;
 
 /// With a time limit that a test can wait for.
 fn soon(member: Membership) -> Membership {
-    Membership { worker_timeout: Duration::from_secs(5), ..member }
+    Membership { worker_timeout: Duration::from_secs(40), ..member }
 }
 
 /// One of three workers stops for ever in the middle: the others name it, and go on without it.

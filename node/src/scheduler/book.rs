@@ -150,6 +150,11 @@ impl Heard {
         self.unlinked.insert(life);
     }
 
+    /// The scheduler itself was stopped for a while: nobody could be heard.
+    pub fn forgive(&mut self, slept: Duration, now: Duration) {
+        self.at.values_mut().for_each(|at| *at = now.min(*at + slept));
+    }
+
     fn hear(&mut self, life: Life, now: Duration) {
         self.at.insert(life.rank, now);
         self.unlinked.remove(&life);
@@ -312,11 +317,14 @@ impl Book {
         dead
     }
 
-    /// Every shard owner refuses this life from now on: what it held is free.
-    pub fn fenced(&mut self, life: Life) {
-        if self.unfenced.remove(&life) {
+    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
+    /// one of the dead.
+    pub fn fenced(&mut self, life: Life) -> bool {
+        let news = self.unfenced.remove(&life);
+        if news {
             self.take_back(life);
         }
+        news
     }
 
     /// What a life held is free.

@@ -6,6 +6,8 @@ use super::ledger::{Ledger, LedgerError};
 use super::member::{Life, Member, Standing, Told};
 use super::plan::Plan;
 use crate::error::Refusal;
+use crate::limits::OWN_SLEEP;
+use crate::sparing::Sparing;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -102,8 +104,11 @@ pub(crate) struct Scheduler {
     ledger: Option<Ledger>,
     book: Option<Book>,
     heard: Heard,
+    /// When the time was last looked at.
+    ticked_at: Duration,
     /// When the job was seen to be over.
     over_since: Option<Duration>,
+    sparing: Sparing,
     /// Whose the sessions are.
     links: BTreeMap<u32, Life>,
 }
@@ -118,7 +123,15 @@ impl Scheduler {
             let Counts { done, tasks, .. } = book.counts();
             tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
         }
-        Ok(Scheduler { ledger, book, heard, over_since: None, links: BTreeMap::new() })
+        Ok(Scheduler {
+            ledger,
+            book,
+            heard,
+            ticked_at: now,
+            over_since: None,
+            sparing: Sparing::default(),
+            links: BTreeMap::new(),
+        })
     }
 
     /// Answers a request. `wall` is the time since 1970 in ns: it names new jobs.
@@ -163,8 +176,12 @@ impl Scheduler {
                 ToldV1::Noted
             }
             WhatV1::Fenced { dead } => {
-                tracing::warn!(worker = dead.rank, by = life.rank, "fenced: its tasks are free");
-                book.fenced(dead);
+                if book.fenced(dead)
+                    && let Some(kept_back) = self.sparing.allow(now)
+                {
+                    let (worker, by) = (dead.rank, life.rank);
+                    tracing::warn!(worker, by, kept_back, "fenced: its tasks are free");
+                }
                 ToldV1::Noted
             }
             WhatV1::Leave => {
@@ -176,7 +193,9 @@ impl Scheduler {
                 ToldV1::Missing { ranks: book.meet(heard, life, &name, now)? }
             }
             WhatV1::Fail { why } => {
-                tracing::error!(worker = life.rank, why, "the job has failed");
+                if let Some(kept_back) = self.sparing.allow(now) {
+                    tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
+                }
                 book.fail(life, why)?;
                 ToldV1::Noted
             }
@@ -212,8 +231,15 @@ impl Scheduler {
             if let Some(before) = &before {
                 book.inherit(before);
                 let Counts { done, tasks, .. } = before.counts();
-                if done < tasks {
-                    tracing::warn!(done, tasks, "the job before was left by all its workers; another begins");
+                if done < tasks
+                    && let Some(kept_back) = self.sparing.allow(now)
+                {
+                    tracing::warn!(
+                        done,
+                        tasks,
+                        kept_back,
+                        "the job before was left by all its workers; another begins"
+                    );
                 }
             }
             (self.book, self.heard, self.over_since) = (Some(book), Heard::default(), None);
@@ -238,16 +264,22 @@ impl Scheduler {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
+        if slept > OWN_SLEEP {
+            self.heard.forgive(slept, now);
+        }
         let Some(book) = &mut self.book else { return Ok(()) };
         if book.is_over() {
             self.over_since.get_or_insert(now);
         }
         let dead = book.tick(&self.heard, now);
         for life in &dead {
+            let Some(kept_back) = self.sparing.allow(now) else { continue };
             let seconds = book.plan().worker_timeout().as_secs_f64();
             tracing::warn!(
                 worker = life.rank,
                 seconds,
+                kept_back,
                 "a worker has been silent for too long and is given up"
             );
         }

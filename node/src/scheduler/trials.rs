@@ -131,7 +131,9 @@ proptest! {
                 Step::Fence => {
                     let dead: Vec<Life> = book.unfenced().collect();
                     fenced.extend(&dead);
-                    dead.into_iter().for_each(|life| book.fenced(life));
+                    for life in dead {
+                        prop_assert!(book.fenced(life) && !book.fenced(life));
+                    }
                 }
                 Step::Pass(seconds) => {
                     now += Duration::from_secs(seconds);
@@ -150,7 +152,7 @@ proptest! {
         book.register(&mut heard, me, &plan(3, tasks), now).unwrap();
         let orders = book.beat(&mut heard, me, Told::default(), now).unwrap();
         prop_assert!(orders.chief);
-        orders.fence.into_iter().for_each(|life| book.fenced(life));
+        orders.fence.into_iter().for_each(|life| assert!(book.fenced(life)));
         while let Given::Task { index, .. } = book.take(&mut heard, me, &[], now).unwrap() {
             book.done(me, index, 10).unwrap();
             done[index as usize] += 1;

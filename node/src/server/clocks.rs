@@ -201,6 +201,11 @@ impl Clocks {
         Some(at as u32)
     }
 
+    /// This server itself was stopped for a while: nobody could be heard.
+    pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
+        self.ranks.iter_mut().for_each(|rank| rank.heard = now.min(rank.heard + slept));
+    }
+
     /// A sign of a worker.
     pub(super) fn hear(&mut self, session: u32, when: Duration) {
         if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.state == State::Here(session)) {
@@ -208,17 +213,18 @@ impl Clocks {
         }
     }
 
-    /// The others go on without a worker, in this life or an earlier one; `false` when it has begun another since.
+    /// The others go on without a worker, in this life or an earlier one; `false` when it has begun another since, or was gone.
     pub(super) fn fence(&mut self, number: u32, incarnation: u64) -> bool {
         let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
         rank.fenced = rank.fenced.max(incarnation);
         if rank.incarnation > incarnation {
             return false;
         }
-        if rank.state != State::Left {
+        let news = !matches!(rank.state, State::Left | State::Gone);
+        if news {
             rank.state = State::Gone;
         }
-        true
+        news
     }
 
     /// Gives up those of whom there was no sign for the time limit (SSP only: with BSP that is one decision for all shards).

@@ -14,13 +14,17 @@ fn comer(rank: u32, incarnation: u64, session: u32) -> Comer {
 
 #[derive(Debug, Clone)]
 enum Event {
-    Join { anew: bool },
+    Join {
+        anew: bool,
+    },
     Tick,
     End,
     Leave,
     Hear,
     Fence,
     Pass(u64),
+    /// The server itself sleeps.
+    Sleep(u64),
 }
 
 fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
@@ -32,6 +36,7 @@ fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
         2 => Just(Event::Hear),
         1 => Just(Event::Fence),
         3 => (0u64..8).prop_map(Event::Pass),
+        1 => (3u64..60).prop_map(Event::Sleep),
     ];
     prop::collection::vec((0u32..3, event), 0..80)
 }
@@ -101,11 +106,17 @@ proptest! {
                     one.heard = now;
                 }
                 Event::Fence => {
-                    prop_assert!(clocks.fence(rank, one.life));
+                    prop_assert_eq!(clocks.fence(rank, one.life), one.counts);
                     (one.counts, one.here, one.fenced) = (false, false, one.life);
                     prop_assert!(!clocks.speaks(rank, one.session, one.life, time));
                 }
                 Event::Pass(seconds) => now += seconds,
+                Event::Sleep(seconds) => {
+                    now += seconds;
+                    clocks.forgive(Duration::from_secs(seconds), Duration::from_secs(now));
+                    one.heard += seconds;
+                    (0u32..).zip(&mut plain).filter(|(of, _)| *of != rank).for_each(|(_, other)| other.heard += seconds);
+                }
                 _ => {}
             }
             plain[rank as usize] = one.clone();

@@ -39,7 +39,7 @@ impl Hands<'_, '_> {
         let answered = match frame.head.kind {
             message::PUSH => bulk::push(frame, tables, keysets, pusher, now, &mut scratch.found, transmit),
             message::TICK => tables.tick(frame, pusher, now),
-            message::FENCE => tables.fence(frame),
+            message::FENCE => tables.fence(frame, now),
             message::LEAVE => tables.leave(frame, pusher, now),
             message::PING => Ok(Answer::Now(Head::new(message::PONG, 0, id, [0; 4]))),
             // Answers go in the order of their requests, and some wait for a step.

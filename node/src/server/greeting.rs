@@ -1,10 +1,10 @@
 //! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
 
 use super::dispatch::turn_away;
-use super::sparing::Sparing;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::error::Refusal;
 use crate::message;
+use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::{Nonces, Side, Token, draw};
 use gannet_transport::{Frame, Head, HeadError, Link, LinkError, Nothing, Stream};

@@ -315,7 +315,7 @@ impl Tables {
     }
 
     /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
-    pub(super) fn fence(&mut self, frame: &Frame<'_>) -> Result<Answer, Stop> {
+    pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<Answer, Stop> {
         let [first, pusher, incarnation, _] = frame.head.words;
         let (number, rank) = unpair(first);
         let table = self.numbered(u64::from(number))?;
@@ -324,8 +324,8 @@ impl Tables {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        if gone {
-            tracing::warn!(rank, incarnation, "the others go on without a worker");
+        if gone && let Some(kept_back) = self.sparing.allow(now) {
+            tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
         }
         if incarnation > 0 {
             self.fenced.push((pusher, incarnation));
@@ -447,6 +447,12 @@ impl Tables {
                 group.clocks.hear(pusher.session, when);
             }
         }
+    }
+
+    /// This thread was stopped for a while.
+    pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
+        let groups = self.all.iter_mut().filter_map(|table| table.group.as_mut());
+        groups.for_each(|group| group.clocks.forgive(slept, now));
     }
 
     /// Gives up workers without a sign.

@@ -17,7 +17,6 @@ mod refusals;
 mod regions;
 pub(crate) mod scripted;
 mod session;
-mod sparing;
 mod sums;
 mod tables;
 mod thread;

@@ -4,7 +4,6 @@ use super::bulk::{self, Pusher, Scratch, Stop};
 use super::dispatch::{Hands, answer_refused, turn_away};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
-use super::sparing::Sparing;
 use super::tables::Tables;
 use super::waiting::{Owed, Settled, Waiting};
 use crate::control::{self, HelloV1, WelcomeV1};
@@ -14,6 +13,7 @@ use crate::limits::{
 };
 use crate::message;
 use crate::scheduler::Scheduler;
+use crate::sparing::Sparing;
 use crate::tally::{Kind, Over, ThreadTally};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream};

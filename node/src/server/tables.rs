@@ -8,6 +8,7 @@ use crate::error::{Refusal, ServerError};
 use crate::limits::TABLES_MAX;
 use crate::message;
 use crate::partition::share;
+use crate::sparing::Sparing;
 use crate::tally::{ServerTally, TableTally};
 use gannet_core::{PusherStatus, Schema, Shards, Store};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
@@ -41,6 +42,7 @@ pub(super) struct Tables {
     pub(super) fenced: Vec<(u64, u64)>,
     /// It is to have none.
     pub(super) none: bool,
+    pub(super) sparing: Sparing,
     store: Store,
     thread: u32,
     threads: u32,
@@ -56,6 +58,7 @@ impl Tables {
             moved: false,
             fenced: Vec::new(),
             none: false,
+            sparing: Sparing::default(),
             store,
             thread,
             threads,

@@ -5,13 +5,13 @@ use super::dispatch::turn_away;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{End, Greeted, Room, Session};
-use super::sparing::Sparing;
 use super::tables::Tables;
 use crate::control::WelcomeV1;
 use crate::error::{Refusal, ServerError};
-use crate::limits::{HUNGER_LOOK, INBOX_MAX, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::limits::{HUNGER_LOOK, INBOX_MAX, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
 use crate::scheduler::Scheduler;
+use crate::sparing::Sparing;
 use crate::tally::{ServerTally, ThreadTally};
 use gannet_transport::limits::LINK_BYTES_MAX;
 use gannet_transport::{Event, Head, LinkError, Net, Poll, Stream};
@@ -41,6 +41,8 @@ pub(super) struct ShardThread<N: Net> {
     /// Until when a look costs less than a sleep.
     spin_until: Duration,
     next_tick: Duration,
+    /// When time limits were last looked at.
+    ticked_at: Duration,
     tally: Arc<ServerTally>,
 }
 
@@ -66,7 +68,7 @@ impl<N: Net> ShardThread<N> {
         settings: Settings,
         tally: Arc<ServerTally>,
     ) -> Result<Self, ServerError> {
-        let poll = net.poll()?;
+        let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
             0 => Some(Scheduler::open(tables.store().folder(), net.now())?),
             _ => None,
@@ -88,6 +90,7 @@ impl<N: Net> ShardThread<N> {
             sparing: Sparing::default(),
             scheduler,
             settings,
+            ticked_at,
             next_session,
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
@@ -283,6 +286,10 @@ impl<N: Net> ShardThread<N> {
     /// Ends sessions that are overdue, lets others rest, and counts what is held.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
+        let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
+        if slept > OWN_SLEEP {
+            self.tables.forgive(slept, now);
+        }
         self.tally.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.hungry.is_empty());
         for token in 0..self.sessions.len() {

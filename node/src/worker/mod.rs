@@ -178,6 +178,8 @@ pub struct Worker<N: Net> {
     spare: Vec<Vec<f32>>,
     cut: Arc<Cut>,
     next_tick: Duration,
+    /// When time limits were last looked at.
+    looked_at: Duration,
     /// Memory for where [`Worker::pull`] found rows.
     near_slots: Vec<u32>,
     next_near_look: Duration,
@@ -207,7 +209,7 @@ impl<N: Net> Worker<N> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
-        let poll = net.poll()?;
+        let (poll, looked_at) = (net.poll()?, net.now());
         let prng = Prng::new(config.seed);
         let mut worker = Worker {
             prng,
@@ -225,6 +227,7 @@ impl<N: Net> Worker<N> {
             spare: Vec::new(),
             cut: Arc::default(),
             next_tick: Duration::ZERO,
+            looked_at,
             near_slots: Vec::new(),
             next_near_look: Duration::ZERO,
             wait_told: None,

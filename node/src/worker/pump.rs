@@ -5,7 +5,7 @@ use super::flights::{ControlFlight, Request, Work};
 use super::peer::Answered;
 use super::pipeline::SPARE_MAX;
 use crate::error::{Refusal, WorkerError};
-use crate::limits::SPIN_FRAME_BYTES;
+use crate::limits::{OWN_SLEEP, SPIN_FRAME_BYTES};
 use crate::message;
 use gannet_transport::{Net, Poll};
 use std::time::Duration;
@@ -196,6 +196,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         self.next_tick = now + LOOK;
+        self.forgive_own_sleep(now);
         self.look_at_waits()?;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
@@ -225,6 +226,17 @@ impl<N: Net> Worker<N> {
             }
         }
         Ok(())
+    }
+
+    /// While this worker itself was stopped, or its program did other things, no peer could be heard: that is not its silence.
+    fn forgive_own_sleep(&mut self, now: Duration) {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.looked_at, now));
+        if slept > OWN_SLEEP {
+            for peer in &mut self.peers {
+                peer.good_at = now.min(peer.good_at + slept);
+                peer.linked_at = now.min(peer.linked_at + slept);
+            }
+        }
     }
 
     /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.

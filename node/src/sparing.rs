@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How many warnings were logged lately, and how many were not.
 #[derive(Debug, Default)]
-pub(super) struct Sparing {
+pub(crate) struct Sparing {
     from: Duration,
     logged: u32,
     kept_back: u64,
@@ -13,7 +13,7 @@ pub(super) struct Sparing {
 
 impl Sparing {
     /// May one be logged now? Then how many were kept back since the last.
-    pub(super) fn allow(&mut self, now: Duration) -> Option<u64> {
+    pub(crate) fn allow(&mut self, now: Duration) -> Option<u64> {
         if now >= self.from + WARNINGS_TIME {
             (self.from, self.logged) = (now, 0);
         }
