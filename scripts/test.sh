@@ -38,6 +38,7 @@ tests() {
         grep -vE '^test .* ok$|^ *(Compiling|Running|Finished|Downloaded)' "$log" | tail -n 100
         echo "FAILED: $name"
     fi
+    grep "^SKIPPED" "$log"
     passed=$((passed + p)) failed=$((failed + f))
     echo "   $p passed, $f failed"
 }
@@ -49,7 +50,6 @@ tests "tests" cargo test --workspace --no-fail-fast
 check "benches, once" cargo test -p gannet-bench --benches
 tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill
 tests "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
-grep "^SKIPPED" "$log"
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 echo "$passed passed, $failed failed"

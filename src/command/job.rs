@@ -4,7 +4,7 @@ use super::args::{JobArgs, JobName, TrainArgs};
 use super::metrics::Metrics;
 use super::{Failure, keeping, security, signals, tasks, train};
 use gannet::train::{Backend, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate};
-use gannet::{PusherStatus, SyncMode, Wires, Worker, WorkerConfig, WorkerTally};
+use gannet::{PusherStatus, SyncMode, TableId, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -91,16 +91,45 @@ fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
 
+/// What a worker connects with.
+pub struct Line {
+    /// Its network.
+    pub net: Wires,
+    /// Whom it calls, and who it is.
+    pub config: WorkerConfig,
+}
+
+/// What the worker of this process connects with.
+pub fn line(job: &JobArgs) -> Result<Line, Failure> {
+    let net = job.transport.transport.net(job.io);
+    let secured = security::of_worker(net, &job.ps_hosts, &job.security, &job.believing)?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), since.as_nanos() as u64);
+    config.token = secured.token;
+    config.one_sided = job.one_sided.choice();
+    config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
+    Ok(Line { net: secured.net, config })
+}
+
+impl Line {
+    /// Connects to every server of the job.
+    pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Wires>, Failure> {
+        let tally = Arc::<WorkerTally>::default();
+        let told = tally.clone();
+        metrics.add(move |page| told.tell(page));
+        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), tally)?)
+    }
+
+    /// Which life of the worker this is.
+    pub fn incarnation(&self) -> u64 {
+        self.config.incarnation
+    }
+}
+
 /// Runs a worker.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
-    let secured = security::of_worker(
-        job.transport.transport.net(job.io),
-        &job.ps_hosts,
-        &job.security,
-        &job.believing,
-    )?;
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
@@ -112,23 +141,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     // Looked at when every worker is done, not by the training itself.
     let held_out = options.test.take();
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let incarnation = since.as_nanos() as u64;
-    let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), incarnation);
-    config.token = secured.token;
-    config.one_sided = job.one_sided.choice();
-    config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let tally = Arc::<WorkerTally>::default();
-    let told = tally.clone();
-    metrics.add(move |page| told.tell(page));
-    let net = secured.net;
+    let line = line(job)?;
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
-        true => Some(tasks::join(args, &mut options, &schema, &net, &config)?),
+        true => Some(tasks::join(args, &mut options, &schema, &line.net, &line.config)?),
         false => None,
     };
-    let worker = Worker::connect_told(net.clone(), config.clone(), tally)?;
+    let worker = line.connect(&metrics)?;
     let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
     let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
@@ -158,7 +178,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
         if seat.is_none() {
-            wait_for_others(&mut backend, job, incarnation, &stop)?;
+            wait_for_others(backend.worker(), table, job, line.incarnation(), &stop)?;
         }
         if let Some(data) = held_out {
             match evaluate(&data, &mut backend) {
@@ -184,8 +204,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
 
 /// Waits until every other worker has said that it is done. One that makes no progress for `--peer-timeout` is named
 /// and not waited for any longer.
-fn wait_for_others(
-    backend: &mut Remote<Wires>,
+pub fn wait_for_others(
+    worker: &mut Worker<Wires>,
+    table: TableId,
     job: &JobArgs,
     incarnation: u64,
     stop: &AtomicBool,
@@ -196,9 +217,8 @@ fn wait_for_others(
     // For each worker what was last seen of it, since when, and whether it has been given up.
     let mut seen: Vec<(Option<PusherStatus>, Instant, bool)> =
         vec![(None, Instant::now(), false); job.worker_hosts.len()];
-    let table = backend.table();
     loop {
-        let pushers = backend.worker().status(table)?.pushers;
+        let pushers = worker.status(table)?.pushers;
         let mut waiting = false;
         for index in 1..job.worker_hosts.len() as u32 {
             let now = pushers.iter().find(|p| p.pusher == pusher(index)).copied();

@@ -11,6 +11,7 @@ mod keeping;
 pub mod log;
 mod metrics;
 mod model;
+mod models;
 mod optimizer;
 mod predict;
 mod report;

@@ -1,8 +1,9 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
 use super::Failure;
-use gannet::train::{Backend, Columns, Counts, Format, Weights};
-use gannet::{Checkpoint, CheckpointWriter, Rule, hash, shard_of};
+use super::args::PredictArgs;
+use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, Weights};
+use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
 use gannet_optim::{Update, Visitor};
 use std::path::Path;
 
@@ -23,27 +24,45 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
     let schema = backend.schema().clone();
     let mut writer = CheckpointWriter::create(folder, &schema)?;
     writer.note("model", "lr");
-    writer.note("format", notes.format);
-    writer.note("intercept", if notes.intercept { "1" } else { "0" });
-    if notes.format == "criteo" {
-        writer.note("criteo-counts", if notes.counts == Counts::Log { "log" } else { "buckets" });
+    notes.write(&mut writer);
+    write(writer, &schema, |page| backend.scan(page))
+}
+
+impl Notes<'_> {
+    /// Notes how the data was read.
+    pub fn write(&self, writer: &mut CheckpointWriter) {
+        writer.note("format", self.format);
+        writer.note("intercept", if self.intercept { "1" } else { "0" });
+        if self.format == "criteo" {
+            writer.note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
+        }
+        if let Some(columns) = self.columns {
+            writer.note("label", columns.label.as_deref().unwrap_or_default());
+            writer.note("categorical", &columns.categorical.join("\n"));
+            writer.note("numeric", &columns.numeric.join("\n"));
+        }
     }
-    if let Some(columns) = notes.columns {
-        writer.note("label", columns.label.as_deref().unwrap_or_default());
-        writer.note("categorical", &columns.categorical.join("\n"));
-        writer.note("numeric", &columns.numeric.join("\n"));
-    }
+}
+
+/// Gets pages of rows.
+pub type Page<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
+
+/// Writes the rows that `scan` hands out; how many there were.
+pub fn write(
+    mut writer: CheckpointWriter,
+    schema: &Schema,
+    scan: impl FnOnce(Page<'_>) -> Result<(), BackendError>,
+) -> Result<u64, Failure> {
     let mut shards: Vec<(Vec<u64>, Vec<f32>)> = vec![Default::default(); schema.shards as usize];
     let floats = schema.floats();
-    backend
-        .scan(&mut |page_keys, page_rows| {
-            for (&key, row) in page_keys.iter().zip(page_rows.chunks_exact(floats)) {
-                let (keys, rows) = &mut shards[shard_of(hash(key), schema.shards) as usize];
-                keys.push(key);
-                rows.extend_from_slice(row);
-            }
-        })
-        .map_err(super::train::backend_failure)?;
+    scan(&mut |page_keys, page_rows| {
+        for (&key, row) in page_keys.iter().zip(page_rows.chunks_exact(floats)) {
+            let (keys, rows) = &mut shards[shard_of(hash(key), schema.shards) as usize];
+            keys.push(key);
+            rows.extend_from_slice(row);
+        }
+    })
+    .map_err(super::train::backend_failure)?;
     for (shard, (keys, rows)) in (0..).zip(shards).filter(|(_, (keys, _))| !keys.is_empty()) {
         writer.shard(shard, &keys, &rows)?;
     }
@@ -54,6 +73,12 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
 pub struct Model {
     /// Weights by key.
     pub weights: Weights,
+    /// How its data was read.
+    pub reading: Reading,
+}
+
+/// How a model's data was read.
+pub struct Reading {
     /// Whether it has an intercept.
     pub intercept: bool,
     /// The format that it was trained on (CSV may have been TSV).
@@ -83,7 +108,7 @@ pub fn load(folder: &Path) -> Result<Model, Failure> {
     if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
         let what = checkpoint.note("model").unwrap_or("no model");
         return Err(Failure::input(format!(
-            "{}: holds {what} of dim {}; predict reads models that `gannet train --model lr --out` wrote",
+            "{}: holds {what} of dim {}; predict reads models that `gannet train --out` wrote, of all --model but lda",
             folder.display(),
             schema.dim
         )));
@@ -95,6 +120,11 @@ pub fn load(folder: &Path) -> Result<Model, Failure> {
             weights.insert(key, rule.visit(Weigh(row)));
         }
     })?;
+    Ok(Model { weights, reading: reading(&checkpoint, folder)? })
+}
+
+/// What the notes say of the data.
+pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failure> {
     let list = |name: &str| {
         let text = checkpoint.note(name).unwrap_or_default();
         text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
@@ -118,5 +148,38 @@ pub fn load(folder: &Path) -> Result<Model, Failure> {
     };
     let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
     let intercept = checkpoint.note("intercept") != Some("0");
-    Ok(Model { weights, intercept, format, counts, columns })
+    Ok(Reading { intercept, format, counts, columns })
+}
+
+impl Reading {
+    /// Reads `data` as the model's was read.
+    ///
+    /// # Errors
+    /// A flag says otherwise: the keys of a model mean something in its own format only.
+    pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
+        data.unlabelled = true;
+        let was = |what: &str| {
+            Err(Failure::input(format!(
+                "the model in {} was trained on {what}; leave the flag out",
+                args.model.display()
+            )))
+        };
+        if data.format != Format::Auto && data.format != self.format {
+            return was(&format!("{:?} and --format says {:?}", self.format, data.format));
+        }
+        if args.input.criteo_counts.is_some() && data.counts != self.counts {
+            return was(&format!("--criteo-counts {:?}", self.counts).to_lowercase());
+        }
+        (data.format, data.counts) = (self.format, self.counts);
+        if let Some(columns) = &self.columns {
+            if data.columns.label.is_none() {
+                data.columns.label.clone_from(&columns.label);
+            }
+            if data.columns.categorical.is_empty() && data.columns.numeric.is_empty() {
+                data.columns.categorical.clone_from(&columns.categorical);
+                data.columns.numeric.clone_from(&columns.numeric);
+            }
+        }
+        Ok(())
+    }
 }

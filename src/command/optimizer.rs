@@ -88,12 +88,23 @@ fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'s
     ))
 }
 
-/// The table's schema with the rule that the flags ask for and what shapes its gradients.
-pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
+/// What the flags ask for.
+pub struct Asked {
+    /// The rule.
+    pub rule: Rule,
+    /// What shapes gradients before it, without L2.
+    pub shaping: Shaping,
+    /// L2 that is not the rule's own.
+    pub l2: f32,
+}
+
+/// The rule that the flags ask for, or else `default` with this rate, and what shapes its gradients.
+pub fn asked(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -> Result<Asked, Failure> {
     let s = &args.settings;
+    let optimizer = args.optimizer.unwrap_or(default);
     let given = Given {
         flags: &[
-            ("--alpha", s.alpha),
+            ("--alpha", s.alpha.or(alpha.filter(|_| optimizer == default))),
             ("--beta", s.beta),
             ("--l1", s.l1),
             ("--l2", s.l2),
@@ -105,21 +116,24 @@ pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
             ("--epsilon", s.epsilon),
             ("--weight-decay", s.weight_decay),
         ],
-        known: settings(args.optimizer),
+        known: settings(optimizer),
     };
     if let Some(flag) = given.foreign() {
-        return Err(refuse(flag, "--optimizer", &args.optimizer, settings));
+        return Err(refuse(flag, "--optimizer", &optimizer, settings));
     }
-    let rule = rule(args.optimizer, &given);
+    let rule = rule(optimizer, &given);
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
-    let shaping = Shaping {
-        schedule: schedule(&args.schedule)?,
-        clip_value: s.clip_value,
-        clip_norm: s.clip_norm,
-        l2: if own_l2 { 0.0 } else { given.value("--l2") },
-    };
-    let schema = Schema { shaping, ..Schema::scalar(table, rule) };
+    let l2 = if own_l2 { 0.0 } else { given.value("--l2") };
+    let (clip_value, clip_norm) = (s.clip_value, s.clip_norm);
+    let shaping = Shaping { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
     rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
+    Ok(Asked { rule, shaping: Shaping { l2: 0.0, ..shaping }, l2 })
+}
+
+/// The schema of logistic regression, with the rule that the flags ask for and what shapes its gradients.
+pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
+    let Asked { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
+    let schema = Schema { shaping: Shaping { l2, ..shaping }, ..Schema::scalar(table, rule) };
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
     let push = Push::choose(push(args), &schema).map_err(super::train::backend_failure)?;
     if push == Push::Replay && args.reduce.is_some() {

@@ -2,54 +2,62 @@
 
 use super::args::PredictArgs;
 use super::failure::SYSTEM;
-use super::{Failure, input, model, report};
-use gannet::train::{Format, ReadError, predict};
+use super::{Failure, input, model, models, report};
+use gannet::train::{ReadError, TrainError, predict};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Why a prediction ended early.
-enum Ended {
-    Read(ReadError),
+pub enum Ended {
+    /// The data, or the model's rows.
+    Failed(TrainError),
     /// Whoever read our output has gone (`| head`).
     Closed,
+    /// The system does not take it.
     Write(io::Error),
 }
 
 impl From<ReadError> for Ended {
     fn from(error: ReadError) -> Ended {
-        Ended::Read(error)
+        Ended::Failed(error.into())
     }
+}
+
+impl From<TrainError> for Ended {
+    fn from(error: TrainError) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+impl Ended {
+    /// The exit; `None` when the end is one.
+    pub fn failure(self) -> Option<Failure> {
+        match self {
+            Ended::Closed => None,
+            Ended::Failed(error) => Some(super::train::train_failure(error)),
+            Ended::Write(error) => Some(Failure::new(SYSTEM, format!("writing the predictions: {error}"))),
+        }
+    }
+}
+
+/// Writes lines of predictions.
+///
+/// # Errors
+/// Whoever reads them has gone, or the system does not take them.
+pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
+    out.write_all(text.as_bytes())
+        .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
 }
 
 /// Runs the command.
 pub fn run(args: &PredictArgs) -> Result<(), Failure> {
+    if let Some(saved) = models::load(&args.model)? {
+        return models::predict(args, saved);
+    }
     let model = model::load(&args.model)?;
-    let mut data = input::data(&args.data, &args.input, model.intercept)?;
-    data.unlabelled = true;
-    // The keys of a model mean something in its own format only.
-    let was = |what: &str| {
-        Err(Failure::input(format!(
-            "the model in {} was trained on {what}; leave the flag out",
-            args.model.display()
-        )))
-    };
-    if data.format != Format::Auto && data.format != model.format {
-        return was(&format!("{:?} and --format says {:?}", model.format, data.format));
-    }
-    if args.input.criteo_counts.is_some() && data.counts != model.counts {
-        return was(&format!("--criteo-counts {:?}", model.counts).to_lowercase());
-    }
-    (data.format, data.counts) = (model.format, model.counts);
-    if let Some(columns) = &model.columns {
-        if data.columns.label.is_none() {
-            data.columns.label.clone_from(&columns.label);
-        }
-        if data.columns.categorical.is_empty() && data.columns.numeric.is_empty() {
-            data.columns.categorical.clone_from(&columns.categorical);
-            data.columns.numeric.clone_from(&columns.numeric);
-        }
-    }
+    let mut data = input::data(&args.data, &args.input, model.reading.intercept)?;
+    model.reading.of(&mut data, args)?;
     let mut out = io::stdout().lock();
     let mut text = String::new();
     let predicted = predict(&data, &model.weights, |scores| {
@@ -60,16 +68,11 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
         for score in scores {
             let _ = writeln!(text, "{score:.6}");
         }
-        out.write_all(text.as_bytes())
-            .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
+        write(&mut out, &text)
     });
     let predicted = match predicted {
         Ok(predicted) => predicted,
-        Err(Ended::Closed) => return Ok(()),
-        Err(Ended::Read(error)) => return Err(Failure::input(error.to_string())),
-        Err(Ended::Write(error)) => {
-            return Err(Failure::new(SYSTEM, format!("writing the predictions: {error}")));
-        }
+        Err(ended) => return ended.failure().map_or(Ok(()), Err),
     };
     report::warn_of_bad_lines(&predicted.bad_lines);
     if args.json {

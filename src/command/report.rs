@@ -89,7 +89,8 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     }
 }
 
-fn words(q: &Quality) -> String {
+/// Quality in words.
+pub fn words(q: &Quality) -> String {
     let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
     let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
     format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
@@ -135,9 +136,6 @@ impl Teller {
 
     /// Shows how far a training is.
     pub fn tell(&mut self, p: &Progress, epochs: u32) {
-        if self.quiet {
-            return;
-        }
         let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
         let speed = p.examples as f64 / p.seconds.max(1e-9);
         let text = format!(
@@ -148,6 +146,14 @@ impl Teller {
             p.log_loss,
             p.auc.map_or("-".into(), |auc| format!("{auc:.4}"))
         );
+        self.show(part, text, || log_progress(p, epochs, speed));
+    }
+
+    /// Shows that a part of the work is done, as a line of text, or by `log` where lines are objects.
+    pub fn show(&mut self, part: Option<f64>, text: String, log: impl FnOnce()) {
+        if self.quiet {
+            return;
+        }
         match &self.bar {
             Some(bar) => {
                 bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);
@@ -157,7 +163,7 @@ impl Teller {
                 self.told = Instant::now();
                 self.started = true;
                 if log::is_json() {
-                    return log_progress(p, epochs, speed);
+                    return log();
                 }
                 let part = part.map_or(String::new(), |part| format!("{:3.0}%  ", part * 100.0));
                 complain!("{part}{text}");

@@ -1,17 +1,18 @@
 //! `gannet train`: in this process, or as one process of a job.
 
-use super::args::{JobName, TrainArgs};
+use super::args::{JobName, ModelName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
-use super::{Failure, input, job, keeping, optimizer, server, signals};
+use super::{Failure, input, job, keeping, models, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
     Share, TrainError, train,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -21,8 +22,10 @@ const TABLE: &str = "lr";
 /// Runs the command.
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
     job::check_role(&args)?;
+    models::check(&args.model)?;
     match args.job.job_name {
-        None => embedded(&args),
+        None if args.model.model == ModelName::Lr => embedded(&args),
+        None => models::embedded(&args),
         Some(JobName::Ps) => {
             job::check(&args.job)?;
             let serving = Serving {
@@ -39,7 +42,8 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
             };
             server::serve(&serving)
         }
-        Some(JobName::Worker) => job::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => job::worker(&args),
+        Some(JobName::Worker) => models::worker(&args),
     }
 }
 
@@ -75,6 +79,9 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     options.reduce = optimizer::reduce(&args.optimizer);
     Ok(options)
 }
+
+/// Examples a batch of a model that is not logistic regression.
+const MODEL_BATCH: u32 = 256;
 
 /// Examples a batch. With replay the loss does not depend on it, and a large batch has fewer unique keys an example to
 /// pull and push.
@@ -153,6 +160,19 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
     Ok(())
 }
 
+/// What becomes of a model that was stopped early.
+pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
+    let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
+    match saved {
+        Some((folder, rows)) if !args.json => {
+            say!("model        {early}{rows} rows in {}", folder.display())
+        }
+        Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
+        None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
+        None => {}
+    }
+}
+
 /// Trains with a progress display.
 pub fn learn<B: Backend>(
     options: &Options,
@@ -191,7 +211,7 @@ pub fn finish<B: Backend>(
             let counts = input::counts(&args.input);
             let notes = Notes { format, columns, counts, intercept: !args.no_intercept };
             let rows = model::save(folder, backend, &notes)?;
-            Some((folder, rows))
+            Some((folder.as_path(), rows))
         }
         None => None,
     };
@@ -200,22 +220,19 @@ pub fn finish<B: Backend>(
     } else {
         report::print(trained, test);
     }
-    let early = if trained.stopped { "stopped early, so this is the model so far: " } else { "" };
-    match saved {
-        Some((folder, rows)) if !args.json => {
-            say!("model        {early}{rows} rows in {}", folder.display())
-        }
-        Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
-        None if trained.stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
-        None => {}
-    }
+    tell_saved(args, trained.stopped, saved);
     Ok(())
 }
 
 /// The exit of a run that a signal ended.
 pub fn ended(trained: &Report) -> Result<(), Failure> {
-    if trained.stopped {
-        let text = format!("stopped by a signal after {} examples", trained.examples);
+    ended_early(trained.stopped, trained.examples)
+}
+
+/// The same, of any model.
+pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
+    if stopped {
+        let text = format!("stopped by a signal after {examples} examples");
         return Err(Failure::new(STOPPED, text));
     }
     Ok(())
@@ -228,6 +245,7 @@ pub fn train_failure(error: TrainError) -> Failure {
         TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),
+        error @ TrainError::Example { .. } => Failure::new(INPUT, error.to_string()),
         other => Failure::new(SYSTEM, other.to_string()),
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::columns::Role;
+use crate::labels::Labels;
 use crate::number::{NotANumber, parse_float};
 use crate::repeats::Repeats;
 
@@ -21,6 +22,7 @@ pub(crate) struct Fault {
 pub(crate) struct Records {
     pub delimiter: u8,
     pub intercept: bool,
+    pub labels: Labels,
     pub header: Vec<String>,
     pub roles: Vec<Role>,
     /// A quoted field without its quotes.
@@ -105,7 +107,7 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
 /// # Errors
 /// The block may then hold features of the record: [`Block::undo`] takes them back.
 pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Block) -> Result<usize, Fault> {
-    let Records { delimiter, intercept, header, roles, scratch, repeats } = records;
+    let Records { delimiter, intercept, labels, header, roles, scratch, repeats } = records;
     let delimiter = *delimiter;
     let mut label = f32::NAN;
     if *intercept {
@@ -143,11 +145,7 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
                 block.values.push(value);
             }
             Role::Label => {
-                label = match field.trim_ascii() {
-                    b"1" | b"+1" => 1.0,
-                    b"0" | b"-1" => 0.0,
-                    _ => return Err(wrong("expected a label 0, 1, +1 or -1", header, at)),
-                };
+                label = labels.parse(field.trim_ascii()).map_err(|e| wrong(e, header, at))?;
             }
         }
         p = end + 1;

@@ -3,6 +3,7 @@
 use crate::columns::ColumnChoice;
 use crate::criteo::Counts;
 use crate::error::ReadError;
+use crate::labels::Labels;
 use crate::stop::Stop;
 
 /// The format of data files.
@@ -47,6 +48,8 @@ pub struct Data {
     pub columns: ColumnChoice,
     /// What the numbers of Criteo's logs become.
     pub counts: Counts,
+    /// What labels may be; Criteo's are clicks, whatever is said here.
+    pub labels: Labels,
     /// Whether each example gets an intercept.
     pub intercept: bool,
     /// How many bad lines (of all the files) are skipped before one is an error.
@@ -71,6 +74,7 @@ impl Data {
             format: Format::Auto,
             columns: ColumnChoice::default(),
             counts: Counts::default(),
+            labels: Labels::default(),
             intercept: true,
             skip_bad_lines: 0,
             unlabelled: false,

@@ -121,7 +121,8 @@ impl Backend for Embedded {
     }
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
-        for (keys, weights) in keys.chunks(PART_KEYS).zip(weights.chunks_mut(PART_KEYS)) {
+        let dim = self.shards.schema().weights();
+        for (keys, weights) in keys.chunks(PART_KEYS).zip(weights.chunks_mut(PART_KEYS * dim)) {
             self.shards.pull(keys, Read::Weights, weights, None)?;
         }
         Ok(())

@@ -38,7 +38,8 @@ impl Kind {
             let next = libsvm::next_line(buf, p);
             source.take(next, 1);
         }
-        let lines = Lines { intercept: data.intercept, unlabelled: data.unlabelled };
+        let (intercept, unlabelled, labels) = (data.intercept, data.unlabelled, data.labels);
+        let lines = Lines { intercept, unlabelled, labels };
         let first = First::of(source);
         let format = match data.format {
             Format::Auto => first.format(source, lines)?,
@@ -46,10 +47,8 @@ impl Kind {
         };
         match format {
             Format::Libsvm | Format::Auto => Ok(Some(Kind::Libsvm(lines))),
-            Format::Criteo => {
-                Ok(Some(Kind::Criteo(Criteo::new(data.intercept, data.unlabelled, data.counts))))
-            }
-            Format::Vw => Ok(Some(Kind::Vw(Vw::new(data.intercept, data.unlabelled)))),
+            Format::Criteo => Ok(Some(Kind::Criteo(Criteo::new(intercept, unlabelled, data.counts)))),
+            Format::Vw => Ok(Some(Kind::Vw(Vw::new(intercept, unlabelled, labels)))),
             Format::Csv => csv_kind(source, data, first.delimiter()).map(Some),
         }
     }
@@ -192,7 +191,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
     let (columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
     // A label where its column's name should be: the first example would be lost.
     let label = columns.label.as_deref().filter(|_| data.columns.label.is_none());
-    if let Some(label) = label.filter(|name| matches!(*name, "0" | "1" | "-1" | "+1")) {
+    if let Some(label) = label.filter(|name| data.labels.parse(name.as_bytes()).is_ok()) {
         return Err(wrong(format!(
             "the first line has a label, {label:?}, where a column's name should be: a CSV file begins with a header; add one (if it is one, say --label {label})"
         )));
@@ -201,6 +200,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
     let records = Records {
         delimiter,
         intercept: data.intercept,
+        labels: data.labels,
         header,
         roles,
         scratch: Vec::new(),

@@ -4,6 +4,7 @@
 //! An id that a line repeats is kept as often as it stands there: de-duplication sums the values (dedup.rs).
 
 use crate::block::{Block, INTERCEPT_KEY};
+use crate::labels::Labels;
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::number::{NotANumber, blank, digits, digits_value, float, load, short_float, unsigned};
 
@@ -24,7 +25,6 @@ impl Fault {
     }
 }
 
-const LABEL: &str = "expected a label 0, 1, +1 or -1";
 const ID: &str = "expected id:value (id a whole number from 0)";
 const ID_RANGE: &str = "expected an id of at most 18446744073709551614 (one more is the intercept's)";
 const VALUE: &str = "expected a number after the colon";
@@ -39,6 +39,8 @@ pub(crate) struct Lines {
     pub intercept: bool,
     /// Whether a line may begin with its first feature; its label is then NaN.
     pub unlabelled: bool,
+    /// What labels may be.
+    pub labels: Labels,
 }
 
 /// Where a line's text begins at or after `p`: past blanks. The byte there is a newline or `#` when there is no example.
@@ -79,7 +81,7 @@ pub(crate) fn next_line(buf: &[u8], p: usize) -> usize {
 /// The block may then hold features of the line: [`Block::undo`] takes them back.
 #[inline(always)]
 pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> Result<usize, Fault> {
-    let (label, mut p) = label(buf, p, lines.unlabelled)?;
+    let (label, mut p) = label(buf, p, lines)?;
     if lines.intercept {
         block.keys.push(INTERCEPT_KEY);
         block.values.push(1.0);
@@ -177,20 +179,31 @@ fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), Fault> {
 }
 
 #[inline(always)]
-fn label(buf: &[u8], p: usize, unlabelled: bool) -> Result<(f32, usize), Fault> {
+fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), Fault> {
     let first = byte(buf, p);
     let signed = first == b'-' || first == b'+';
     let end = p + usize::from(signed) + 1;
     let digit = byte(buf, end - 1);
-    if blank(byte(buf, end)) {
+    if lines.labels == Labels::Signs && blank(byte(buf, end)) {
         match (first, digit) {
             (b'-', b'1') | (b'0', _) => return Ok((0.0, end)),
             (b'+' | b'1', b'1') => return Ok((1.0, end)),
             _ => {}
         }
     }
-    if unlabelled && matches!(unsigned(buf, p), Ok((_, end)) if byte(buf, end) == b':') {
+    if lines.unlabelled && matches!(unsigned(buf, p), Ok((_, end)) if byte(buf, end) == b':') {
         return Ok((f32::NAN, p));
     }
-    Err(Fault { at: p, expected: LABEL })
+    any_label(buf, p, lines.labels)
+}
+
+/// The label of the characters at `p` up to a blank.
+#[inline(never)]
+fn any_label(buf: &[u8], p: usize, labels: Labels) -> Result<(f32, usize), Fault> {
+    let rest = buf.get(p..).unwrap_or_default();
+    let text = rest.split(|&b| blank(b)).next().unwrap_or_default();
+    match labels.parse(text) {
+        Ok(label) => Ok((label, p + text.len())),
+        Err(expected) => Err(Fault { at: p, expected }),
+    }
 }

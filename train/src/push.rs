@@ -29,7 +29,14 @@ impl Push {
                 schema.weights()
             )));
         }
-        let replays = Replay::new(schema).is_some();
+        Push::of_rule(asked, rule, Replay::new(schema).is_some())
+    }
+
+    /// What pushes to tables of this rule carry: what is asked for, or replay where they can.
+    ///
+    /// # Errors
+    /// Replay is asked for and they cannot.
+    pub(crate) fn of_rule(asked: Option<Push>, rule: &Rule, replays: bool) -> Result<Push, BackendError> {
         if asked != Some(Push::Replay) || replays {
             return Ok(asked.unwrap_or(if replays { Push::Replay } else { Push::Gradient }));
         }
@@ -40,7 +47,7 @@ impl Push {
             "its state is not a sum over the gradients, so changes of it do not add up; push gradients (--push gradient), \
              or choose ftrl, group-ftrl, adagrad, row-adagrad or sgd"
         };
-        Err(BackendError::Schema(format!("{name} cannot replay: {why}")))
+        Err(BackendError::Schema(format!("{} cannot replay: {why}", rule.name())))
     }
 
     /// "replay", "gradient".

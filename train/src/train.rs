@@ -156,6 +156,14 @@ pub enum TrainError {
     /// The rows.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// An example that the model cannot learn.
+    #[error("example {number} of the pass: {what}")]
+    Example {
+        /// Which, counted from 1 over the worker's batches.
+        number: u64,
+        /// What it must be.
+        what: String,
+    },
 }
 
 /// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at

@@ -6,6 +6,7 @@
 //! A name that a line repeats is kept as often as it stands there: de-duplication sums the values (dedup.rs).
 
 use crate::block::{Block, INTERCEPT_KEY};
+use crate::labels::Labels;
 use crate::libsvm::{Fault, short};
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::number::{NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned};
@@ -33,14 +34,15 @@ const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 pub(crate) struct Vw {
     intercept: bool,
     unlabelled: bool,
+    labels: Labels,
     /// Of the namespace without a name.
     seed: u64,
     repeats: Repeats,
 }
 
 impl Vw {
-    pub fn new(intercept: bool, unlabelled: bool) -> Vw {
-        Vw { intercept, unlabelled, seed: text_key(0, b""), repeats: Repeats::default() }
+    pub fn new(intercept: bool, unlabelled: bool, labels: Labels) -> Vw {
+        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: Repeats::default() }
     }
 
     /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
@@ -50,7 +52,7 @@ impl Vw {
     /// The block may then hold features of the line: [`Block::undo`] takes them back.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, Fault> {
-        let Head { label, importance, bar } = head(buf, p)?;
+        let Head { label, importance, bar } = head(buf, p, self.labels)?;
         if label.is_nan() && !self.unlabelled {
             return Err(Fault { at: p, expected: LABEL });
         }
@@ -100,10 +102,11 @@ struct Head {
 }
 
 #[inline(always)]
-fn head(buf: &[u8], p: usize) -> Result<Head, Fault> {
+fn head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
     // As most are: a label, a space, a bar.
     let signed = usize::from(matches!(byte(buf, p), b'-' | b'+'));
-    if byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|' {
+    let short = byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|';
+    if short && labels == Labels::Signs {
         let label = match (byte(buf, p), byte(buf, p + signed)) {
             (b'-', b'1') | (b'0', _) => Some(0.0),
             (_, b'1') => Some(1.0),
@@ -113,11 +116,11 @@ fn head(buf: &[u8], p: usize) -> Result<Head, Fault> {
             return Ok(Head { label, importance: 1.0, bar: p + signed + 2 });
         }
     }
-    any_head(buf, p)
+    any_head(buf, p, labels)
 }
 
 #[inline(never)]
-fn any_head(buf: &[u8], p: usize) -> Result<Head, Fault> {
+fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
     let rest = buf.get(p..).unwrap_or_default();
     let end = rest.iter().position(|&b| b == b'|' || b == b'\n').unwrap_or(rest.len());
     if rest.get(end) != Some(&b'|') {
@@ -137,10 +140,14 @@ fn any_head(buf: &[u8], p: usize) -> Result<Head, Fault> {
         Some(&t) if t.contains(&b':') => return fault(t, BANDIT),
         Some(&t) if t.contains(&b',') => return fault(t, LABELS),
         Some(&t) if [&b"shared"[..], b"ccb", b"slates"].contains(&t) => return fault(t, SHARED),
-        Some(&t) => match parse_float(t) {
-            Ok(1.0) => 1.0,
-            Ok(0.0 | -1.0) => 0.0,
-            _ => return fault(t, LABEL),
+        Some(&t) => match (labels, parse_float(t)) {
+            (Labels::Signs, Ok(1.0)) => 1.0,
+            (Labels::Signs, Ok(0.0 | -1.0)) => 0.0,
+            (Labels::Signs, _) => return fault(t, LABEL),
+            (labels, _) => match labels.parse(t) {
+                Ok(label) => label,
+                Err(expected) => return fault(t, expected),
+            },
         },
     };
     let importance = match tokens.get(1).map(|t| (t, parse_float(t))) {
@@ -299,5 +306,5 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 /// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` is no label).
 pub(crate) fn like(buf: &[u8], p: usize) -> bool {
     matches!(byte(buf, p), b'0'..=b'9' | b'-' | b'+' | b'|' | b'\'')
-        && Vw::new(false, true).example(buf, p, &mut Block::default()).is_ok()
+        && Vw::new(false, true, Labels::Signs).example(buf, p, &mut Block::default()).is_ok()
 }

@@ -8,6 +8,7 @@ mod io;
 mod log;
 mod memory;
 mod metrics;
+mod model;
 mod one_sided;
 mod optimizer;
 mod scheduling;
@@ -25,6 +26,7 @@ pub use io::{IoArgs, IoName};
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
+pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use scheduling::{SchedulerArgs, StatusArgs};
@@ -71,13 +73,6 @@ pub enum Command {
     Doctor(DoctorArgs),
 }
 
-/// Models that `--model` offers.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelName {
-    /// Logistic regression.
-    Lr,
-}
-
 /// What a process of a job is.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobName {
@@ -101,8 +96,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE")]
     pub test: Vec<PathBuf>,
     /// The model.
-    #[arg(long, value_enum, default_value = "lr")]
-    pub model: ModelName,
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// The update rule.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,

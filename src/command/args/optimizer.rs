@@ -69,9 +69,9 @@ pub enum ScheduleName {
 /// The update rule. A setting that the chosen rule does not have is refused.
 #[derive(Args, Debug)]
 pub struct OptimizerArgs {
-    /// The update rule.
-    #[arg(long, value_enum, default_value = "ftrl")]
-    pub optimizer: OptimizerName,
+    /// The update rule. Default: ftrl; of models other than lr adagrad.
+    #[arg(long, value_enum)]
+    pub optimizer: Option<OptimizerName>,
     /// What a push carries. Default: replay where the rule's state adds up (ftrl, group-ftrl, sgd, adagrad, row-adagrad,
     /// without schedule, clipping or added L2), gradient otherwise.
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -92,7 +92,7 @@ pub struct OptimizerArgs {
 #[derive(Args, Debug)]
 pub struct Settings {
     /// Learning rate. Default: 0.1 for ftrl, group-ftrl, sgd, adagrad, row-adagrad; 0.01 for momentum, nesterov,
-    /// rmsprop; 0.001 for adam, amsgrad.
+    /// rmsprop; 0.001 for adam, amsgrad. Models other than lr have a default of their own for adagrad.
     #[arg(long, help_heading = SETTINGS, value_name = "RATE", allow_negative_numbers = true)]
     pub alpha: Option<f32>,
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.

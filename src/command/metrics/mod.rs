@@ -6,7 +6,7 @@ mod process;
 mod text;
 mod training;
 
-pub use training::Training;
+pub use training::{FitTraining, Training};
 
 use super::Failure;
 use super::args::MetricsArgs;

@@ -1,6 +1,7 @@
 //! A training's numbers: as its loop told them last.
 
 use gannet::Page;
+use gannet::train::models::{Fitted, Fitting};
 use gannet::train::{Progress, Report};
 use std::sync::{Mutex, PoisonError};
 
@@ -58,5 +59,45 @@ impl Training {
             gauge("gannet_train_rows", "Rows of the table in this process.", stats.rows as f64);
             gauge("gannet_train_bytes", "Bytes of the table in this process.", stats.bytes as f64);
         }
+    }
+}
+
+/// What is known of the training of a model that is not logistic regression.
+#[derive(Default)]
+pub struct FitTraining(Mutex<Option<Fitting>>);
+
+impl FitTraining {
+    /// The loop's progress.
+    pub fn progress(&self, fitting: &Fitting) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*fitting);
+    }
+
+    /// The training is over.
+    pub fn finish(&self, fitted: &Fitted, epochs: u32) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let loss = fitted.last_pass.as_ref().map_or(f64::NAN, |measured| measured.loss());
+        let before = last.unwrap_or(Fitting { epoch: epochs - 1, ..Fitting::default() });
+        let (examples, steps, seconds) = (fitted.examples, fitted.steps, fitted.seconds);
+        *last = Some(Fitting { examples, steps, seconds, loss, ..before });
+    }
+
+    /// Tells all of it; nothing before the first batches have been learned.
+    pub fn tell(&self, page: &mut dyn Page) {
+        let Some(f) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+        let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
+        counter("gannet_train_examples_total", "Examples learned, all passes.", f.examples as f64);
+        counter("gannet_train_steps_total", "Batches learned, all passes.", f.steps as f64);
+        counter("gannet_train_seconds_total", "Time of the training so far.", f.seconds);
+        let mut gauge = |name, help, value: f64| page.gauge(name, help, &[], value);
+        gauge("gannet_train_epoch", "The pass that runs, from 1.", f64::from(f.epoch) + 1.0);
+        gauge("gannet_train_read_bytes", "Bytes of the input read in this pass.", f.bytes_read as f64);
+        if let Some(total) = f.bytes_total {
+            gauge("gannet_train_input_bytes", "Bytes of the input, when known.", total as f64);
+        }
+        gauge(
+            "gannet_train_loss",
+            "Loss of the pass that runs: log loss of clicks and classes, root of the mean squared error of numbers.",
+            f.loss,
+        );
     }
 }

@@ -1,0 +1,61 @@
+//! `--model` and its shape.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Heading of the help.
+const SHAPE: &str = "Shape of the model";
+
+/// Models that `--model` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelName {
+    /// Logistic regression.
+    Lr,
+    /// Linear regression.
+    Linear,
+    /// Softmax regression: one of --classes.
+    Softmax,
+    /// A factorization machine for clicks (Rendle 2010): a weight and --factors a feature.
+    Fm,
+    /// A factorization machine beside a small network on the same factors (after DeepFM, Guo et al. 2017).
+    Deepfm,
+    /// Matrix factorization with biases: ratings of users for items.
+    Mf,
+    /// Latent Dirichlet allocation by collapsed Gibbs sampling: topics of documents; --epochs are sweeps.
+    Lda,
+}
+
+/// The model. A setting that the chosen model does not have is refused.
+#[derive(Args, Debug)]
+pub struct ModelArgs {
+    /// The model.
+    #[arg(long, value_enum, default_value = "lr")]
+    pub model: ModelName,
+    /// softmax: classes; labels are 0 to N - 1. Default: 10.
+    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    pub classes: Option<u32>,
+    /// fm, deepfm, mf: factors of a feature. Default: 8; mf: 40.
+    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub factors: Option<u32>,
+    /// fm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
+    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    pub deviation: Option<f32>,
+    /// deepfm: units of each hidden layer. Default: 32,16.
+    #[arg(long, help_heading = SHAPE, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub hidden: Vec<u32>,
+    /// lda: topics. Default: 20.
+    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=8192))]
+    pub topics: Option<u32>,
+    /// lda: Dirichlet prior of a document's topics. Default: 0.1.
+    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    pub document_prior: Option<f64>,
+    /// lda: Dirichlet prior of a topic's words. Default: 0.01.
+    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    pub word_prior: Option<f64>,
+    /// lda: the words, one a line; line n, from 0, names word n.
+    #[arg(long, help_heading = SHAPE, value_name = "FILE")]
+    pub vocabulary: Option<PathBuf>,
+    /// fm, deepfm, mf: seed of the initial factors; lda: of the draws. Default: 1.
+    #[arg(long, help_heading = SHAPE, value_name = "N")]
+    pub seed: Option<u64>,
+}

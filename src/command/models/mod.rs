@@ -1,0 +1,254 @@
+//! `gannet train --model` of any model but logistic regression: in this process, or as a worker of a job.
+
+mod report;
+mod saved;
+mod topics;
+
+pub use saved::{load, predict};
+
+use super::args::{ModelArgs, ModelName, OptimizerName, TrainArgs};
+use super::metrics::{FitTraining, Metrics};
+use super::optimizer::{Asked, asked};
+use super::report::{Teller, warn_of_bad_lines};
+use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::{Failure, input, job, keeping, server, signals};
+use gannet::train::models::{
+    DeepFm, Factorization, FactorizationMachine, Fitted, Linear, Model, Settings, Softmax, fit, score,
+};
+use gannet::train::{
+    LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Tables, TrainError,
+};
+use gannet::{CheckpointWriter, SyncMode};
+use saved::Shape;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A setting's flag, whether it was given, and whose it is.
+type Setting = (&'static str, bool, &'static [ModelName]);
+
+fn settings(args: &ModelArgs) -> [Setting; 9] {
+    use ModelName::{Deepfm, Fm, Lda, Mf, Softmax};
+    [
+        ("--classes", args.classes.is_some(), &[Softmax]),
+        ("--factors", args.factors.is_some(), &[Fm, Deepfm, Mf]),
+        ("--deviation", args.deviation.is_some(), &[Fm, Deepfm, Mf]),
+        ("--hidden", !args.hidden.is_empty(), &[Deepfm]),
+        ("--topics", args.topics.is_some(), &[Lda]),
+        ("--document-prior", args.document_prior.is_some(), &[Lda]),
+        ("--word-prior", args.word_prior.is_some(), &[Lda]),
+        ("--vocabulary", args.vocabulary.is_some(), &[Lda]),
+        ("--seed", args.seed.is_some(), &[Fm, Deepfm, Mf, Lda]),
+    ]
+}
+
+/// Refuses a setting that the model does not have.
+pub fn check(args: &ModelArgs) -> Result<(), Failure> {
+    let name = |model: &ModelName| format!("{model:?}").to_lowercase();
+    for (flag, given, models) in settings(args) {
+        if given && !models.contains(&args.model) {
+            let whose: Vec<String> = models.iter().map(name).collect();
+            return Err(Failure::input(format!(
+                "{flag} is no setting of --model {}; it belongs to {}",
+                name(&args.model),
+                whose.join(", ")
+            )));
+        }
+    }
+    if let Some(x) = args.deviation.filter(|x| !(x.is_finite() && *x >= 0.0)) {
+        return Err(Failure::input(format!("--deviation {x}: a finite number from 0 is needed")));
+    }
+    Ok(())
+}
+
+/// The learning rate of AdaGrad that suits a model whose flags name none.
+fn rate(model: ModelName) -> f32 {
+    match model {
+        ModelName::Linear => 0.5,
+        _ => 0.05,
+    }
+}
+
+/// The model that the flags ask for.
+fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
+    let of = &args.model;
+    let rate = Some(rate(of.model));
+    let Asked { rule, shaping, l2 } = asked(&args.optimizer, OptimizerName::Adagrad, rate)?;
+    let settings = Settings {
+        rule,
+        shaping,
+        admission: args.admission.admission(),
+        seed: of.seed.unwrap_or(1),
+        deviation: of.deviation.unwrap_or(0.05),
+        l2,
+    };
+    let default_factors = if of.model == ModelName::Mf { 40 } else { 8 };
+    let hidden = if of.hidden.is_empty() { &[32, 16][..] } else { &of.hidden };
+    let shape = Shape {
+        model: format!("{:?}", of.model).to_lowercase(),
+        classes: of.classes.unwrap_or(10) as usize,
+        factors: of.factors.unwrap_or(default_factors) as usize,
+        hidden: hidden.iter().map(|&units| units as usize).collect(),
+    };
+    let model = build(&shape, settings).ok_or_else(|| Failure::input("--model lr is trained elsewhere"))?;
+    for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
+        schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    }
+    Ok((model, shape))
+}
+
+/// A model of this shape; none when the name is no such model's.
+fn build(shape: &Shape, settings: Settings) -> Option<Box<dyn Model>> {
+    let Shape { model, classes, factors, hidden } = shape;
+    Some(match model.as_str() {
+        "linear" => Box::new(Linear::new(settings)),
+        "softmax" => Box::new(Softmax::new(settings, *classes)),
+        "fm" => Box::new(FactorizationMachine::new(settings, *factors)),
+        "deepfm" => Box::new(DeepFm::new(settings, *factors, hidden)),
+        "mf" => Box::new(Factorization::new(settings, *factors)),
+        _ => return None,
+    })
+}
+
+/// What is trained on, with the labels that the model needs.
+fn options_of(
+    args: &TrainArgs,
+    model: &dyn Model,
+    share: Share,
+    with_test: bool,
+) -> Result<Options, Failure> {
+    let mut options = options(args, share, with_test)?;
+    for data in std::iter::once(&mut options.data).chain(&mut options.test) {
+        data.labels = model.task().labels();
+    }
+    Ok(options)
+}
+
+/// What can be known before the training to fail after it.
+fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Result<(), Failure> {
+    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
+    if options.epochs > 1 {
+        options.data.must_be_files("a second epoch").map_err(|e| Failure::input(e.to_string()))?;
+    }
+    check(&options.data)?;
+    options.test.iter().try_for_each(|test| check(test).map(|_| ()))?;
+    if let Some(folder) = &args.out {
+        CheckpointWriter::create(folder, &model.sparse())?;
+    }
+    Ok(())
+}
+
+/// Trains in this process.
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    if args.model.model == ModelName::Lda {
+        return topics::embedded(args);
+    }
+    let (mut model, shape) = model(args)?;
+    let mut options = options_of(args, &*model, Share::ALL, true)?;
+    preflight(args, &options, &*model)?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    options.stop_on(&stop);
+    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    metrics.add_store(&store);
+    let mut tables = LocalTables::new(store, 1);
+    let fitted = learn(&options, &mut *model, &mut tables, &stop, args, &metrics)?;
+    finish(args, &shape, &*model, &mut tables, &fitted)?;
+    tables.close().map_err(backend_failure)?;
+    ended_early(fitted.stopped, fitted.examples)
+}
+
+/// Trains as a worker of a job.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    job::check(&args.job)?;
+    let job = &args.job;
+    let asked = keeping::membership(&job.sync, 0, job.worker_hosts.len() as u32, Push::Gradient, Reduce::Sum);
+    if asked.mode != SyncMode::Asp {
+        let what = "only --model lr keeps step so far (--sync ssp, bsp); leave the flag out, or choose asp";
+        return Err(Failure::input(what));
+    }
+    if args.model.model == ModelName::Lda {
+        return topics::worker(args);
+    }
+    let job = &args.job;
+    job::check(job)?;
+    let (mut model, shape) = model(args)?;
+    let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
+    let chief = job.task_index == 0;
+    let mut options = options_of(args, &*model, share, chief)?;
+    if chief {
+        preflight(args, &options, &*model)?;
+    }
+    let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
+    // Looked at when every worker is done, not by the training itself.
+    let held_out = options.test.take();
+    let metrics = Metrics::start(&args.metrics, "worker")?;
+    let line = job::line(job)?;
+    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    let mut fitted = learn(&options, &mut *model, &mut tables, &stop, args, &metrics)?;
+    tables.close_pusher().map_err(backend_failure)?;
+    if !chief {
+        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?);
+        return ended_early(fitted.stopped, fitted.examples);
+    }
+    if !fitted.stopped {
+        let table = tables.id(0);
+        job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+        if let Some(data) = held_out {
+            match score(&data, &mut *model, &mut tables) {
+                // Whoever ends the wait for the test set keeps what was learned.
+                Err(TrainError::Read(ReadError::Stopped { .. })) => fitted.stopped = true,
+                tested => fitted.test = tested.map_err(train_failure)?,
+            }
+        }
+        fitted.measure(&*model, &mut tables).map_err(backend_failure)?;
+    }
+    finish(args, &shape, &*model, &mut tables, &fitted)?;
+    ended_early(fitted.stopped, fitted.examples)
+}
+
+/// Trains with a progress display.
+fn learn<T: Tables>(
+    options: &Options,
+    model: &mut dyn Model,
+    tables: &mut T,
+    stop: &AtomicBool,
+    args: &TrainArgs,
+    metrics: &Metrics,
+) -> Result<Fitted, Failure> {
+    let mut teller = Teller::new(args.json);
+    let training = Arc::<FitTraining>::default();
+    let told = training.clone();
+    metrics.add(move |page| told.tell(page));
+    let task = model.task();
+    let fitted = fit(options, model, tables, stop, &mut |f| {
+        training.progress(f);
+        report::progress(&mut teller, f, args.epochs, task);
+    });
+    teller.finish();
+    let fitted = fitted.map_err(train_failure)?;
+    training.finish(&fitted, args.epochs);
+    warn_of_bad_lines(&fitted.bad_lines);
+    Ok(fitted)
+}
+
+/// Saves the model and prints the report.
+fn finish<T: Tables>(
+    args: &TrainArgs,
+    shape: &Shape,
+    model: &dyn Model,
+    tables: &mut T,
+    fitted: &Fitted,
+) -> Result<(), Failure> {
+    let rows = match &args.out {
+        Some(folder) => {
+            let counts = input::counts(&args.input);
+            let (format, columns) = (fitted.format, fitted.columns.as_ref());
+            let notes = super::model::Notes { format, columns, counts, intercept: !args.no_intercept };
+            Some((folder.as_path(), saved::save(folder, shape, model, tables, &notes)?))
+        }
+        None => None,
+    };
+    report::tell(args, fitted, &report::weights(model, tables, fitted)?);
+    tell_saved(args, fitted.stopped, rows);
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Models of several tables on disk: the table of the examples' keys in the folder itself, each other table in a folder of
+//! its name in it, and all of one save bear the same note.
+
+use super::super::args::PredictArgs;
+use super::super::model::{Notes, Reading, reading, write};
+use super::super::predict::{Ended, write as write_out};
+use super::super::report::warn_of_bad_lines;
+use super::{build, report};
+use crate::command::{Failure, input};
+use gannet::train::models::{Forecast, Model, Settings, forecast};
+use gannet::train::{SavedTables, Tables};
+use gannet::{Checkpoint, CheckpointWriter, Init};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// What a model is made of, besides its tables' settings.
+pub struct Shape {
+    /// What `--model` calls it.
+    pub model: String,
+    /// Classes of a softmax.
+    pub classes: usize,
+    /// Factors of a feature.
+    pub factors: usize,
+    /// Units of each hidden layer.
+    pub hidden: Vec<usize>,
+}
+
+/// Writes the tables; the rows saved.
+pub fn save<T: Tables>(
+    folder: &Path,
+    shape: &Shape,
+    model: &dyn Model,
+    tables: &mut T,
+    notes: &Notes<'_>,
+) -> Result<u64, Failure> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let save = since.as_nanos().to_string();
+    let mut rows = 0;
+    for (table, (schema, _)) in (1..).zip(model.dense()) {
+        let mut writer = CheckpointWriter::create(&folder.join(&schema.name), &schema)?;
+        writer.note("save", &save);
+        rows += write(writer, &schema, |page| tables.scan(table, page))?;
+    }
+    let schema = model.sparse();
+    let mut writer = CheckpointWriter::create(folder, &schema)?;
+    let hidden: Vec<String> = shape.hidden.iter().map(usize::to_string).collect();
+    writer.note("model", &shape.model);
+    writer.note("classes", &shape.classes.to_string());
+    writer.note("factors", &shape.factors.to_string());
+    writer.note("hidden", &hidden.join(","));
+    writer.note("save", &save);
+    notes.write(&mut writer);
+    Ok(rows + write(writer, &schema, |page| tables.scan(0, page))?)
+}
+
+/// A saved model.
+pub struct Saved {
+    model: Box<dyn Model>,
+    tables: SavedTables,
+    reading: Reading,
+}
+
+/// Reads a model; none when what is there is no such model.
+pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
+    let checkpoint = Checkpoint::open(folder)?;
+    let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let hidden = checkpoint.note("hidden").unwrap_or_default();
+    let shape = Shape {
+        model: checkpoint.note("model").unwrap_or_default().to_owned(),
+        classes: number("classes"),
+        factors: number("factors"),
+        hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
+    };
+    let schema = checkpoint.schema();
+    let deviation = match schema.more.first().map(|segment| segment.init) {
+        Some(Init::Normal { deviation, .. }) => deviation,
+        _ => 0.0,
+    };
+    let (rule, shaping, admission, seed) = (schema.rule, schema.shaping, schema.admission, schema.seed);
+    let settings = Settings { rule, shaping, admission, seed, deviation, l2: 0.0 };
+    let Some(model) = build(&shape, settings) else { return Ok(None) };
+    let unfit = |what: String| {
+        Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))
+    };
+    if *schema != model.sparse() {
+        return Err(unfit(format!("its notes say {} and its table is another", shape.model)));
+    }
+    let mut tables = SavedTables::default();
+    let table = tables.add(schema);
+    checkpoint.read(|keys, rows| tables.put(table, keys, rows))?;
+    for (schema, _) in model.dense() {
+        let layer = Checkpoint::open(&folder.join(&schema.name))?;
+        if *layer.schema() != schema || layer.note("save") != checkpoint.note("save") {
+            return Err(unfit(format!("table {} is of another save", schema.name)));
+        }
+        let table = tables.add(&schema);
+        layer.read(|keys, rows| tables.put(table, keys, rows))?;
+    }
+    let reading = reading(&checkpoint, folder)?;
+    Ok(Some(Saved { model, tables, reading }))
+}
+
+/// `gannet predict` with such a model.
+pub fn predict(args: &PredictArgs, saved: Saved) -> Result<(), Failure> {
+    let Saved { mut model, mut tables, reading } = saved;
+    let mut data = input::data(&args.data, &args.input, reading.intercept)?;
+    reading.of(&mut data, args)?;
+    data.labels = model.task().labels();
+    let mut out = io::stdout().lock();
+    let mut text = String::new();
+    let predicted = forecast(&data, &mut *model, &mut tables, |forecasts| {
+        if args.json {
+            return Ok(());
+        }
+        text.clear();
+        for forecast in forecasts {
+            let _ = match forecast {
+                Forecast::Probability(x) | Forecast::Number(x) => writeln!(text, "{x:.6}"),
+                Forecast::Class(class, probability) => writeln!(text, "{class} {probability:.6}"),
+            };
+        }
+        write_out(&mut out, &text)
+    });
+    let (examples, measured, bad_lines) = match predicted {
+        Ok(predicted) => predicted,
+        Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
+    };
+    warn_of_bad_lines(&bad_lines);
+    if args.json {
+        let mut object = report::measures(measured.as_ref());
+        object.insert("examples".into(), json!(examples));
+        object.insert("bad_lines".into(), json!(bad_lines.count));
+        say!("{}", serde_json::Value::Object(object));
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! `gannet train --model lda`: topics of documents, and their words.
+
+use super::super::args::TrainArgs;
+use super::super::job;
+use super::super::metrics::{FitTraining, Metrics};
+use super::super::model::{Notes, write};
+use super::super::report::{Teller, warn_of_bad_lines};
+use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::super::{Failure, input, server, signals};
+use gannet::train::models::{Fitting, Lda, Sampled, Topics};
+use gannet::train::{Labels, LocalTables, Options, Reader, RemoteTables, Share, Tables};
+use gannet::{Admission, CheckpointWriter};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Words of a topic that are told.
+const WORDS_TOLD: usize = 10;
+
+/// The model, and the names of its words, by their ids.
+struct Asked {
+    model: Lda,
+    names: Vec<String>,
+}
+
+fn asked(args: &TrainArgs) -> Result<Asked, Failure> {
+    let learns = "of models that learn by gradients; --model lda counts";
+    let foreign = [
+        ("--optimizer", args.optimizer.optimizer.is_some()),
+        ("--alpha", args.optimizer.settings.alpha.is_some()),
+        ("--push", args.optimizer.push.is_some()),
+        ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
+        ("--test", !args.test.is_empty()),
+    ];
+    if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
+        return Err(Failure::input(format!("{flag}: a setting {learns}")));
+    }
+    let of = &args.model;
+    let (document_prior, word_prior) = (of.document_prior.unwrap_or(0.1), of.word_prior.unwrap_or(0.01));
+    for (flag, prior) in [("--document-prior", document_prior), ("--word-prior", word_prior)] {
+        if !(prior.is_finite() && prior > 0.0) {
+            return Err(Failure::input(format!("{flag} {prior}: a finite number above 0 is needed")));
+        }
+    }
+    let (topics, seed) = (of.topics.unwrap_or(20) as usize, of.seed.unwrap_or(1));
+    let names = match &of.vocabulary {
+        None => Vec::new(),
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::input(format!("--vocabulary {}: cannot read: {e}", path.display())))?
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+    };
+    Ok(Asked { model: Lda { topics, document_prior, word_prior, seed }, names })
+}
+
+/// Documents: labels may be anything, and no word is in all of them by itself.
+fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
+    let mut options = options(args, share, false)?;
+    (options.data.labels, options.data.intercept, options.data.unlabelled) = (Labels::Numbers, false, true);
+    options
+        .data
+        .must_be_files("sampling, which reads all documents in each worker,")
+        .map_err(|e| Failure::input(e.to_string()))?;
+    Reader::check(&options.data).map_err(|e| Failure::input(e.to_string()))?;
+    Ok(options)
+}
+
+/// Samples in this process.
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let Asked { model, names } = asked(args)?;
+    let mut options = documents(args, Share::ALL)?;
+    preflight(args, &model)?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    options.stop_on(&stop);
+    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    metrics.add_store(&store);
+    let mut tables = LocalTables::new(store, 1);
+    let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    finish(args, &model, &names, &mut tables, &sampled, 1)?;
+    tables.close().map_err(backend_failure)?;
+    ended_early(sampled.stopped, sampled.documents)
+}
+
+/// Samples as a worker of a job.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    let job = &args.job;
+    job::check(job)?;
+    let Asked { model, names } = asked(args)?;
+    let workers = job.worker_hosts.len() as u32;
+    let mut options = documents(args, Share { worker: job.task_index, workers })?;
+    let chief = job.task_index == 0;
+    if chief {
+        preflight(args, &model)?;
+    }
+    let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
+    let metrics = Metrics::start(&args.metrics, "worker")?;
+    let line = job::line(job)?;
+    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    tables.close_pusher().map_err(backend_failure)?;
+    if !chief {
+        tell(args, &sampled, None, &names);
+        return ended_early(sampled.stopped, sampled.documents);
+    }
+    let table = tables.id(0);
+    job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+    finish(args, &model, &names, &mut tables, &sampled, workers.into())?;
+    ended_early(sampled.stopped, sampled.documents)
+}
+
+fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
+    for schema in &model.schemas() {
+        schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    }
+    if let Some(folder) = &args.out {
+        CheckpointWriter::create(folder, &model.schemas()[0])?;
+    }
+    Ok(())
+}
+
+/// Samples with a progress display.
+fn sample<T: Tables>(
+    options: &Options,
+    model: &Lda,
+    tables: &mut T,
+    stop: &AtomicBool,
+    args: &TrainArgs,
+    metrics: &Metrics,
+) -> Result<Sampled, Failure> {
+    let mut teller = Teller::new(args.json);
+    let training = Arc::<FitTraining>::default();
+    let told = training.clone();
+    metrics.add(move |page| told.tell(page));
+    let sweeps = args.epochs;
+    let sampled = model.sample(options, tables, stop, &mut |s| {
+        training.progress(&Fitting {
+            epoch: s.sweep - 1,
+            examples: s.tokens,
+            seconds: s.seconds,
+            loss: f64::NAN,
+            ..Fitting::default()
+        });
+        let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
+        let text = format!("sweep {sweep}/{sweeps}  {} tokens  {speed:.0}/s", s.tokens);
+        teller.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
+            let tokens = s.tokens;
+            tracing::info!(target: "gannet::progress", sweep, sweeps, tokens, tokens_per_second = speed, "sampling");
+        });
+    });
+    teller.finish();
+    let sampled = sampled.map_err(train_failure)?;
+    warn_of_bad_lines(&sampled.bad_lines);
+    Ok(sampled)
+}
+
+/// Reads the topics, saves the model and prints the report.
+fn finish<T: Tables>(
+    args: &TrainArgs,
+    model: &Lda,
+    names: &[String],
+    tables: &mut T,
+    sampled: &Sampled,
+    workers: u64,
+) -> Result<(), Failure> {
+    // What was stopped in the middle may not have told its part of the counts yet.
+    let topics = match sampled.stopped {
+        true => None,
+        false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
+    };
+    let saved = match &args.out {
+        Some(folder) => Some((folder.as_path(), save(args, folder, model, tables, sampled)?)),
+        None => None,
+    };
+    tell(args, sampled, topics.as_ref(), names);
+    tell_saved(args, sampled.stopped, saved);
+    Ok(())
+}
+
+/// Writes the counts: of words in the folder, of topics in a folder in it; the rows saved.
+fn save<T: Tables>(
+    args: &TrainArgs,
+    folder: &Path,
+    model: &Lda,
+    tables: &mut T,
+    sampled: &Sampled,
+) -> Result<u64, Failure> {
+    let [words, topics, _] = model.schemas();
+    let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
+    let rows = write(writer, &topics, |page| tables.scan(1, page))?;
+    let mut writer = CheckpointWriter::create(folder, &words)?;
+    writer.note("model", "lda");
+    writer.note("document-prior", &model.document_prior.to_string());
+    writer.note("word-prior", &model.word_prior.to_string());
+    let counts = input::counts(&args.input);
+    Notes { format: sampled.format, columns: None, counts, intercept: false }.write(&mut writer);
+    Ok(rows + write(writer, &words, |page| tables.scan(0, page))?)
+}
+
+/// Prints what a sampling did.
+fn tell(args: &TrainArgs, sampled: &Sampled, topics: Option<&Topics>, names: &[String]) {
+    let Sampled { documents, tokens, words, sweeps, seconds, transport, .. } = sampled;
+    let speed = *tokens as f64 * f64::from(*sweeps) / seconds;
+    let name = |id: u64| names.get(id as usize).cloned().unwrap_or_else(|| id.to_string());
+    let per_token = topics.map(|t| t.log_likelihood / t.tokens as f64);
+    if args.json {
+        let topic = |(tokens, words): &(u64, Vec<(u64, u64)>)| {
+            let words: Vec<Value> = words.iter().map(|&(id, n)| json!([name(id), n])).collect();
+            json!({"tokens": tokens, "words": words})
+        };
+        let told: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
+        return say!(
+            "{}",
+            json!({
+                "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
+                "seconds": seconds, "tokens_per_second": speed, "transport": transport,
+                "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
+                "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
+                "all_tokens": topics.map(|t| t.tokens), "topics": told,
+            })
+        );
+    }
+    say!(
+        "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
+    );
+    let Some(topics) = topics else { return };
+    say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
+    for (number, (tokens, words)) in topics.topics.iter().enumerate() {
+        let words: Vec<String> = words.iter().map(|&(id, _)| name(id)).collect();
+        say!("topic {number:<6} {tokens:>8} tokens  {}", words.join(" "));
+    }
+}

@@ -1,0 +1,122 @@
+//! A deep click model in the manner of DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for CTR
+//! prediction", 2017): the margin is that of a factorization machine plus that of a small network, and both read the same
+//! factors. The network's input is the sum of v_i x_i, as many numbers as factors, whatever the number of features (DeepFM has
+//! a vector a field, and needs to know the fields). Its layers are tables, too: row u of a layer has the weights of unit u
+//! and its bias, two segments; hidden units are rectified.
+
+use super::fm::FactorizationMachine;
+use super::{BatchRows, Example, Model, Settings, Task};
+use gannet_node::{Admission, Init, Schema, Segment};
+
+/// The network beside a factorization machine.
+pub struct DeepFm {
+    settings: Settings,
+    machine: FactorizationMachine,
+    /// Inputs of each layer, and 1, the last layer's output.
+    widths: Vec<usize>,
+    /// The values that each layer reads, of the example seen last.
+    values: Vec<Vec<f32>>,
+    /// The derivatives by them.
+    errors: Vec<Vec<f32>>,
+    gradient: Vec<f32>,
+}
+
+impl DeepFm {
+    /// With so many factors a feature, and hidden layers of so many units.
+    pub fn new(settings: Settings, factors: usize, hidden: &[usize]) -> DeepFm {
+        let widths: Vec<usize> = [factors].iter().chain(hidden).chain(&[1]).copied().collect();
+        let values: Vec<Vec<f32>> = widths.iter().map(|&width| vec![0.0; width]).collect();
+        let errors = values.clone();
+        let machine = FactorizationMachine::new(settings, factors);
+        DeepFm { settings, machine, widths, values, errors, gradient: Vec::new() }
+    }
+
+    /// The network's output for the values of its first layer.
+    fn network(&mut self, layers: &[BatchRows]) -> f32 {
+        for (at, layer) in layers.iter().enumerate() {
+            let (before, after) = self.values.split_at_mut(at + 1);
+            let (input, output) = (&before[at], &mut after[0]);
+            let last = at + 1 == layers.len();
+            for (unit, value) in output.iter_mut().enumerate() {
+                let (weights, bias) = layer.weights(unit).split_at(input.len());
+                let sum = bias[0] + weights.iter().zip(input).map(|(w, x)| w * x).sum::<f32>();
+                *value = if last { sum } else { sum.max(0.0) };
+            }
+        }
+        self.values.last().map_or(0.0, |output| output[0])
+    }
+
+    /// The derivatives by the values of the first layer, and the layers' steps.
+    fn back(&mut self, error: f32, layers: &mut [BatchRows]) {
+        if let Some(last) = self.errors.last_mut() {
+            last[0] = error;
+        }
+        for (at, layer) in layers.iter_mut().enumerate().rev() {
+            let (before, after) = self.errors.split_at_mut(at + 1);
+            let (by_input, by_output) = (&mut before[at], &after[0]);
+            let input = &self.values[at];
+            by_input.fill(0.0);
+            for (unit, &error) in by_output.iter().enumerate() {
+                if error == 0.0 {
+                    continue;
+                }
+                let weights = layer.weights(unit);
+                by_input.iter_mut().zip(weights).for_each(|(e, w)| *e += error * w);
+                self.gradient.clear();
+                let l2 = self.settings.l2;
+                self.gradient.extend(input.iter().zip(weights).map(|(x, w)| error * x + l2 * w));
+                self.gradient.push(error);
+                layer.descend(unit, &self.gradient);
+            }
+            if at > 0 {
+                // Where a unit is rectified, nothing depends on it.
+                by_input.iter_mut().zip(input).for_each(|(e, &x)| *e = if x > 0.0 { *e } else { 0.0 });
+            }
+        }
+    }
+}
+
+impl Model for DeepFm {
+    fn name(&self) -> &'static str {
+        "deepfm"
+    }
+
+    fn task(&self) -> Task {
+        Task::Click
+    }
+
+    fn sparse(&self) -> Schema {
+        self.machine.rows(self.name())
+    }
+
+    /// Weights begin as He et al. (2015) have them for rectified units: normal, of variance 2 / inputs.
+    fn dense(&self) -> Vec<(Schema, u64)> {
+        let layer = |(number, widths): (usize, &[usize])| {
+            let (inputs, units) = (widths[0], widths[1]);
+            let name = format!("{}.{}", self.name(), number + 1);
+            let Settings { rule, shaping, .. } = self.settings;
+            let deviation = (2.0 / inputs as f32).sqrt();
+            let bias = Segment { dim: 1, rule, shaping, init: Init::Zero };
+            let schema = Schema {
+                init: Init::Normal { mean: 0.0, deviation },
+                more: vec![bias],
+                admission: Admission::All,
+                ..self.settings.zeros(&name, inputs)
+            };
+            (schema, units as u64)
+        };
+        self.widths.windows(2).enumerate().map(layer).collect()
+    }
+
+    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
+        let margin = self.machine.margin(example, &rows[0]);
+        self.values[0].copy_from_slice(&self.machine.sums);
+        outputs[0] = margin + self.network(&rows[1..]);
+    }
+
+    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
+        let (sparse, layers) = rows.split_at_mut(1);
+        self.back(errors[0], layers);
+        self.machine.descend(example, errors[0], &self.errors[0], &mut sparse[0]);
+    }
+}

@@ -1,0 +1,295 @@
+//! The training loop of the models: batches come from a feed; this thread pulls the rows of a batch, of all tables
+//! together, learns its examples one after the other, and pushes.
+
+use super::{BatchRows, Example, Measured, Measures, Model, Task};
+use crate::backend::BackendError;
+use crate::batch::Batch;
+use crate::columns::Columns;
+use crate::error::BadLines;
+use crate::feed::{Feed, Plan};
+use crate::gradient::Reduce;
+use crate::models::score;
+use crate::push::Push;
+use crate::reader::Reader;
+use crate::tables::{TableIndex, Tables};
+use crate::train::{Options, TrainError};
+use gannet_node::optim::Rule;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fitting {
+    /// The pass, from 0.
+    pub epoch: u32,
+    /// Examples learned, all passes.
+    pub examples: u64,
+    /// Batches learned, all passes.
+    pub steps: u64,
+    /// Bytes of the files read in this pass.
+    pub bytes_read: u64,
+    /// Bytes of the files, when known.
+    pub bytes_total: Option<u64>,
+    /// The loss of the pass that runs so far, each example predicted before it was learned.
+    pub loss: f64,
+    /// Seconds since the start.
+    pub seconds: f64,
+}
+
+/// What a training did.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// Examples learned, all passes.
+    pub examples: u64,
+    /// Batches learned, all passes: pulls, and pushes.
+    pub steps: u64,
+    /// Wall time of the training: reading and learning, not the test.
+    pub seconds: f64,
+    /// Quality of the first pass, each example predicted before it was learned. `None` without examples.
+    pub progressive: Option<Measured>,
+    /// The same of the last pass.
+    pub last_pass: Option<Measured>,
+    /// Quality on the test set.
+    pub test: Option<Measured>,
+    /// Rows of all tables.
+    pub rows: u64,
+    /// Bytes of memory or disk that the tables take, all-in.
+    pub bytes: u64,
+    /// "embedded", "tcp", "shm".
+    pub transport: String,
+    /// What pushes carried.
+    pub push: Push,
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'static str,
+    /// The columns, of a CSV file.
+    pub columns: Option<Columns>,
+    /// Bad lines skipped in the first pass.
+    pub bad_lines: BadLines,
+    /// Examples that were left out because their outputs were NaN or infinite, and rows of pushes dropped for that.
+    pub not_finite: u64,
+    /// Rows of pushes that created no row because they were not admitted.
+    pub not_admitted: u64,
+    /// Whether the stop flag ended it early.
+    pub stopped: bool,
+}
+
+impl Fitted {
+    /// Takes the tables' sizes as they are now, when others have learned too.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    pub fn measure<T: Tables>(&mut self, model: &dyn Model, tables: &mut T) -> Result<(), BackendError> {
+        (self.rows, self.bytes) = sizes(model, tables)?;
+        Ok(())
+    }
+}
+
+/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is looked at
+/// between batches.
+///
+/// # Errors
+/// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be had.
+///
+/// # Panics
+/// When tables were opened before.
+pub fn fit<T: Tables>(
+    options: &Options,
+    model: &mut dyn Model,
+    tables: &mut T,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Fitting),
+) -> Result<Fitted, TrainError> {
+    let push = choose(options.push, model)?;
+    if options.epochs > 1 {
+        options.data.must_be_files("a second epoch")?;
+    }
+    let start = Instant::now();
+    let reader = Reader::open(&options.data, options.batch, options.share)?;
+    let mut learner = Learner::new(options, model, tables, push)?;
+    let plan = Plan {
+        data: options.data.clone(),
+        batch: options.batch,
+        share: options.share,
+        epochs: options.epochs,
+        shards: learner.model.sparse().shards,
+        links: 0,
+        in_place: false,
+    };
+    let (found, stopped) = std::thread::scope(|scope| {
+        let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
+        let learned = learner.run(&mut feed, stop, start, options, progress);
+        let found = feed.finish();
+        // When both failed, the learner failed first: the reader only by its end.
+        let stopped = learned?;
+        Ok::<_, TrainError>((found?, stopped))
+    })?;
+    let Learner { model, tables, mut passes, examples, steps, not_finite, .. } = learner;
+    tables.drain()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let test = match &options.test {
+        Some(data) if !stopped => score(data, model, tables)?,
+        _ => None,
+    };
+    let (rows, bytes) = sizes(model, tables)?;
+    Ok(Fitted {
+        examples,
+        steps,
+        seconds,
+        progressive: passes[0].measured(),
+        last_pass: passes.last_mut().and_then(Measures::measured),
+        test,
+        rows,
+        bytes,
+        transport: tables.transport(),
+        push,
+        format: found.format,
+        columns: found.columns,
+        bad_lines: found.bad_lines,
+        not_finite: not_finite + tables.not_finite(),
+        not_admitted: tables.not_admitted(),
+        stopped,
+    })
+}
+
+/// Rows and bytes of a model's tables.
+///
+/// # Errors
+/// The servers are lost.
+pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64, u64), BackendError> {
+    (0..=model.dense().len()).try_fold((0, 0), |(rows, bytes), table| {
+        let stats = tables.stats(table)?;
+        Ok((rows + stats.rows, bytes + stats.bytes))
+    })
+}
+
+/// What pushes to the model's tables carry.
+pub(crate) fn choose(asked: Option<Push>, model: &dyn Model) -> Result<Push, BackendError> {
+    let schema = model.sparse();
+    if matches!(schema.rule, Rule::Add(_)) {
+        let name = model.name();
+        return Err(BackendError::Schema(format!("model {name}: rule add does not learn; choose another")));
+    }
+    let replays = schema.replays() && model.dense().iter().all(|(schema, _)| schema.replays());
+    Push::of_rule(asked, &schema.rule, replays)
+}
+
+struct Learner<'a, T> {
+    model: &'a mut dyn Model,
+    tables: &'a mut T,
+    task: Task,
+    /// The batch's rows, then those of the dense tables.
+    rows: Vec<BatchRows>,
+    /// The keys of the dense tables.
+    dense: Vec<Vec<u64>>,
+    outputs: Vec<f32>,
+    /// Of the first pass and, when there are more, of the one that runs.
+    passes: Vec<Measures>,
+    epoch: u32,
+    examples: u64,
+    steps: u64,
+    not_finite: u64,
+}
+
+impl<'a, T: Tables> Learner<'a, T> {
+    fn new(
+        options: &Options,
+        model: &'a mut dyn Model,
+        tables: &'a mut T,
+        push: Push,
+    ) -> Result<Self, BackendError> {
+        let (sparse, dense, task) = (model.sparse(), model.dense(), model.task());
+        let mut rows = Vec::new();
+        for (number, schema) in [&sparse].into_iter().chain(dense.iter().map(|d| &d.0)).enumerate() {
+            let table: TableIndex = tables.open(schema)?;
+            assert_eq!(table, number, "the model's tables are the first");
+            let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
+            rows.push(BatchRows::new(table, schema, push, reduce));
+        }
+        Ok(Learner {
+            model,
+            tables,
+            task,
+            rows,
+            dense: dense.iter().map(|&(_, rows)| (0..rows).collect()).collect(),
+            outputs: vec![0.0; task.outputs()],
+            passes: vec![Measures::new(task, false)],
+            epoch: 0,
+            examples: 0,
+            steps: 0,
+            not_finite: 0,
+        })
+    }
+
+    /// Learns until the feed ends or `stop`; true when stopped.
+    fn run(
+        &mut self,
+        feed: &mut Feed<'_>,
+        stop: &AtomicBool,
+        start: Instant,
+        options: &Options,
+        progress: &mut dyn FnMut(&Fitting),
+    ) -> Result<bool, TrainError> {
+        let mut told = start;
+        while !stop.load(Relaxed) {
+            let Some(batch) = feed.next() else { return Ok(stop.load(Relaxed)) };
+            self.step(&batch)?;
+            if told.elapsed() >= options.progress_every {
+                told = Instant::now();
+                progress(&self.fitting(&batch, start));
+            }
+            feed.recycle(batch);
+        }
+        Ok(true)
+    }
+
+    /// Pulls, learns, pushes.
+    fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        if batch.epoch != self.epoch {
+            self.epoch = batch.epoch;
+            self.passes.truncate(1);
+            self.passes.push(Measures::new(self.task, false));
+        }
+        let keys = || std::iter::once(&batch.keys).chain(&self.dense);
+        self.rows.iter().zip(keys()).try_for_each(|(rows, keys)| rows.begin(self.tables, keys))?;
+        self.rows.iter_mut().try_for_each(|rows| rows.finish(self.tables))?;
+        for i in 0..batch.block.len() {
+            self.learn(batch, i)?;
+        }
+        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables))?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn learn(&mut self, batch: &Batch, i: usize) -> Result<(), TrainError> {
+        let Learner { model, task, rows, outputs, passes, .. } = self;
+        let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
+        self.examples += 1;
+        model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;
+        let importance = batch.block.importance(i);
+        model.forward(example, rows, outputs);
+        if let Some(pass) = passes.last_mut() {
+            pass.add(outputs, label, importance);
+        }
+        task.errors(outputs, label);
+        outputs.iter_mut().for_each(|error| *error *= importance);
+        // One bad example must not spoil its batch.
+        if outputs.iter().all(|error| error.is_finite()) {
+            model.backward(example, outputs, rows);
+        } else {
+            self.not_finite += 1;
+        }
+        Ok(())
+    }
+
+    fn fitting(&self, batch: &Batch, start: Instant) -> Fitting {
+        Fitting {
+            epoch: batch.epoch,
+            examples: self.examples,
+            steps: self.steps,
+            bytes_read: batch.bytes_read,
+            bytes_total: batch.bytes_total,
+            loss: self.passes.last().map_or(f64::NAN, Measures::loss),
+            seconds: start.elapsed().as_secs_f64(),
+        }
+    }
+}

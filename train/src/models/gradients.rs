@@ -1,0 +1,100 @@
+//! Each model's gradients beside finite differences of its own loss, in double the step's precision.
+
+use super::*;
+use gannet_node::optim::Sgd;
+use proptest::prelude::*;
+
+const SETTINGS: Settings = Settings {
+    rule: Rule::Sgd(Sgd { lr: 0.1 }),
+    shaping: Shaping::NONE,
+    admission: Admission::All,
+    seed: 1,
+    deviation: 0.1,
+    l2: 0.0,
+};
+
+/// The loss of an example.
+fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRows]) -> f64 {
+    let task = model.task();
+    let mut outputs = vec![0.0; task.outputs()];
+    model.forward(example, rows, &mut outputs);
+    task.loss(&outputs, label)
+}
+
+/// Compares at rows of chance: three features and the intercept.
+fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Result<(), TestCaseError> {
+    let mut state = seed;
+    let mut chance = || {
+        state = gannet_node::hash(state.wrapping_add(0x9E37_79B9_7F4A_7C15));
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    let mut rows: Vec<BatchRows> = std::iter::once((model.sparse(), 4))
+        .chain(model.dense())
+        .map(|(schema, n)| {
+            let weights = (0..schema.weights() as u64 * n).map(|_| chance()).collect();
+            BatchRows::alone(schema.weights(), weights)
+        })
+        .collect();
+    let features = if model.name() == "mf" { 2 } else { 3 };
+    let mut keys = vec![INTERCEPT_KEY];
+    keys.extend(1..=features as u64);
+    let (places, mut x) = ([2u32, 0, 3, 1], vec![1.0]);
+    x.extend(&values[..features]);
+    if model.name() == "mf" {
+        x.fill(1.0);
+    }
+    let example = Example { keys: &keys, places: &places[..=features], values: &x };
+    prop_assert_eq!(model.check(example), Ok(()));
+    let task = model.task();
+    let mut errors = vec![0.0; task.outputs()];
+    model.forward(example, &rows, &mut errors);
+    task.errors(&mut errors, label);
+    model.backward(example, &errors, &mut rows);
+    for table in 0..rows.len() {
+        for at in 0..rows[table].parts_of().0.len() {
+            const H: f32 = 1e-2;
+            let gradient = f64::from(rows[table].parts_of().1[at]);
+            let was = rows[table].parts_of().0[at];
+            let mut at_shift = |shift: f32| {
+                rows[table].parts_of().0[at] = was + shift;
+                loss(model, example, label, &rows)
+            };
+            let (below, here, above) = (at_shift(-H), at_shift(0.0), at_shift(H));
+            let (left, right) = ((here - below) / f64::from(H), (above - here) / f64::from(H));
+            rows[table].parts_of().0[at] = was;
+            // Where a unit is rectified the loss has a kink: the gradient is then that of one side.
+            let between = (left.min(right) - 1e-2, left.max(right) + 1e-2);
+            prop_assert!(
+                (between.0..between.1).contains(&gradient),
+                "{} table {table} weight {at}: {gradient}, differences {left} {right}",
+                model.name()
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn gradients_are_those_of_the_loss(values in [-1.5f32..1.5, -1.5f32..1.5, -1.5f32..1.5], label in -2.0f32..2.0, seed: u64) {
+        let click = f32::from(u8::from(label > 0.0));
+        compare(&mut Linear::new(SETTINGS), values, label, seed)?;
+        compare(&mut Softmax::new(SETTINGS, 5), values, (seed % 5) as f32, seed)?;
+        compare(&mut FactorizationMachine::new(SETTINGS, 4), values, click, seed)?;
+        compare(&mut Factorization::new(SETTINGS, 4), values, label, seed)?;
+        compare(&mut DeepFm::new(SETTINGS, 4, &[5, 3]), values, click, seed)?;
+    }
+}
+
+#[test]
+fn a_factorization_needs_a_pair() {
+    let model = Factorization::new(SETTINGS, 2);
+    let check = |keys: &[u64], values: &[f32]| {
+        let places: Vec<u32> = (0..keys.len() as u32).collect();
+        model.check(Example { keys, places: &places, values })
+    };
+    assert!(check(&[1, 2], &[1.0, 1.0]).is_ok() && check(&[INTERCEPT_KEY, 1, 2], &[1.0; 3]).is_ok());
+    for (keys, values) in [(&[1u64][..], &[1.0f32][..]), (&[1, 2, 3], &[1.0; 3]), (&[1, 2], &[1.0, 2.0])] {
+        assert!(check(keys, values).unwrap_err().contains("a user and an item"));
+    }
+}

@@ -1,0 +1,177 @@
+//! What a model's outputs are, how far they are off, and how good they are over many examples.
+
+use crate::labels::Labels;
+use crate::metrics::{Metrics, Quality, log_loss, sigmoid};
+
+/// What is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Whether a label is 1. One output, the margin; the loss is log loss.
+    Click,
+    /// A number. One output; the loss is half the square of the error.
+    Number,
+    /// One of so many classes. An output each, the logits; the loss is the cross-entropy of their softmax.
+    Class(usize),
+}
+
+impl Task {
+    /// Outputs of an example.
+    pub fn outputs(self) -> usize {
+        match self {
+            Task::Click | Task::Number => 1,
+            Task::Class(classes) => classes,
+        }
+    }
+
+    /// What labels are.
+    pub fn labels(self) -> Labels {
+        match self {
+            Task::Click => Labels::Signs,
+            Task::Number => Labels::Numbers,
+            Task::Class(classes) => Labels::Classes(classes as u32),
+        }
+    }
+
+    /// The derivatives of an example's loss by its outputs, into `outputs`: of all three losses, prediction less label.
+    pub fn errors(self, outputs: &mut [f32], label: f32) {
+        match self {
+            Task::Click => outputs[0] = sigmoid(outputs[0]) - label,
+            Task::Number => outputs[0] -= label,
+            Task::Class(_) => {
+                softmax(outputs);
+                outputs[label as usize] -= 1.0;
+            }
+        }
+    }
+
+    /// The loss of an example, in nats where it is of probabilities.
+    pub fn loss(self, outputs: &[f32], label: f32) -> f64 {
+        match self {
+            Task::Click => log_loss(outputs[0], label),
+            Task::Number => f64::from(outputs[0] - label).powi(2) / 2.0,
+            Task::Class(_) => {
+                let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = outputs.iter().map(|&o| f64::from(o - most).exp()).sum();
+                sum.ln() - f64::from(outputs[label as usize] - most)
+            }
+        }
+    }
+}
+
+/// Logits to probabilities.
+pub(crate) fn softmax(logits: &mut [f32]) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter_mut().for_each(|o| *o = (*o - most).exp());
+    let sum: f32 = logits.iter().sum();
+    logits.iter_mut().for_each(|o| *o /= sum);
+}
+
+/// The class of the highest output, the first of equals.
+pub(crate) fn highest(outputs: &[f32]) -> usize {
+    (1..outputs.len()).fold(0, |best, at| if outputs[at] > outputs[best] { at } else { best })
+}
+
+/// How good predictions of numbers are. Means weigh examples by their importance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimated {
+    /// Examples with a label.
+    pub examples: u64,
+    /// Root of the mean squared error.
+    pub rmse: f64,
+    /// Mean absolute error.
+    pub mae: f64,
+}
+
+/// How good predictions of classes are. Means weigh examples by their importance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Classified {
+    /// Examples with a label.
+    pub examples: u64,
+    /// Mean cross-entropy, nats.
+    pub log_loss: f64,
+    /// Share of examples whose class has the highest output.
+    pub accuracy: f64,
+}
+
+/// How good predictions are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Measured {
+    /// Of clicks.
+    Click(Box<Quality>),
+    /// Of numbers.
+    Number(Estimated),
+    /// Of classes.
+    Class(Classified),
+}
+
+impl Measured {
+    /// What is to be made small: log loss, or the root of the mean squared error.
+    pub fn loss(&self) -> f64 {
+        match self {
+            Measured::Click(q) => q.log_loss,
+            Measured::Number(q) => q.rmse,
+            Measured::Class(q) => q.log_loss,
+        }
+    }
+}
+
+/// Sums over a stream of outputs.
+pub struct Measures {
+    task: Task,
+    clicks: Option<Metrics>,
+    examples: u64,
+    mass: f64,
+    loss: f64,
+    absolute: f64,
+    right: f64,
+}
+
+impl Measures {
+    /// For a task; an AUC is exact for test sets, and in constant memory for training.
+    pub fn new(task: Task, exact: bool) -> Measures {
+        let metrics = if exact { Metrics::exact } else { Metrics::streaming };
+        let clicks = (task == Task::Click).then(metrics);
+        Measures { task, clicks, examples: 0, mass: 0.0, loss: 0.0, absolute: 0.0, right: 0.0 }
+    }
+
+    /// Counts one example of this importance; one without a label (NaN) is not counted.
+    pub fn add(&mut self, outputs: &[f32], label: f32, importance: f32) {
+        if label.is_nan() {
+            return;
+        }
+        if let Some(clicks) = &mut self.clicks {
+            clicks.add(outputs[0], label, importance);
+        }
+        let mass = f64::from(importance);
+        self.examples += 1;
+        self.mass += mass;
+        self.loss += mass * self.task.loss(outputs, label);
+        match self.task {
+            Task::Click => {}
+            Task::Number => self.absolute += mass * f64::from((outputs[0] - label).abs()),
+            Task::Class(_) => self.right += if highest(outputs) == label as usize { mass } else { 0.0 },
+        }
+    }
+
+    /// What is to be made small, so far; NaN without examples. Cheap.
+    pub fn loss(&self) -> f64 {
+        let mean = self.loss / self.mass;
+        if self.task == Task::Number { (2.0 * mean).sqrt() } else { mean }
+    }
+
+    /// All of it; `None` without examples that count.
+    pub fn measured(&mut self) -> Option<Measured> {
+        let Measures { examples, mass, absolute, right, .. } = *self;
+        if mass <= 0.0 {
+            return None;
+        }
+        let loss = self.loss();
+        match self.task {
+            Task::Click => self.clicks.as_mut()?.quality().map(|quality| Measured::Click(Box::new(quality))),
+            Task::Number => Some(Measured::Number(Estimated { examples, rmse: loss, mae: absolute / mass })),
+            Task::Class(_) => {
+                Some(Measured::Class(Classified { examples, log_loss: loss, accuracy: right / mass }))
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Scoring with a model: a test set against the tables, and any file against a saved model.
+
+use super::measures::{highest, softmax};
+use super::{BatchRows, Example, Measured, Measures, Model, Task};
+use crate::batch::{Batch, Batcher};
+use crate::data::{Data, Share};
+use crate::error::BadLines;
+use crate::limits::SCORE_BATCH;
+use crate::metrics::sigmoid;
+use crate::reader::Reader;
+use crate::tables::WeightTables;
+use crate::train::TrainError;
+
+/// What is predicted of an example.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Forecast {
+    /// The probability of label 1.
+    Probability(f32),
+    /// The number.
+    Number(f32),
+    /// The likeliest class, and its probability.
+    Class(usize, f32),
+}
+
+impl Forecast {
+    fn of(task: Task, outputs: &mut [f32]) -> Forecast {
+        match task {
+            Task::Click => Forecast::Probability(sigmoid(outputs[0])),
+            Task::Number => Forecast::Number(outputs[0]),
+            Task::Class(_) => {
+                let class = highest(outputs);
+                softmax(outputs);
+                Forecast::Class(class, outputs[class])
+            }
+        }
+    }
+}
+
+/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when no
+/// example has a label.
+///
+/// # Errors
+/// The data cannot be read or is not of the model's shape, or the weights cannot be had.
+pub fn score<T: WeightTables>(
+    data: &Data,
+    model: &mut dyn Model,
+    tables: &mut T,
+) -> Result<Option<Measured>, TrainError> {
+    let (_, measured, _) = forecast(data, model, tables, |_| Ok::<_, TrainError>(()))?;
+    Ok(measured)
+}
+
+/// Predicts every example of `data`: the number of examples, how good it was where there are labels, and the bad lines
+/// skipped. `out` gets the predictions in the files' order, some at a time; its error ends it.
+///
+/// # Errors
+/// As for [`score`], or `out` fails.
+///
+/// # Panics
+/// When the model's tables are not the first of `tables`.
+pub fn forecast<T: WeightTables, E: From<TrainError>>(
+    data: &Data,
+    model: &mut dyn Model,
+    tables: &mut T,
+    mut out: impl FnMut(&[Forecast]) -> Result<(), E>,
+) -> Result<(u64, Option<Measured>, BadLines), E> {
+    let read = TrainError::from;
+    let task = model.task();
+    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
+    let mut batcher = Batcher::new(model.sparse().shards, 0);
+    let (mut batch, mut measures) = (Batch::default(), Measures::new(task, true));
+    let mut rows = vec![BatchRows::to_score(0, &model.sparse())];
+    for (number, (schema, count)) in (1..).zip(model.dense()) {
+        let mut layer = BatchRows::to_score(number, &schema);
+        layer.pull(tables, &(0..count).collect::<Vec<_>>()).map_err(TrainError::from)?;
+        rows.push(layer);
+    }
+    let (mut outputs, mut forecasts, mut examples) = (vec![0.0; task.outputs()], Vec::new(), 0);
+    while reader.next(&mut batch.block).map_err(read)? {
+        batcher.complete(&mut batch);
+        rows[0].pull(tables, &batch.keys).map_err(TrainError::from)?;
+        forecasts.clear();
+        for (i, &label) in batch.block.labels.iter().enumerate() {
+            examples += 1;
+            let example = Example::of(&batch, i);
+            model.check(example).map_err(|what| TrainError::Example { number: examples, what })?;
+            model.forward(example, &rows, &mut outputs);
+            measures.add(&outputs, label, batch.block.importance(i));
+            forecasts.push(Forecast::of(task, &mut outputs));
+        }
+        out(&forecasts)?;
+    }
+    Ok((examples, measures.measured(), reader.bad_lines().clone()))
+}
