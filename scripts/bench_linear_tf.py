@@ -48,7 +48,9 @@ with tf1.device(tf1.train.replica_device_setter(worker_device=f"/job:worker/task
     if mode == "sync":
         hooks.append(optimizer.make_session_run_hook(index == 0))
 chance = np.random.default_rng(index)
-with tf1.train.MonitoredTrainingSession(master=server.target, is_chief=index == 0, hooks=hooks, save_checkpoint_secs=None,
+# A worker has to do with the ps alone: the other worker may end before it.
+config = tf1.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{index}"])
+with tf1.train.MonitoredTrainingSession(master=server.target, is_chief=index == 0, hooks=hooks, config=config, save_checkpoint_secs=None,
                                         save_summaries_steps=None, log_step_count_steps=None) as session:
     def run():
         value = chance.normal()
@@ -80,12 +82,12 @@ def ports(n):
             s.close()
 
 
-def together(lines, server, env=None):
-    """Runs the workers beside the server; the JSON of the first."""
+def together(lines, server, wanted, env=None):
+    """Runs the workers beside the server; the JSON of the first `wanted`."""
     running = [subprocess.Popen([str(c) for c in line], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for line in lines]
     try:
         answers = []
-        for worker in running:
+        for worker in running[:wanted]:
             out, err = worker.communicate(timeout=TIMEOUT)
             found = [line for line in out.splitlines() if line.startswith("{")]
             if not found:
@@ -104,7 +106,7 @@ def tensorflow(o, mode):
     line = lambda job, index: [sys.executable, "-c", TENSORFLOW, ps, ",".join(hosts), job, index, mode, o.seconds]
     server = subprocess.Popen([str(c) for c in line("ps", 0)], env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     # The chief's global step counts the steps of both.
-    answer = together([line("worker", i) for i in range(WORKERS)], server, quiet)[0]
+    answer = together([line("worker", i) for i in range(WORKERS)], server, 1, quiet)[0]
     return {"steps_per_second": answer["steps_per_second"], "weights": answer["weights"]}
 
 
@@ -114,7 +116,7 @@ def gannet(o, mode, data):
     line = lambda index: [o.gannet, "train", data, "--model", "linear", "--label", "y", "--numeric", "x", "--optimizer", "sgd", "--alpha", 0.01,
                           "--push", "gradient", "--batch", 1, "--ps-hosts", host, "--worker-hosts", "127.0.0.1:9,127.0.0.1:10", "--job-name",
                           "worker", "--task-index", index, "--issync", int(mode == "sync"), "--transport", o.transport, "--json"]
-    answers = together([line(i) for i in range(WORKERS)], server)
+    answers = together([line(i) for i in range(WORKERS)], server, WORKERS)
     steps = max(a["steps"] for a in answers) if mode == "sync" else sum(a["steps"] for a in answers)
     return {"steps_per_second": steps / max(a["seconds"] for a in answers),
             "weights": [answers[0]["weights"]["x"], answers[0]["weights"]["intercept"]]}
