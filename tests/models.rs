@@ -127,6 +127,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
         ("--model softmax --classes 3", "a.svm:3: expected a class as the label"),
         ("--model fm", "a.svm:3: expected a label 0, 1, +1 or -1"),
         ("--model deepfm --optimizer adam --push replay", "adam cannot replay"),
+        ("--model fm --reduce mean", "--reduce says what becomes of gradients"),
         ("--model linear --l1 1", "--l1 is no setting of --optimizer adagrad"),
     ] {
         let done = run(&format!("train {} {flags}", path.display()));

@@ -36,7 +36,19 @@ pub const EXACT_AUC_MAX: usize = 1 << 26;
 pub const FLAT_CELLS_MAX: usize = 3 << 30;
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;
+/// Factors of a feature, in factorization machines and matrix factorization.
+pub const FACTORS_MAX: u32 = 512;
+/// Topics of documents: a token's is kept in 16 bits.
+pub const TOPICS_MAX: u32 = 8192;
+/// Tokens of a batch of documents.
+pub const BATCH_TOKENS_MAX: usize = 1 << 30;
+/// Most times that a document may have a word.
+pub const WORD_REPEATS_MAX: f32 = 65_535.0;
+/// Tokens of a topic: below it counts in f32 are exact.
+pub const TOPIC_TOKENS_MAX: f32 = (1 << 24) as f32;
 
+const _: () = assert!(TOPICS_MAX <= 1 << 16);
+const _: () = assert!(BATCH_TOKENS_MAX < u32::MAX as usize);
 const _: () = assert!(STOP_LOOK_EVERY.as_secs() == 0);
 const _: () = assert!(PAD_BYTES >= 16);
 const _: () = assert!(CHUNK_BYTES <= LINE_BYTES_MAX);

@@ -1,6 +1,7 @@
 //! `--model` and its shape.
 
 use clap::{Args, ValueEnum};
+use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
 use std::path::PathBuf;
 
 /// Heading of the help.
@@ -35,7 +36,7 @@ pub struct ModelArgs {
     #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
     pub classes: Option<u32>,
     /// fm, deepfm, mf: factors of a feature. Default: 8; mf: 40.
-    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
     pub factors: Option<u32>,
     /// fm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
     #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
@@ -44,7 +45,7 @@ pub struct ModelArgs {
     #[arg(long, help_heading = SHAPE, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub hidden: Vec<u32>,
     /// lda: topics. Default: 20.
-    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=8192))]
+    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(TOPICS_MAX)))]
     pub topics: Option<u32>,
     /// lda: Dirichlet prior of a document's topics. Default: 0.1.
     #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]

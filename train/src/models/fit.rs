@@ -5,7 +5,7 @@ use super::{BatchRows, Example, Measured, Measures, Model, Task};
 use crate::backend::BackendError;
 use crate::batch::Batch;
 use crate::columns::Columns;
-use crate::error::BadLines;
+use crate::error::{BadLines, ReadError};
 use crate::feed::{Feed, Plan};
 use crate::gradient::Reduce;
 use crate::models::score;
@@ -99,7 +99,7 @@ pub fn fit<T: Tables>(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Fitting),
 ) -> Result<Fitted, TrainError> {
-    let push = choose(options.push, model)?;
+    let push = choose(options, model)?;
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
     }
@@ -115,7 +115,7 @@ pub fn fit<T: Tables>(
         links: 0,
         in_place: false,
     };
-    let (found, stopped) = std::thread::scope(|scope| {
+    let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, start, options, progress);
         let found = feed.finish();
@@ -127,7 +127,14 @@ pub fn fit<T: Tables>(
     tables.drain()?;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
-        Some(data) if !stopped => score(data, model, tables)?,
+        Some(data) if !stopped => match score(data, model, tables) {
+            // Whoever ends the wait for the test set keeps what was learned.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                stopped = true;
+                None
+            }
+            tested => tested?,
+        },
         _ => None,
     };
     let (rows, bytes) = sizes(model, tables)?;
@@ -163,14 +170,19 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
 }
 
 /// What pushes to the model's tables carry.
-pub(crate) fn choose(asked: Option<Push>, model: &dyn Model) -> Result<Push, BackendError> {
+fn choose(options: &Options, model: &dyn Model) -> Result<Push, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
         let name = model.name();
         return Err(BackendError::Schema(format!("model {name}: rule add does not learn; choose another")));
     }
     let replays = schema.replays() && model.dense().iter().all(|(schema, _)| schema.replays());
-    Push::of_rule(asked, &schema.rule, replays)
+    let push = Push::of_rule(options.push, &schema.rule, replays)?;
+    if push == Push::Replay && options.reduce.is_some() {
+        let what = "--reduce says what becomes of gradients; it needs --push gradient";
+        return Err(BackendError::Schema(what.to_owned()));
+    }
+    Ok(push)
 }
 
 struct Learner<'a, T> {

@@ -12,12 +12,20 @@ pub struct FactorizationMachine {
     /// The sum of v_i x_i, of the example seen last.
     pub(super) sums: Vec<f32>,
     gradient: Vec<f32>,
+    /// Nothing else depends on the sums.
+    none: Vec<f32>,
 }
 
 impl FactorizationMachine {
     /// With so many factors a feature.
     pub fn new(settings: Settings, factors: usize) -> FactorizationMachine {
-        FactorizationMachine { settings, factors, sums: vec![0.0; factors], gradient: vec![0.0; 1 + factors] }
+        FactorizationMachine {
+            settings,
+            factors,
+            sums: vec![0.0; factors],
+            gradient: vec![0.0; 1 + factors],
+            none: vec![0.0; factors],
+        }
     }
 
     /// The table of a model with such rows.
@@ -86,10 +94,8 @@ impl Model for FactorizationMachine {
     }
 
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
-        let none = [0.0; FACTORS_MAX];
-        self.descend(example, errors[0], &none[..self.factors], &mut rows[0]);
+        let none = std::mem::take(&mut self.none);
+        self.descend(example, errors[0], &none, &mut rows[0]);
+        self.none = none;
     }
 }
-
-/// Most factors of a feature.
-pub const FACTORS_MAX: usize = 512;

@@ -6,7 +6,8 @@
 //!
 //! n_dk is the worker's own; n_wk is row w of table `lda` (dim: the topics), n_k row 0 of table `lda.topics`. A worker pulls the
 //! rows of some documents' words, samples them against its copy, and pushes the differences, which the servers add. With one
-//! worker that is the sampler of the papers; several see each other's counts a batch late. Counts are whole numbers in f32,
+//! worker that is the sampler of the papers; several see each other's counts a batch late. A worker keeps its documents in memory, 8
+//! bytes a token; each reads all of them once, to know how many words there are. Counts are whole numbers in f32,
 //! exact below 2^24.
 
 use super::gamma::ln_gamma;
@@ -14,6 +15,7 @@ use crate::backend::BackendError;
 use crate::batch::{Batch, Batcher};
 use crate::data::Share;
 use crate::error::BadLines;
+use crate::limits::{BATCH_TOKENS_MAX, TOPIC_TOKENS_MAX, WORD_REPEATS_MAX};
 use crate::reader::Reader;
 use crate::tables::Tables;
 use crate::train::{Options, TrainError};
@@ -24,10 +26,6 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Tokens of a topic from which on counts in f32 are not exact.
-const COUNT_MAX: f32 = (1 << 24) as f32;
-/// Most times that a document may have a word.
-const REPEATS_MAX: f32 = 65_535.0;
 /// The tables: a row a word, the row of totals, a row a worker.
 const WORDS: usize = 0;
 const TOPICS: usize = 1;
@@ -213,7 +211,7 @@ impl Lda {
                 number += 1;
                 for j in batch.block.range(i) {
                     let count = batch.block.values[j];
-                    if !(0.0..=REPEATS_MAX).contains(&count) || count.fract() != 0.0 {
+                    if !(0.0..=WORD_REPEATS_MAX).contains(&count) || count.fract() != 0.0 {
                         let what = format!(
                             "a word's value is how often the document has it, 0 to 65535, and here it is {count}"
                         );
@@ -221,6 +219,12 @@ impl Lda {
                     }
                     let token = || (batch.local[j], chance.below(self.topics as u64) as u16);
                     documents.tokens.extend(std::iter::repeat_with(token).take(count as usize));
+                }
+                if documents.tokens.len() > BATCH_TOKENS_MAX {
+                    let what = format!(
+                        "its batch has more than {BATCH_TOKENS_MAX} tokens: choose a smaller --batch"
+                    );
+                    return Err(TrainError::Example { number, what });
                 }
                 documents.ends.push(documents.tokens.len() as u32);
             }
@@ -288,7 +292,7 @@ impl<T: Tables> Sampler<'_, T> {
         self.tables.finish_pull(&mut self.totals)?;
         self.before.clone_from(&self.counts);
         self.totals_before.clone_from(&self.totals);
-        if self.totals.iter().any(|&n| n >= COUNT_MAX) {
+        if self.totals.iter().any(|&n| n >= TOPIC_TOKENS_MAX) {
             let text = "a topic has 16,777,216 tokens or more, which its row cannot count exactly: choose more --topics";
             return Err(BackendError::Schema(text.to_owned()).into());
         }

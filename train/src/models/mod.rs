@@ -16,7 +16,7 @@ mod softmax;
 
 pub use deepfm::DeepFm;
 pub use fit::{Fitted, Fitting, fit};
-pub use fm::{FACTORS_MAX, FactorizationMachine};
+pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
 pub use measures::{Classified, Estimated, Measured, Measures, Task};
