@@ -75,7 +75,10 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     };
     options.share = share;
     options.push = optimizer::push(&args.optimizer).or(keeping::push(&args.job));
-    options.batch = batch(args, options.push)?;
+    options.batch = match args.model.model {
+        ModelName::Lr => batch(args, options.push)?,
+        _ => args.batch.unwrap_or(MODEL_BATCH) as usize,
+    };
     options.reduce = optimizer::reduce(&args.optimizer);
     Ok(options)
 }
