@@ -133,6 +133,11 @@ fn what_a_model_does_not_have_is_refused_by_name() {
         let done = run(&format!("train {} {flags}", path.display()));
         assert!(done.code == Some(2) && done.err.contains(said), "{flags}: {done:?}");
     }
+    for model in ["linear", "lda"] {
+        let job = "--ps-hosts 127.0.0.1:9 --worker-hosts 127.0.0.1:9 --job-name worker --tasks on";
+        let done = run(&format!("train {} --model {model} {job}", path.display()));
+        assert!(done.code == Some(2) && done.err.contains("--tasks on"), "{done:?}");
+    }
 }
 
 /// A folder with one of the data sets of scripts/fetch_models.py; none when it cannot be had.

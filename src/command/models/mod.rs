@@ -11,7 +11,7 @@ use super::metrics::{FitTraining, Metrics};
 use super::optimizer::{Asked, asked};
 use super::report::{Teller, warn_of_bad_lines};
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::{Failure, input, job, keeping, server, signals};
+use super::{Failure, input, job, keeping, server, signals, tasks};
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Linear, Model, Settings, Softmax, fit, score,
 };
@@ -168,12 +168,11 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     if args.model.model == ModelName::Lda {
         return topics::worker(args);
     }
-    let job = &args.job;
-    job::check(job)?;
     let (mut model, shape) = model(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
     let mut options = options_of(args, &*model, share, chief)?;
+    refuse_tasks(args, &options)?;
     if chief {
         preflight(args, &options, &*model)?;
     }
@@ -204,6 +203,15 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     finish(args, &shape, &*model, &mut tables, &fitted)?;
     ended_early(fitted.stopped, fitted.examples)
+}
+
+/// Models take fixed shares of the data.
+fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+    if tasks::are_wanted(args, options)? {
+        let what = "--tasks on: only the data of --model lr is handed out in pieces; leave the flag out: each worker takes a fixed share";
+        return Err(Failure::input(what));
+    }
+    Ok(())
 }
 
 /// Trains with a progress display.

@@ -90,6 +90,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let Asked { model, names } = asked(args)?;
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
+    super::refuse_tasks(args, &options)?;
     let chief = job.task_index == 0;
     if chief {
         preflight(args, &model)?;

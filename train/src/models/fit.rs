@@ -114,6 +114,7 @@ pub fn fit<T: Tables>(
         shards: learner.model.sparse().shards,
         links: 0,
         in_place: false,
+        pieces: None,
     };
     let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;

@@ -131,7 +131,7 @@ impl Tables for LocalTables {
         let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
         let mut rows = std::mem::take(&mut local.rows);
         order.forth(values, &mut rows.values);
-        local.table.push(&order.keys, rows, write)?;
+        local.table.push(&order.keys, rows, write, None)?;
         self.spare.push(order);
         Ok(())
     }
