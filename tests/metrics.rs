@@ -212,7 +212,8 @@ fn documented() -> BTreeSet<String> {
     names.map(String::from).collect()
 }
 
-/// A server, a worker that trains over and over, a training in one process: during, and after.
+/// A server, a worker that trains over and over, trainings in one process, of logistic regression and of another model: during,
+/// and after.
 #[test]
 fn a_running_job_tells_what_the_page_for_operators_lists() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,10 +225,20 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     let job = format!("--ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker");
     let worker = Running::start(gannet(&format!("train {} {flags} {job}", data.display())));
     let alone = Running::start(gannet(&format!("train {} {flags}", data.display())));
+    let model = Running::start(gannet(&format!(
+        "train {} --model linear --metrics 127.0.0.1:0 --epochs 10000 --json",
+        data.display()
+    )));
 
     let learning = |page: &Numbers| page.has("gannet_train_auc") && page.get("gannet_train_epoch") > 1.0;
     let at_worker = worker.page_when(learning);
     let at_alone = alone.page_when(learning);
+    let at_model =
+        model.page_when(|page| page.has("gannet_train_loss") && page.get("gannet_train_epoch") > 1.0);
+    // A batch is 256 examples here, the last one of a pass fewer.
+    let (examples, steps) =
+        (at_model.get("gannet_train_examples_total"), at_model.get("gannet_train_steps_total"));
+    assert!(at_model.get("gannet_train_loss") < 1.0 && (250.0..=256.0).contains(&(examples / steps)));
     let trained = |page: &Numbers| page.has("gannet_table_rows") && page.sum("gannet_table_rows") > 0.0;
     let at_server = server.page_when(trained);
     at_server.grew_from(&idle);
@@ -251,11 +262,14 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
         assert_eq!(page.get(&format!("gannet_build_info{{role={role},version={version}}}")), 1.0);
     }
 
-    let told: BTreeSet<String> =
-        [&at_server, &at_worker, &at_alone].iter().flat_map(|page| page.families.keys().cloned()).collect();
+    let told: BTreeSet<String> = [&at_server, &at_worker, &at_alone, &at_model]
+        .iter()
+        .flat_map(|page| page.families.keys().cloned())
+        .collect();
     assert_eq!(told, documented(), "docs/operations.md lists other metrics than the processes tell");
     worker.stop();
     alone.stop();
+    model.stop();
     let after = server.page_when(|page| page.sum("gannet_server_sessions") == 0.0);
     after.grew_from(&at_server);
     assert_eq!(after.get("gannet_server_requests_total{kind=close_pusher}"), 2.0);
