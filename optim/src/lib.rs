@@ -40,6 +40,7 @@ mod arch;
 mod error;
 mod ftrl;
 mod group_ftrl;
+pub mod lbfgs;
 mod momentum;
 mod rmsprop;
 mod row_adagrad;

@@ -1,0 +1,16 @@
+//! L-BFGS and OWL-QN as algebra on slices and scalars: what the servers do to columns of rows, and what whoever leads the
+//! training does with the dot products that come back. Sums are f64 in a fixed order.
+//!
+//! Nocedal and Wright, Numerical Optimization, 2nd ed., algorithms 7.4 (two-loop recursion), 3.5 and 3.6 (strong Wolfe);
+//! Chen, Wang and Zhou, Large-scale L-BFGS using MapReduce, NIPS 2014 (the recursion over a Gram matrix); Andrew and Gao,
+//! Scalable training of L1-regularized log-linear models, ICML 2007 (OWL-QN).
+
+mod columns;
+mod sums;
+mod two_loop;
+mod wolfe;
+
+pub use columns::{add_to_pass, align, join, project, pseudo_gradient, split};
+pub use sums::{Sum, dot, norm1};
+pub use two_loop::{Gram, direction};
+pub use wolfe::{Point, Search, strong_wolfe};
