@@ -3,6 +3,7 @@
 //! These are traits and `#[inline(always)]` functions rather than closures: the loop over the rows is compiled for the
 //! instruction set that it runs on, and what is not inlined into it is not.
 
+use gannet_optim::lbfgs::add_to_pass;
 use gannet_optim::{Isa, Shaping, Update, add_change, all_finite};
 
 /// What a push writes.
@@ -49,6 +50,20 @@ impl Effect for Changes {
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
         add_change(row, value);
+    }
+}
+
+/// Terms of a pass's sum (vectors.rs).
+pub(crate) struct Terms {
+    pub(crate) pass: u64,
+}
+
+impl Effect for Terms {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        if let (Some(sum), &[high, low]) = (row.first_chunk_mut(), value) {
+            add_to_pass(sum, self.pass, [high, low]);
+        }
     }
 }
 

@@ -174,6 +174,14 @@ pub enum PushError {
         "table {0:?} takes gradients, not changes of state: its rule is {1}, and only add, sgd, adagrad, row-adagrad, ftrl and group-ftrl without schedule, clipping and L2 can be replayed"
     )]
     NoReplay(String, &'static str),
+    /// What is for tables of vectors was asked of another, or cannot be done there.
+    #[error("table {table:?}: {why}")]
+    Program {
+        /// Table.
+        table: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A newer incarnation of this pusher exists.
     #[error(
         "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place"

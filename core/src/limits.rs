@@ -47,6 +47,13 @@ pub const READ_TRIES: u32 = 16;
 /// Overflow buckets that such a reader follows a chain: what it sees may have been taken apart meanwhile.
 pub const CHAIN_MAX: usize = 32;
 
+/// Most steps of a program on a table of vectors.
+pub const PROGRAM_STEPS_MAX: usize = 64;
+/// Most terms of all its steps.
+pub const PROGRAM_TERMS_MAX: usize = 1024;
+/// Most sums that it answers: the dot products of 101 vectors, those of 50 pairs and a gradient.
+pub const PROGRAM_SUMS_MAX: usize = 101 * 102 / 2 + 64;
+
 /// Most pushes that admission by count asks for.
 pub const ADMIT_PUSHES_MAX: u32 = 256;
 /// Most bytes of a shard's admission sketch.

@@ -1,7 +1,7 @@
 //! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
-use crate::effect::{Changes, Effect, Gradients, Shaped, sound};
+use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, sound};
 use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
@@ -14,6 +14,7 @@ use crate::schema::Schema;
 use crate::segments::{SegmentGradients, Segmented};
 use crate::shard::Shard;
 use crate::table::{Scratch, Shards, Write};
+use crate::vectors::Vectors;
 use crate::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -83,6 +84,10 @@ impl Shards {
         if write == Write::Change && !self.schema.replays() {
             return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
         }
+        if write == Write::Sum && Vectors::of(&self.schema).is_none() {
+            let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
+            return Err(PushError::Program { table, why });
+        }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
@@ -92,7 +97,7 @@ impl Shards {
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
-                Write::Change => Cpu::Scalar,
+                Write::Change | Write::Sum => Cpu::Scalar,
             };
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
@@ -268,6 +273,8 @@ impl Work for Push<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
+            // Rows of vectors have several segments.
+            (Write::Sum, _) => Ok(()),
         }
     }
 }
@@ -281,6 +288,10 @@ impl Push<'_> {
             Write::Change => {
                 let floats = width.floats::<Segmented<'_>>();
                 push(self, width, floats, Scalar, rule, Changes)
+            }
+            Write::Sum => {
+                let terms = Terms { pass: Vectors::pass_of(self.name.seq) };
+                push(self, width, 2, Scalar, rule, terms)
             }
         }
     }

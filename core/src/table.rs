@@ -27,6 +27,9 @@ pub enum Write {
     Gradient,
     /// [`Schema::floats`] floats: a change of state, added to the row (replay). Where [`Schema::replays`] only.
     Change,
+    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it: added to the row's sum of the pass that the push's
+    /// sequence number says. In tables of vectors only ([`Vectors`](crate::Vectors)).
+    Sum,
 }
 
 impl Schema {
@@ -43,6 +46,7 @@ impl Schema {
         match write {
             Write::Gradient => self.weights(),
             Write::Change => self.floats(),
+            Write::Sum => 2,
         }
     }
 }

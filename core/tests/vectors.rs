@@ -1,0 +1,216 @@
+//! Tables of vectors beside a model: rows of f64 in a map, programs done a row at a time.
+
+use gannet_core::*;
+use gannet_optim::lbfgs::{align, project, pseudo_gradient, split};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const VECTORS: Vectors = Vectors { wide: 4, narrow: 2 };
+const COLUMNS: usize = 7;
+const SHARDS: u32 = 4;
+/// The key without penalties.
+const FREE: u64 = 3;
+
+type Model = BTreeMap<u64, ([f64; COLUMNS], u64)>;
+
+fn cut(mut keys: Vec<u64>) -> Vec<u64> {
+    keys.sort_by_key(|&key| (shard_of(hash(key), SHARDS), key));
+    keys.dedup();
+    keys
+}
+
+fn name(seq: u64) -> PushName {
+    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+}
+
+fn open(store: &Store) -> Shards {
+    Shards::open(store, &VECTORS.schema("v", SHARDS), 0..SHARDS).unwrap()
+}
+
+/// Rows as the table holds them.
+fn rows(table: &mut Shards, pass: u64) -> BTreeMap<u64, Vec<f64>> {
+    let (mut keys, mut floats) = (Vec::new(), Vec::new());
+    (0..SHARDS).for_each(|shard| assert_eq!(table.scan(shard, 0, 9999, &mut keys, &mut floats), None));
+    let row = |row: &[f32]| (0..COLUMNS as u16).map(|c| VECTORS.value(row, c, pass)).collect();
+    keys.into_iter().zip(floats.chunks_exact(table.schema().floats()).map(row)).collect()
+}
+
+/// Every value of the model is a multiple of 1/1024 and not large: two floats, and one, hold it exactly; products too.
+fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
+    let mut sums = vec![0.0; program.sums.len()];
+    for (&key, (row, pass)) in model.iter_mut() {
+        let free = Some(key) == program.free;
+        let stored = row[0];
+        row[0] = if *pass == program.pass { stored } else { 0.0 };
+        for step in &program.steps {
+            match step {
+                Step::Combine { to, terms } => {
+                    let terms = terms.iter().filter(|term| !(free && term.penalised));
+                    row[*to as usize] = terms.map(|term| term.factor * row[term.column as usize]).sum();
+                }
+                Step::Slope { to, gradient, weights, l1 } => {
+                    let (g, w) = (row[*gradient as usize], row[*weights as usize]);
+                    row[*to as usize] = pseudo_gradient(g, w, if free { 0.0 } else { *l1 });
+                }
+                Step::Align { to, slope } => row[*to as usize] = align(row[*to as usize], row[*slope as usize]),
+                Step::Project { to, weights, step, slope } => {
+                    let (w, d, v) = (row[*weights as usize], row[*step as usize], row[*slope as usize]);
+                    row[*to as usize] = if free { w + d } else { project(w, d, v) };
+                }
+            }
+        }
+        for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
+            *sum += match *reduce {
+                Reduce::Dot { penalised: true, .. } | Reduce::Norm1 { penalised: true, .. } if free => 0.0,
+                Reduce::Dot { a, b, .. } => row[a as usize] * row[b as usize],
+                Reduce::Norm1 { a, .. } => row[a as usize].abs(),
+            };
+        }
+        row[0] = stored;
+    }
+    sums
+}
+
+fn column() -> impl Strategy<Value = u16> {
+    0u16..COLUMNS as u16
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let factor = prop_oneof![Just(1.0), Just(-1.0), Just(0.5), Just(2.0)];
+    let term = (factor, column(), any::<bool>());
+    let term = term.prop_map(|(factor, column, penalised)| Term { factor, column, penalised });
+    prop_oneof![
+        (column(), prop::collection::vec(term, 0..4)).prop_map(|(to, terms)| Step::Combine { to, terms }),
+        (column(), column(), column(), 0u8..3).prop_map(|(to, gradient, weights, l1)| {
+            Step::Slope { to, gradient, weights, l1: f64::from(l1) }
+        }),
+        (column(), column()).prop_map(|(to, slope)| Step::Align { to, slope }),
+        (column(), column(), column(), column())
+            .prop_map(|(to, weights, step, slope)| Step::Project { to, weights, step, slope }),
+    ]
+}
+
+fn reduce() -> impl Strategy<Value = Reduce> {
+    prop_oneof![
+        (column(), column(), any::<bool>()).prop_map(|(a, b, penalised)| Reduce::Dot { a, b, penalised }),
+        (column(), any::<bool>()).prop_map(|(a, penalised)| Reduce::Norm1 { a, penalised }),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Sum { pass: u64, keys: Vec<u64>, value: i32 },
+    Run { steps: Vec<Step>, sums: Vec<Reduce>, pass: u64 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        (1u64..4, prop::collection::vec(0u64..200, 0..120), -8i32..9)
+            .prop_map(|(pass, keys, value)| Action::Sum { pass, keys, value }),
+        (prop::collection::vec(step(), 0..4), prop::collection::vec(reduce(), 0..4), 1u64..4)
+            .prop_map(|(steps, sums, pass)| Action::Run { steps, sums, pass }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn like_rows_in_a_map(actions in prop::collection::vec(action(), 1..14)) {
+        let store = Store::memory();
+        let mut table = open(&store);
+        let mut model = Model::new();
+        let mut seq = 0;
+        for action in actions {
+            match action {
+                Action::Sum { pass, keys, value } => {
+                    // Sequence numbers grow with the passes, as a pusher's do: another pusher for each.
+                    let keys = cut(keys);
+                    let values = split(f64::from(value)).repeat(keys.len());
+                    seq += 1;
+                    let name = PushName { pusher: 10 + seq, incarnation: 1, seq: Vectors::first_seq(pass), part: 0 };
+                    table.push(&name, Write::Sum, &keys, None, &values).unwrap();
+                    for key in keys {
+                        let (row, of) = model.entry(key).or_insert(([0.0; COLUMNS], 0));
+                        if pass > *of {
+                            (row[0], *of) = (0.0, pass);
+                        }
+                        row[0] += if pass == *of { f64::from(value) } else { 0.0 };
+                    }
+                }
+                Action::Run { steps, sums, pass } => {
+                    let program = Program { pass, free: Some(FREE), steps, sums };
+                    seq += 1;
+                    let name = name(seq);
+                    let before = rows(&mut table, pass);
+                    let mut got = vec![0.0; program.sums.len()];
+                    let mut again = got.clone();
+                    let sound = program.check(VECTORS).is_ok();
+                    for shard in 0..SHARDS {
+                        let ran = table.run_program(shard, &name, &program);
+                        prop_assert_eq!(ran.is_ok(), sound);
+                        let Ok(sums) = ran else { continue };
+                        got.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
+                        let sums = table.run_program(shard, &name, &program).unwrap();
+                        again.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
+                    }
+                    if sound {
+                        prop_assert_eq!(&got, &run_model(&mut model, &program));
+                        prop_assert_eq!(&got, &again);
+                    } else {
+                        prop_assert_eq!(before, rows(&mut table, pass));
+                    }
+                }
+            }
+            for pass in 1..4 {
+                let got = rows(&mut table, pass);
+                prop_assert_eq!(got.len(), model.len());
+                for (key, (row, of)) in &model {
+                    prop_assert_eq!(got[key][0], if *of == pass { row[0] } else { 0.0 });
+                    prop_assert_eq!(&got[key][1..], &row[1..]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fenced_life_and_a_foreign_table_are_refused() {
+    let store = Store::memory();
+    let mut table = open(&store);
+    let program = Program::default();
+    table.run_program(0, &PushName { incarnation: 2, ..name(1) }, &program).unwrap();
+    let fenced = table.run_program(0, &PushName { incarnation: 1, ..name(9) }, &program);
+    assert!(matches!(fenced, Err(PushError::Fenced { newer: 2, .. })), "{fenced:?}");
+    let away = table.run_program(SHARDS, &name(9), &program).unwrap_err();
+    assert_eq!(away.to_string(), "table \"v\": shard 4 is not here, 0..4 are");
+    let plain = Schema::scalar("plain", gannet_optim::Rule::Add(gannet_optim::Add));
+    let mut plain = Shards::open(&store, &plain, 0..64).unwrap();
+    assert!(plain.run_program(0, &name(1), &program).is_err());
+    let sum = plain.push(&name(1), Write::Sum, &[], None, &[]).unwrap_err();
+    assert_eq!(sum.to_string(), "table \"plain\": sums of a pass are for tables of vectors");
+}
+
+#[test]
+fn what_is_not_finite_is_not_kept_and_shows_in_the_sums() {
+    let store = Store::memory();
+    let mut table = open(&store);
+    let keys = cut(vec![1, 2]);
+    table.push(&name(Vectors::first_seq(1)), Write::Sum, &keys, None, &split(1e30).repeat(2)).unwrap();
+    let steps = vec![Step::Combine { to: 1, terms: vec![Term::new(1e30, 0)] }];
+    let program = Program { pass: 1, steps, sums: vec![Reduce::Norm1 { a: 1, penalised: false }], free: None };
+    let name = name(Vectors::first_seq(1) + 1);
+    let sums: Vec<f64> =
+        (0..SHARDS).map(|shard| table.run_program(shard, &name, &program).unwrap()[0]).collect();
+    assert!(sums.iter().any(|sum| !sum.is_finite()), "{sums:?}");
+    assert!(rows(&mut table, 1).values().all(|row| row[1] == 0.0));
+}
+
+#[test]
+fn a_schema_of_vectors_is_known_again() {
+    for vectors in [VECTORS, Vectors { wide: 4, narrow: 0 }, Vectors { wide: 7, narrow: 22 }] {
+        let schema = vectors.schema("v", 8);
+        schema.check().unwrap();
+        assert_eq!(Vectors::of(&schema), Some(vectors));
+        assert_eq!(Vectors::of(&Schema { dim: 5, ..schema }), None);
+    }
+}
