@@ -203,8 +203,14 @@ mod tests {
         let check = |steps| Program { steps, ..Program::default() }.check(vectors);
         assert_eq!(check(vec![combine(1, 2), combine(3, 1), Step::Align { to: 3, slope: 5 }]), Ok(()));
         assert_eq!(check(vec![combine(1, 1)]), Err("column 1 is read before it is made".into()));
-        assert_eq!(check(vec![combine(1, 2), combine(2, 1)]), Err("column 2 is read before it is made".into()));
-        assert_eq!(check(vec![Step::Align { to: 1, slope: 2 }]), Err("column 1 is read before it is made".into()));
+        assert_eq!(
+            check(vec![combine(1, 2), combine(2, 1)]),
+            Err("column 2 is read before it is made".into())
+        );
+        assert_eq!(
+            check(vec![Step::Align { to: 1, slope: 2 }]),
+            Err("column 1 is read before it is made".into())
+        );
         assert_eq!(check(vec![combine(0, 1)]), Err("column 0 is made by pushes only".into()));
         assert_eq!(check(vec![combine(1, 6)]), Err("column 6, the rows have 6".into()));
         let many = Program { steps: vec![combine(1, 2); PROGRAM_STEPS_MAX + 1], ..Program::default() };

@@ -178,11 +178,8 @@ impl Blocks {
                         (self.column(*weights), self.column(*step), self.column(*slope));
                     for (i, to) in to.iter_mut().enumerate() {
                         let free = free == Some(i);
-                        *to = if free {
-                            weights[i] + step[i]
-                        } else {
-                            project(weights[i], step[i], slope[i])
-                        };
+                        *to =
+                            if free { weights[i] + step[i] } else { project(weights[i], step[i], slope[i]) };
                     }
                     column
                 }

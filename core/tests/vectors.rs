@@ -52,7 +52,9 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
                     let (g, w) = (row[*gradient as usize], row[*weights as usize]);
                     row[*to as usize] = pseudo_gradient(g, w, if free { 0.0 } else { *l1 });
                 }
-                Step::Align { to, slope } => row[*to as usize] = align(row[*to as usize], row[*slope as usize]),
+                Step::Align { to, slope } => {
+                    row[*to as usize] = align(row[*to as usize], row[*slope as usize])
+                }
                 Step::Project { to, weights, step, slope } => {
                     let (w, d, v) = (row[*weights as usize], row[*step as usize], row[*slope as usize]);
                     row[*to as usize] = if free { w + d } else { project(w, d, v) };
@@ -85,8 +87,12 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Slope { to, gradient, weights, l1: f64::from(l1) }
         }),
         (column(), column()).prop_map(|(to, slope)| Step::Align { to, slope }),
-        (column(), column(), column(), column())
-            .prop_map(|(to, weights, step, slope)| Step::Project { to, weights, step, slope }),
+        (column(), column(), column(), column()).prop_map(|(to, weights, step, slope)| Step::Project {
+            to,
+            weights,
+            step,
+            slope
+        }),
     ]
 }
 
@@ -197,7 +203,8 @@ fn what_is_not_finite_is_not_kept_and_shows_in_the_sums() {
     let keys = cut(vec![1, 2]);
     table.push(&name(Vectors::first_seq(1)), Write::Sum, &keys, None, &split(1e30).repeat(2)).unwrap();
     let steps = vec![Step::Combine { to: 1, terms: vec![Term::new(1e30, 0)] }];
-    let program = Program { pass: 1, steps, sums: vec![Reduce::Norm1 { a: 1, penalised: false }], free: None };
+    let program =
+        Program { pass: 1, steps, sums: vec![Reduce::Norm1 { a: 1, penalised: false }], free: None };
     let name = name(Vectors::first_seq(1) + 1);
     let sums: Vec<f64> =
         (0..SHARDS).map(|shard| table.run_program(shard, &name, &program).unwrap()[0]).collect();

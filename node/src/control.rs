@@ -164,6 +164,36 @@ pub(crate) struct PusherV1 {
     pub(crate) closed: bool,
 }
 
+/// A program on the columns of one shard of a table of vectors, named like a push.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct VectorV1 {
+    pub(crate) shard: u32,
+    pub(crate) seq: u64,
+    pub(crate) pass: u64,
+    pub(crate) free: Option<u64>,
+    pub(crate) steps: Vec<StepV1>,
+    /// Kind (0 dot, 1 norm; 2 more: without the free row) and columns.
+    pub(crate) sums: Vec<[u16; 3]>,
+}
+
+/// A step of a program.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct StepV1 {
+    /// 0 combine, 1 slope, 2 align, 3 project.
+    pub(crate) kind: u16,
+    pub(crate) to: u16,
+    pub(crate) columns: [u16; 3],
+    pub(crate) number: f64,
+    /// Factors, columns, and whether the free row is left out.
+    pub(crate) terms: Vec<(f64, u16, bool)>,
+}
+
+/// A program has been done: its sums over the shard.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct VectorDoneV1 {
+    pub(crate) sums: Vec<f64>,
+}
+
 /// Why a request was refused; the code is in the head.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct RefusedV1 {

@@ -35,9 +35,6 @@ pub(crate) const REGIONS_ANY: u64 = 1;
 /// Word 0 of REGIONS_ARE: each line is read as it is at one moment.
 pub(crate) const REGIONS_LINES: u64 = 1;
 
-pub(crate) const BOOK: u16 = 41;
-pub(crate) const BOOKED: u16 = 42;
-
 pub(crate) const JOIN: u16 = 27;
 pub(crate) const JOINED: u16 = 28;
 pub(crate) const TICK: u16 = 29;
@@ -48,6 +45,10 @@ pub(crate) const FENCE: u16 = 33;
 pub(crate) const FENCED: u16 = 34;
 pub(crate) const LEAVE: u16 = 35;
 pub(crate) const LEFT: u16 = 36;
+pub(crate) const VECTOR: u16 = 37;
+pub(crate) const VECTOR_DONE: u16 = 38;
+pub(crate) const BOOK: u16 = 41;
+pub(crate) const BOOKED: u16 = 42;
 
 /// Requests about a link itself: none is sent again over another, and no call waits for the answer.
 pub(crate) fn is_of_link(kind: u16) -> bool {
@@ -130,6 +131,8 @@ const SLOTS: u16 = 2;
 const NAMED: u16 = 4;
 /// Bytes of the name of data.
 pub(crate) const NAME_BYTES: usize = 24;
+/// In a push's aux: the rows are terms of a pass's sum.
+const SUM: u16 = 8;
 
 /// Bytes that the slots of so many keys take in a push.
 pub(crate) fn slot_bytes(keys: usize) -> usize {
@@ -154,15 +157,24 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn head(&self, id: u64) -> Head {
-        let write = if self.write == Write::Change { CHANGE } else { 0 };
+        let write = match self.write {
+            Write::Gradient => 0,
+            Write::Change => CHANGE,
+            Write::Sum => SUM,
+        };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Push> {
-        let write = if head.aux & CHANGE == 0 { Write::Gradient } else { Write::Change };
+        let write = match head.aux & (CHANGE | SUM) {
+            0 => Write::Gradient,
+            CHANGE => Write::Change,
+            SUM => Write::Sum,
+            _ => return None,
+        };
         let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
-        if head.aux & !(CHANGE | SLOTS | NAMED) != 0 || slots && keyset != 0 {
+        if head.aux & !(CHANGE | SLOTS | NAMED | SUM) != 0 || slots && keyset != 0 {
             return None;
         }
         let (table, keys) = unpair(head.words[0]);
@@ -221,8 +233,11 @@ mod tests {
         assert_eq!(Push::of(&push.head(9)), Some(push));
         let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
         assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
+        let sum = Push { write: Write::Sum, ..push };
+        assert_eq!((Push::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
+        assert_eq!(Push::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
-        assert_eq!(Push::of(&Head::new(PUSH, 8, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
         let in_step = Pull { clock: Some(16), ..pull };

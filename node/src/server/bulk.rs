@@ -76,7 +76,7 @@ impl Pusher {
     }
 }
 
-fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
+pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
     match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
         Some((Some(shards), tally)) => Ok((shards, tally)),
         Some((None, _)) => refuse(Refusal::WrongShard, "this thread owns no shard of the table"),

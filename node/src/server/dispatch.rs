@@ -5,7 +5,7 @@ use super::bulk::{self, Answer, Handled, Pusher, Stop};
 use super::keysets::Keysets;
 use super::session::Room;
 use super::waiting::{self, Owed};
-use super::{images, regions};
+use super::{images, regions, vectors};
 use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
 use crate::limits::TEXT_BYTES_MAX;
@@ -50,6 +50,7 @@ impl Hands<'_, '_> {
             }
             message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),
+            message::VECTOR => return vectors::run(frame, &mut tables.all, pusher, transmit),
             message::IMAGES => return images::give(frame, tables, stream, transmit),
             message::REGIONS => return regions::tell(frame, tables, stream, transmit),
             message::STATUS => return tables.answer_status(frame, transmit),

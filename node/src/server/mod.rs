@@ -20,6 +20,7 @@ mod session;
 mod sums;
 mod tables;
 mod thread;
+mod vectors;
 mod waiting;
 
 use crate::error::{Refusal, ServerError};

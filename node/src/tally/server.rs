@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Fence,
     Leave,
     Book,
+    Vector,
     /// No request of ours.
     Unknown,
 }
@@ -45,6 +46,7 @@ impl Kind {
         "fence",
         "leave",
         "book",
+        "vector",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -66,6 +68,7 @@ impl Kind {
             message::FENCE => Kind::Fence,
             message::LEAVE => Kind::Leave,
             message::BOOK => Kind::Book,
+            message::VECTOR => Kind::Vector,
             _ => Kind::Unknown,
         }
     }

@@ -22,6 +22,7 @@ mod seat;
 mod simple;
 mod stamps;
 mod tables;
+mod vectors;
 
 pub use attendance::{Attendance, Hands};
 pub use clocks::WaitingFor;

@@ -174,7 +174,7 @@ impl<N: Net> Worker<N> {
         self.ask(message::CLOSE_PUSHER, Some(table), words, Vec::new(), &all).map(|_| ())
     }
 
-    /// Sends a request to each of these links and waits for the answers.
+    /// Sends a request to each of these links (which may come several times) and waits for the answers.
     pub(super) fn ask(
         &mut self,
         kind: u16,

@@ -12,7 +12,8 @@ impl Sum {
     #[inline(always)]
     pub fn add(&mut self, value: f64) {
         let sum = self.sum + value;
-        let (large, small) = if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
+        let (large, small) =
+            if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
         self.lost += (large - sum) + small;
         self.sum = sum;
     }

@@ -102,9 +102,8 @@ mod tests {
             let rho = 1.0 / dot(s, y);
             // V = I - rho y s'; H = V' H V + rho s s'.
             let v = |i: usize, j: usize| f64::from(u8::from(i == j)) - rho * y[i] * s[j];
-            let hv: Vec<Vec<f64>> = (0..n)
-                .map(|i| (0..n).map(|j| (0..n).map(|k| h[i][k] * v(k, j)).sum()).collect())
-                .collect();
+            let hv: Vec<Vec<f64>> =
+                (0..n).map(|i| (0..n).map(|j| (0..n).map(|k| h[i][k] * v(k, j)).sum()).collect()).collect();
             h = (0..n)
                 .map(|i| {
                     (0..n)

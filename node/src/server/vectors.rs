@@ -1,0 +1,49 @@
+//! Programs on tables of vectors: one shard a request, so that other sessions have their turn in between.
+
+use super::bulk::{Handled, Pusher, Stop, refuse, shards};
+use super::tables::Table;
+use crate::control::{self, VectorDoneV1, VectorV1};
+use crate::error::Refusal;
+use crate::limits::PART_BYTES_MAX;
+use crate::{message, vectors};
+use gannet_core::{PushName, Shards, limits::PROGRAM_SUMS_MAX};
+use gannet_transport::{Frame, Full, Head, Transmit};
+
+/// Bytes around the sums of an answer.
+const ANSWER_HEAD_BYTES: usize = 64;
+const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX);
+
+/// Runs a program and answers its sums.
+pub(super) fn run(
+    frame: &Frame<'_>,
+    tables: &mut [Table],
+    pusher: &mut Pusher,
+    transmit: &mut Transmit,
+) -> Handled {
+    let request: VectorV1 = match control::open(frame.payload) {
+        Ok(request) => request,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    if pusher.blocked {
+        return refuse(Refusal::Blocked, "an earlier push of this session was refused");
+    }
+    let Ok(table) = u32::try_from(frame.head.words[0]) else {
+        return refuse(Refusal::Malformed, format!("table {:#x}", frame.head.words[0]));
+    };
+    let (shards, _) = shards(tables, table)?;
+    let (shard, sums) = (request.shard, request.sums.len());
+    let Pusher { pusher, incarnation, .. } = *pusher;
+    let name = PushName { pusher, incarnation, seq: request.seq, part: 0 };
+    let Some(program) = vectors::program(request) else {
+        return refuse(Refusal::Malformed, "a program with steps or sums that are not known here");
+    };
+    if sums > PROGRAM_SUMS_MAX {
+        return refuse(Refusal::Limit, format!("{sums} sums, {PROGRAM_SUMS_MAX} are the limit"));
+    }
+    // Room for the answer first: what is done is always answered.
+    transmit.reserve(sums * 8 + ANSWER_HEAD_BYTES).ok_or(Full)?;
+    let sums = Shards::run_program(shards, shard, &name, &program);
+    let sums = sums.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+    let done = control::seal(&VectorDoneV1 { sums });
+    Ok(transmit.send_copy(Head::new(message::VECTOR_DONE, 0, frame.head.id, [0; 4]), &done)?)
+}

@@ -1,0 +1,95 @@
+//! Programs on tables of vectors as they travel.
+
+use crate::control::{StepV1, VectorV1};
+use gannet_core::{Program, Reduce, Step, Term};
+
+const DOT: u16 = 0;
+const NORM1: u16 = 1;
+/// Added to the kind of a sum that leaves the free row out.
+const PENALISED: u16 = 2;
+
+/// A request to run a program.
+pub(crate) fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
+    let Program { pass, free, .. } = *program;
+    let steps = program.steps.iter().map(step).collect();
+    let sums = program.sums.iter().map(|sum| {
+        let kind = |kind: u16, penalised: bool| kind + if penalised { PENALISED } else { 0 };
+        match *sum {
+            Reduce::Dot { a, b, penalised } => [kind(DOT, penalised), a, b],
+            Reduce::Norm1 { a, penalised } => [kind(NORM1, penalised), a, 0],
+        }
+    });
+    VectorV1 { shard, seq, pass, free, steps, sums: sums.collect() }
+}
+
+fn step(step: &Step) -> StepV1 {
+    let plain = StepV1 { kind: 0, to: 0, columns: [0; 3], number: 0.0, terms: Vec::new() };
+    match *step {
+        Step::Combine { to, ref terms } => {
+            let terms = terms.iter().map(|term| (term.factor, term.column, term.penalised));
+            StepV1 { to, terms: terms.collect(), ..plain }
+        }
+        Step::Slope { to, gradient, weights, l1 } => {
+            StepV1 { kind: 1, to, columns: [gradient, weights, 0], number: l1, ..plain }
+        }
+        Step::Align { to, slope } => StepV1 { kind: 2, to, columns: [slope, 0, 0], ..plain },
+        Step::Project { to, weights, step, slope } => {
+            StepV1 { kind: 3, to, columns: [weights, step, slope], ..plain }
+        }
+    }
+}
+
+/// The program of a request; `None` when it has a kind of step or sum that is none of ours.
+pub(crate) fn program(request: VectorV1) -> Option<Program> {
+    let VectorV1 { pass, free, steps, sums, .. } = request;
+    let steps = steps.into_iter().map(|step| {
+        let StepV1 { kind, to, columns: [a, b, c], number, terms } = step;
+        Some(match kind {
+            0 => {
+                let term = |(factor, column, penalised)| Term { factor, column, penalised };
+                Step::Combine { to, terms: terms.into_iter().map(term).collect() }
+            }
+            1 => Step::Slope { to, gradient: a, weights: b, l1: number },
+            2 => Step::Align { to, slope: a },
+            3 => Step::Project { to, weights: a, step: b, slope: c },
+            _ => return None,
+        })
+    });
+    let sums = sums.into_iter().map(|[kind, a, b]| {
+        let penalised = kind & PENALISED != 0;
+        match kind & !PENALISED {
+            DOT => Some(Reduce::Dot { a, b, penalised }),
+            NORM1 => Some(Reduce::Norm1 { a, penalised }),
+            _ => None,
+        }
+    });
+    Some(Program { pass, free, steps: steps.collect::<Option<_>>()?, sums: sums.collect::<Option<_>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_comes_through() {
+        let steps = vec![
+            Step::Combine { to: 1, terms: vec![Term::new(0.5, 2), Term::penalised(-1.0, 3)] },
+            Step::Slope { to: 4, gradient: 1, weights: 2, l1: 0.25 },
+            Step::Align { to: 1, slope: 4 },
+            Step::Project { to: 3, weights: 2, step: 1, slope: 4 },
+        ];
+        let both = [false, true];
+        let sums = both.map(|penalised| Reduce::Dot { a: 1, b: 2, penalised });
+        let norms = both.map(|penalised| Reduce::Norm1 { a: 3, penalised });
+        let sums = sums.into_iter().chain(norms).collect();
+        let sent = Program { pass: 7, free: Some(u64::MAX), steps, sums };
+        let travelled = crate::control::open(&crate::control::seal(&request(5, 6, &sent))).unwrap();
+        assert_eq!(program(travelled), Some(sent.clone()));
+        let mut foreign = request(5, 6, &sent);
+        foreign.steps[0].kind = 4;
+        assert_eq!(program(foreign), None);
+        let mut foreign = request(5, 6, &sent);
+        foreign.sums[0][0] = 4;
+        assert_eq!(program(foreign), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! Tables of vectors: programs on all their rows. Only numbers travel.
+
+use super::Worker;
+use super::tables::TableId;
+use crate::control::{self, VectorDoneV1};
+use crate::error::WorkerError;
+use crate::{message, vectors};
+use gannet_core::{Program, Vectors};
+use gannet_optim::lbfgs::Sum;
+use gannet_transport::Net;
+
+impl<N: Net> Worker<N> {
+    /// Runs a program on every shard of a table of vectors, once whatever happens to links and servers, and answers its sums
+    /// over all rows, added in the order of the shards. It comes after every push of this worker and is named as one: from
+    /// then on the shards refuse what an earlier life of this worker still sends. Pushes and programs of a pass before the
+    /// program's are not taken any more.
+    ///
+    /// # Errors
+    /// The table is none of vectors, the program is not sound, a server refused, or a peer is lost for good.
+    pub fn run_program(&mut self, table: TableId, program: &Program) -> Result<Vec<f64>, WorkerError> {
+        let known = &self.tables[table.0];
+        let wrong = |why: String| WorkerError::Call(format!("table {:?}: {why}", known.schema.name));
+        let vectors = Vectors::of(&known.schema).ok_or_else(|| wrong("its rows are no vectors".into()))?;
+        program.check(vectors).map_err(wrong)?;
+        let owners: Vec<usize> = known.owners.iter().map(|&owner| owner as usize).collect();
+        // Answered behind its resend, a push would come after the program.
+        self.drain()?;
+        let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
+        self.tables[table.0].last_seq = seq;
+        let request = |shard: usize| control::seal(&vectors::request(shard as u32, seq, program));
+        let payloads = (0..owners.len()).map(request).collect();
+        let answers = self.ask(message::VECTOR, Some(table), [0; 4], payloads, &owners)?;
+        if answers.len() < owners.len() {
+            let refused = self.refused.pop_front();
+            return Err(refused.unwrap_or_else(|| WorkerError::Call("a program was refused".into())));
+        }
+        let mut sums = vec![Sum::default(); program.sums.len()];
+        for ((_, payload), owner) in answers.iter().zip(&owners) {
+            let nonsense =
+                |what: String| WorkerError::Protocol { peer: self.peers[*owner].name.clone(), what };
+            let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
+            if done.sums.len() != sums.len() {
+                return Err(nonsense(format!("{} sums where {} were asked", done.sums.len(), sums.len())));
+            }
+            sums.iter_mut().zip(&done.sums).for_each(|(all, sum)| all.add(*sum));
+        }
+        Ok(sums.iter().map(Sum::value).collect())
+    }
+}
