@@ -27,6 +27,7 @@ mod format;
 mod gradient;
 mod kernel;
 mod labels;
+pub mod lbfgs;
 mod libsvm;
 pub mod limits;
 mod lr;

@@ -34,6 +34,14 @@ pub const TEXT_SHOWN_BYTES: usize = 80;
 pub const EXACT_AUC_MAX: usize = 1 << 26;
 /// Homes of the table that one process trains for itself, 16 or 32 bytes each; places are u32.
 pub const FLAT_CELLS_MAX: usize = 3 << 30;
+/// Examples of a batch that is read into memory for L-BFGS: what workers take in turn.
+pub const LBFGS_BATCH: usize = 1024;
+/// The first and the longest pause between looks at the cells over which the workers of L-BFGS keep step.
+pub const LBFGS_LOOK_MIN: Duration = Duration::from_micros(50);
+/// See [`LBFGS_LOOK_MIN`].
+pub const LBFGS_LOOK_MAX: Duration = Duration::from_millis(2);
+/// A wait for another worker that lasts longer is logged.
+pub const LBFGS_WAIT_LOGGED: Duration = Duration::from_secs(5);
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;
 /// Factors of a feature, in factorization machines and matrix factorization.

@@ -1,0 +1,320 @@
+//! `gannet train --optimizer lbfgs`: in this process, or as a worker of a job, whose worker 0 leads.
+
+use super::args::{OptimizerName, TrainArgs};
+use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
+use super::metrics::Metrics;
+use super::model::{self, Notes};
+use super::{Failure, input, job, optimizer, report, server, signals, train};
+use gannet::train::lbfgs::{
+    Chief, Columns, Examples, Layout, Learned, LbfgsError, Loaded, LocalColumns, RemoteColumns, Settings,
+    Trained, follow,
+};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, TrainError, evaluate};
+use gannet::{CheckpointWriter, Rule, Schema};
+use serde_json::json;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The table that a model is saved as.
+const TABLE: &str = "lr";
+const HISTORY: u16 = 10;
+const ITERATIONS: u32 = 1000;
+const TOLERANCE: f64 = 1e-8;
+const DATA_BYTES: u64 = 8 << 30;
+const PASS_SECONDS: f64 = 600.0;
+
+/// Whether the flags ask for it. Its own flags are refused with any other optimizer.
+pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
+    let asked = args.optimizer.optimizer == OptimizerName::Lbfgs;
+    match args.lbfgs.given() {
+        Some(flag) if !asked => Err(Failure::input(format!("{flag}: for --optimizer lbfgs"))),
+        _ => Ok(asked),
+    }
+}
+
+/// What the flags ask for.
+struct Plan {
+    settings: Settings,
+    layout: Layout,
+    data: Data,
+    test: Option<Data>,
+    threads: usize,
+    data_bytes: u64,
+}
+
+fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
+    let own = &args.lbfgs;
+    let (l1, l2) = optimizer::penalties(&args.optimizer)?;
+    let misplaced = [
+        (args.epochs != 1, "--epochs: L-BFGS has --iterations"),
+        (args.batch.is_some(), "--batch: L-BFGS looks at the whole data"),
+        (args.admission.given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
+    ];
+    if let Some((_, text)) = misplaced.iter().find(|(given, _)| *given) {
+        return Err(Failure::input(*text));
+    }
+    let tolerance = own.tolerance.unwrap_or(TOLERANCE);
+    if !(0.0..1.0).contains(&tolerance) {
+        return Err(Failure::input(format!("--tolerance {tolerance}: at least 0 and below 1")));
+    }
+    let seconds = own.pass_timeout.unwrap_or(PASS_SECONDS);
+    if !(seconds > 0.0 && seconds <= 86_400.0) {
+        return Err(Failure::input(format!("--pass-timeout {seconds}: more than 0 s and at most a day")));
+    }
+    let test = match args.test.is_empty() {
+        true => None,
+        false => Some(input::data(&args.test, &args.input, !args.no_intercept)?),
+    };
+    Ok(Plan {
+        settings: Settings {
+            l1,
+            l2,
+            intercept: !args.no_intercept,
+            iterations: own.iterations.unwrap_or(ITERATIONS),
+            tolerance,
+            workers,
+            patience: Duration::from_secs_f64(seconds),
+        },
+        layout: Layout { history: own.history.unwrap_or(HISTORY) },
+        data: input::data(&args.data, &args.input, !args.no_intercept)?,
+        test,
+        threads: args.threads.unwrap_or(2) as usize,
+        data_bytes: own.data_memory.map_or(DATA_BYTES, |size| size.as_u64()),
+    })
+}
+
+/// What can be known before the training to fail after it.
+fn preflight(args: &TrainArgs, plan: &Plan) -> Result<(), Failure> {
+    let check = |data| gannet::train::Reader::check(data).map_err(|e| Failure::input(e.to_string()));
+    check(&plan.data)?;
+    if let Some(test) = &plan.test {
+        check(test)?;
+    }
+    if let Some(folder) = &args.lbfgs.warm_start {
+        model::check_warm_start(folder)?;
+    }
+    if let Some(folder) = &args.out {
+        CheckpointWriter::create(folder, &Schema::scalar(TABLE, Rule::Add(gannet::Add)))?;
+    }
+    Ok(())
+}
+
+/// Trains in this process.
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let plan = plan(args, 1)?;
+    preflight(args, &plan)?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    metrics.add_store(&store);
+    let mut columns = LocalColumns::open(&store, plan.layout).map_err(train::backend_failure)?;
+    let stopped = lead(args, plan, &mut columns, &stop)?;
+    columns.close().map_err(train::backend_failure)?;
+    ended(stopped)
+}
+
+/// Trains as a worker of a job.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    let index = args.job.task_index;
+    job::check(&args.job)?;
+    let plan = plan(args, args.job.worker_hosts.len() as u32)?;
+    if index == 0 {
+        preflight(args, &plan)?;
+    }
+    let stop = signals::stop_flag()?;
+    let metrics = Metrics::start(&args.metrics, "worker")?;
+    let worker = job::connect(args, &metrics)?;
+    let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
+    let stopped = match index {
+        0 => lead(args, plan, &mut columns, &stop)?,
+        _ => {
+            let (mut examples, loaded, _) = read(&plan, index, &stop)?;
+            let patience = plan.settings.patience;
+            let done = follow(&mut columns, &mut examples, index, patience, &stop).map_err(failure)?;
+            report::warn_of_bad_lines(&loaded.bad_lines);
+            if args.json {
+                let (passes, examples) = (done.passes, examples.len());
+                say!("{}", json!({"examples": examples, "passes": passes, "stopped": done.stopped}));
+            } else {
+                say!("worker {index}: {} passes over {} examples", done.passes, examples.len());
+            }
+            done.stopped
+        }
+    };
+    columns.close().map_err(train::backend_failure)?;
+    ended(stopped)
+}
+
+fn ended(stopped: bool) -> Result<(), Failure> {
+    match stopped {
+        true => Err(Failure::new(STOPPED, "stopped by a signal".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Reads a worker's share; also the seconds that it took.
+fn read(plan: &Plan, worker: u32, stop: &std::sync::Arc<AtomicBool>) -> Result<(Examples, Loaded, f64), Failure> {
+    let mut data = plan.data.clone();
+    data.stop = gannet::train::Stop::new(stop);
+    let share = Share { worker, workers: plan.settings.workers };
+    let (start, shards) = (Instant::now(), plan.layout.schema().shards);
+    let read = Examples::read(&data, share, shards, plan.threads, plan.data_bytes);
+    let (examples, loaded) = read.map_err(failure)?;
+    Ok((examples, loaded, start.elapsed().as_secs_f64()))
+}
+
+/// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it.
+fn lead<C: Columns>(
+    args: &TrainArgs,
+    plan: Plan,
+    columns: &mut C,
+    stop: &std::sync::Arc<AtomicBool>,
+) -> Result<bool, Failure> {
+    let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
+    let start = Instant::now();
+    let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop).map_err(failure)?;
+    if let Some(folder) = &args.lbfgs.warm_start {
+        let rows = chief.begin_from(|page| model::warm_start(folder, plan.settings.intercept, page))?;
+        tracing::info!(rows, folder = %folder.display(), "beginning from the weights of a model");
+    }
+    let quiet = args.json;
+    let trained = chief.train(&mut |t| tell(t, quiet)).map_err(failure)?;
+    let seconds = start.elapsed().as_secs_f64();
+    report::warn_of_bad_lines(&loaded.bad_lines);
+    let mut learned = Learned::new(columns, TABLE).map_err(train::backend_failure)?;
+    let test = match &plan.test {
+        Some(data) if !trained.stopped => match evaluate(data, &mut learned) {
+            Err(TrainError::Read(ReadError::Stopped { .. })) => None,
+            tested => tested.map_err(train::train_failure)?,
+        },
+        _ => None,
+    };
+    let notes = Notes {
+        format: loaded.format,
+        columns: loaded.columns.as_ref(),
+        counts: input::counts(&args.input),
+        intercept: plan.settings.intercept,
+    };
+    let saved = match &args.out {
+        Some(folder) => Some(model::save(folder, &mut learned, &notes)?),
+        None => None,
+    };
+    let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
+    let stats = learned.stats().map_err(train::backend_failure)?;
+    let told = Told { trained, seconds, load_seconds, nonzero, test, loaded: &loaded, plan: &plan };
+    let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
+    if args.json {
+        say!("{}", told.json(&transport, stats.rows, bytes));
+    } else {
+        told.print(&transport, stats.rows, bytes);
+        if let (Some(rows), Some(folder)) = (saved, &args.out) {
+            say!("model        {rows} rows in {}", folder.display());
+        }
+    }
+    Ok(trained.stopped)
+}
+
+fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
+    let mut count = 0;
+    learned.scan(&mut |keys, _| count += keys.len() as u64).map_err(train::backend_failure)?;
+    Ok(count)
+}
+
+fn tell(t: &Trained, quiet: bool) {
+    let Trained { objective, iterations, passes, slope, .. } = *t;
+    tracing::debug!(iterations, passes, objective, slope, "iteration");
+    if !quiet && (iterations < 10 || iterations.is_multiple_of(10)) {
+        complain!("iteration {iterations}  objective {objective:.6}  gradient {slope:.3e}  {passes} passes");
+    }
+}
+
+/// What is told in the end.
+struct Told<'a> {
+    trained: Trained,
+    seconds: f64,
+    load_seconds: f64,
+    nonzero: Option<u64>,
+    test: Option<Quality>,
+    loaded: &'a Loaded,
+    plan: &'a Plan,
+}
+
+impl Told<'_> {
+    fn json(&self, transport: &str, rows: u64, bytes: f64) -> serde_json::Value {
+        let (t, test) = (&self.trained, self.test.as_ref());
+        json!({
+            "objective": t.objective,
+            "loss": t.loss,
+            "logloss": t.loss / t.importance,
+            "examples": t.examples,
+            "iterations": t.iterations,
+            "resumed_at": t.resumed_at,
+            "passes": t.passes,
+            "tries": t.tries,
+            "gradient": t.slope,
+            "converged": t.converged,
+            "seconds": self.seconds,
+            "load_seconds": self.load_seconds,
+            "nonzero": self.nonzero,
+            "test_logloss": test.map(|q| q.log_loss),
+            "test_auc": test.and_then(|q| q.auc),
+            "rows": rows,
+            "bytes_per_row": bytes,
+            "transport": transport,
+            "workers": self.plan.settings.workers,
+            "format": self.loaded.format,
+            "bad_lines": self.loaded.bad_lines.count,
+            "stopped": t.stopped,
+        })
+    }
+
+    fn print(&self, transport: &str, rows: u64, bytes: f64) {
+        let t = &self.trained;
+        let how = match (t.stopped, t.converged) {
+            (true, _) => "stopped",
+            (_, true) => "converged",
+            _ => "not converged: --iterations is the limit",
+        };
+        say!(
+            "objective    {:.6}  log loss {:.6}  gradient {:.3e}",
+            t.objective,
+            t.loss / t.importance,
+            t.slope
+        );
+        say!(
+            "{} examples, {} iterations, {} passes in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
+            t.examples,
+            t.iterations,
+            t.passes,
+            self.seconds,
+            self.load_seconds,
+            self.loaded.format
+        );
+        if let Some(quality) = &self.test {
+            say!("test         {}", report::words(quality));
+        }
+        if let Some(nonzero) = self.nonzero {
+            say!("weights      {nonzero} are not 0");
+        }
+        say!("table        {rows} rows, {bytes:.1} bytes a row");
+    }
+}
+
+fn failure(error: LbfgsError) -> Failure {
+    match error {
+        LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
+        LbfgsError::Backend(error) => train::backend_failure(error),
+        LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
+            Failure::new(INPUT, error.to_string())
+        }
+        LbfgsError::WorkerLost { .. } | LbfgsError::WorkerLeft { .. } | LbfgsError::ChiefLost { .. } => {
+            Failure::new(PEER, error.to_string())
+        }
+        error => Failure::new(SYSTEM, error.to_string()),
+    }
+}
+
+impl From<LbfgsError> for Failure {
+    fn from(error: LbfgsError) -> Failure {
+        failure(error)
+    }
+}

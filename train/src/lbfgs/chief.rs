@@ -1,0 +1,457 @@
+//! Who leads: decides on numbers, has columns made, and asks the workers for losses and gradients.
+
+use crate::backend::BackendError;
+use crate::block::INTERCEPT_KEY;
+use crate::lbfgs::cells::{self, Command, Memory, Seen};
+use crate::lbfgs::examples::Losses;
+use crate::lbfgs::follower::{Look, Obeying};
+use crate::lbfgs::layout::Penalties;
+use crate::lbfgs::{Columns, Examples, LbfgsError};
+use gannet_node::optim::lbfgs::split;
+use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, strong_wolfe};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How is trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The factor of the weights' absolute values.
+    pub l1: f64,
+    /// Half the factor of their squares.
+    pub l2: f64,
+    /// Whether there is an intercept, which has no penalties.
+    pub intercept: bool,
+    /// Iterations at most.
+    pub iterations: u32,
+    /// The training is over when [`Settings::WINDOW`] iterations have made the objective smaller by less than this
+    /// share of it.
+    pub tolerance: f64,
+    /// Workers, the chief among them.
+    pub workers: u32,
+    /// How long a worker may take for a command.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// Iterations over which the objective's fall is looked at.
+    pub const WINDOW: usize = 5;
+}
+
+/// What came of a training.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Trained {
+    /// The sum of log losses and penalties.
+    pub objective: f64,
+    /// The sum of log losses.
+    pub loss: f64,
+    /// Examples of all workers, and how much they count together.
+    pub examples: u64,
+    /// See [`Trained::examples`].
+    pub importance: f64,
+    /// Iterations of this run.
+    pub iterations: u64,
+    /// Passes over the examples.
+    pub passes: u64,
+    /// Steps that were looked at on the margins alone.
+    pub tries: u64,
+    /// The length of the (pseudo-)gradient.
+    pub slope: f64,
+    /// Iterations of runs before, whose weights and pairs this one went on from.
+    pub resumed_at: u64,
+    /// The objective has stopped falling.
+    pub converged: bool,
+    /// A signal ended it.
+    pub stopped: bool,
+}
+
+/// Why the chief cannot go on as it was.
+enum Halt {
+    /// A worker has begun anew: so does the iteration.
+    Again,
+    /// The training is over.
+    Error(LbfgsError),
+}
+
+impl From<BackendError> for Halt {
+    fn from(error: BackendError) -> Halt {
+        Halt::Error(error.into())
+    }
+}
+
+/// The objective along the direction.
+struct Line {
+    from: Point,
+    /// `w . d`, `d . d` of what is penalised, and how much `|w|_1` grows a step.
+    wd: f64,
+    dd: f64,
+    growth: f64,
+}
+
+/// Leads a training.
+pub struct Chief<'a, C> {
+    columns: &'a mut C,
+    examples: &'a mut Examples,
+    settings: Settings,
+    penalties: Penalties,
+    stop: &'a AtomicBool,
+    obeying: Obeying,
+    gram: Gram,
+    /// The slots of the pairs that count, the oldest first, and the slot of the next one.
+    order: VecDeque<usize>,
+    next: usize,
+    half: usize,
+    stamp: u64,
+    /// `|w|^2` and `|w|_1` of what is penalised.
+    norms: [f64; 2],
+    /// When each other worker arrived, as last seen.
+    arrived: Vec<cells::Seen>,
+    done: Trained,
+}
+
+impl<'a, C: Columns> Chief<'a, C> {
+    /// Takes the lead: goes on from what the tables hold, if there is anything. Pairs count on only if they were made with
+    /// the same penalties.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    pub fn new(
+        columns: &'a mut C,
+        examples: &'a mut Examples,
+        settings: Settings,
+        stop: &'a AtomicBool,
+    ) -> Result<Chief<'a, C>, LbfgsError> {
+        let layout = columns.layout();
+        let (memory, stamp) = (cells::recall(columns)?, cells::last_stamp(columns)?);
+        let arrived = cells::seen(columns, settings.workers)?;
+        let free = settings.intercept.then_some(INTERCEPT_KEY);
+        let penalties = Penalties { l1: settings.l1, l2: settings.l2, free };
+        let mut chief = Chief {
+            gram: Gram::new(layout.slots()),
+            order: VecDeque::new(),
+            next: 0,
+            half: 0,
+            stamp,
+            norms: [0.0; 2],
+            arrived,
+            done: Trained::default(),
+            obeying: Obeying::default(),
+            columns,
+            examples,
+            settings,
+            penalties,
+            stop,
+        };
+        if let Some(memory) = memory {
+            chief.go_on_from(&memory);
+        }
+        Ok(chief)
+    }
+
+    fn go_on_from(&mut self, memory: &Memory) {
+        let Settings { l1, l2, intercept, .. } = self.settings;
+        let slots = self.columns.layout().slots();
+        self.half = memory.half;
+        self.done.resumed_at = memory.iterations;
+        let kept = [Command::kept(l1), Command::kept(l2)];
+        if (kept, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
+            self.next = memory.next % slots;
+            self.order = (0..memory.pairs).map(|i| (self.next + slots - memory.pairs + i) % slots).collect();
+        }
+        let (iterations, pairs) = (memory.iterations, self.order.len());
+        tracing::info!(iterations, pairs, "going on from the weights that the tables hold");
+    }
+
+    /// Begins from weights that `weights` hands out page by page, whatever the tables held: 0 where none is given. Returns
+    /// how many there were.
+    ///
+    /// # Errors
+    /// `weights` fails, or the servers are lost.
+    pub fn begin_from<E: From<LbfgsError>>(
+        &mut self,
+        weights: impl FnOnce(&mut dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        // Written down before anything is pushed under it: another chief would take the next.
+        self.stamp += 1;
+        let (stamp, mut count) = (self.stamp, 0);
+        cells::command(self.columns, stamp, Command::Roll).map_err(LbfgsError::from)?;
+        let columns = &mut *self.columns;
+        weights(&mut |keys, weights| {
+            let mut rows: Vec<(u64, f32)> = keys.iter().copied().zip(weights.iter().copied()).collect();
+            rows.sort_by_key(|&(key, _)| {
+                (gannet_node::shard_of(gannet_node::hash(key), columns.layout().schema().shards), key)
+            });
+            let keys: Vec<u64> = rows.iter().map(|row| row.0).collect();
+            count += keys.len() as u64;
+            Ok(columns.add(stamp, &keys, rows.iter().flat_map(|row| split(f64::from(row.1))).collect())?)
+        })?;
+        let program = self.columns.layout().begin_from(self.half, stamp);
+        self.columns.run(&program).map_err(LbfgsError::from)?;
+        self.order.clear();
+        self.done.resumed_at = 0;
+        self.remember().map_err(LbfgsError::from)?;
+        Ok(count)
+    }
+
+    /// Trains. `progress` hears of each iteration.
+    ///
+    /// # Errors
+    /// A worker or the servers are lost, or numbers leave their range.
+    pub fn train(mut self, progress: &mut dyn FnMut(&Trained)) -> Result<Trained, LbfgsError> {
+        loop {
+            match self.run(progress) {
+                Ok(()) => break,
+                Err(Halt::Again) => tracing::warn!("a worker has begun anew: the iteration does, too"),
+                Err(Halt::Error(error)) => return Err(error),
+            }
+        }
+        self.stamp += 1;
+        cells::command(self.columns, self.stamp, Command::End)?;
+        Ok(self.done)
+    }
+
+    fn run(&mut self, progress: &mut dyn FnMut(&Trained)) -> Result<(), Halt> {
+        self.gather()?;
+        self.begin()?;
+        progress(&self.done);
+        // The newest last.
+        let mut objectives = VecDeque::from([self.done.objective]);
+        let mut moved = 0.0;
+        while self.done.iterations < u64::from(self.settings.iterations) {
+            if self.stop.load(Relaxed) {
+                self.done.stopped = true;
+                return Ok(());
+            }
+            let Some(step) = self.iterate(moved)? else {
+                self.done.converged = true;
+                return Ok(());
+            };
+            moved = step;
+            progress(&self.done);
+            objectives.push_back(self.done.objective);
+            if objectives.len() > Settings::WINDOW {
+                let before = objectives.pop_front().unwrap_or(f64::INFINITY);
+                if before - self.done.objective <= self.settings.tolerance * self.done.objective.abs() {
+                    self.done.converged = true;
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all workers are there.
+    fn gather(&mut self) -> Result<(), Halt> {
+        loop {
+            self.stamp += 1;
+            cells::command(self.columns, self.stamp, Command::Roll)?;
+            let own = Losses { loss: self.examples.importance(), slope: self.examples.len() as f64 };
+            match self.wait(own, Command::Roll) {
+                Err(Halt::Again) => {}
+                Err(error) => return Err(error),
+                Ok(all) => {
+                    (self.done.importance, self.done.examples) = (all.loss, all.slope as u64);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Loss, slope and dot products at the weights that the tables hold.
+    fn begin(&mut self) -> Result<(), Halt> {
+        let at = self.command(Command::Begin { half: self.half })?;
+        self.done.passes += 1;
+        self.order.make_contiguous();
+        let (order, _) = self.order.as_slices();
+        let layout = self.columns.layout();
+        let asked = layout.stock(&self.gram, order, self.half, self.stamp, &self.penalties);
+        self.take(&asked, at.loss)
+    }
+
+    /// Runs a program that takes stock, and sets what follows from its sums and the loss.
+    fn take(&mut self, asked: &crate::lbfgs::layout::Asked, loss: f64) -> Result<(), Halt> {
+        let sums = self.columns.run(&asked.program)?;
+        let finite = sums.iter().all(|sum| sum.is_finite());
+        let norms = asked.take(&mut self.gram, &sums).filter(|_| finite);
+        self.norms = norms.ok_or(Halt::Error(LbfgsError::NotFinite("gradient")))?;
+        let [squares, ones] = self.norms;
+        self.done.loss = loss;
+        self.done.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
+        self.done.slope = self.gram.get(self.gram.g(), self.gram.g()).sqrt();
+        match self.done.objective.is_finite() {
+            true => Ok(()),
+            false => Err(Halt::Error(LbfgsError::NotFinite("objective"))),
+        }
+    }
+
+    /// One iteration; the step taken, or `None` when no step makes the objective smaller. `moved`: the step before, of which
+    /// the workers' margins do not know yet.
+    fn iterate(&mut self, mut moved: f64) -> Result<Option<f64>, Halt> {
+        loop {
+            if self.done.slope == 0.0 {
+                return Ok(None);
+            }
+            let line = self.aim()?;
+            let found = if line.from.slope < 0.0 { self.search(&line, &mut moved)? } else { None };
+            if let Some((point, pass)) = found {
+                self.step(point, pass)?;
+                return Ok(Some(point.step));
+            }
+            // Curvature that leads nowhere is of elsewhere: without it once more.
+            if self.order.is_empty() {
+                return Ok(None);
+            }
+            self.order.clear();
+        }
+    }
+
+    /// Makes the direction; the objective's value and slope at its beginning.
+    fn aim(&mut self) -> Result<Line, Halt> {
+        self.order.make_contiguous();
+        let (order, _) = self.order.as_slices();
+        // Without curvature nothing says how far: as far as a gradient of length 1.
+        let scale = if order.is_empty() { (1.0 / self.done.slope).min(1.0) } else { 1.0 };
+        let program = self.columns.layout().aim(&self.gram, order, self.half, scale, &self.penalties);
+        let sums = self.columns.run(&program)?;
+        if sums.iter().any(|sum| !sum.is_finite()) {
+            return Err(Halt::Error(LbfgsError::NotFinite("direction")));
+        }
+        let growth = sums.get(3).map_or(0.0, |norm| norm - self.norms[1]);
+        let slope = sums[0] + self.settings.l1 * growth;
+        let from = Point { step: 0.0, value: self.done.objective, slope };
+        Ok(Line { from, wd: sums[1], dd: sums[2], growth })
+    }
+
+    /// The objective at a step.
+    fn objective(&self, line: &Line, step: f64, at: Losses) -> (f64, f64) {
+        let Settings { l1, l2, .. } = self.settings;
+        let [squares, ones] = self.norms;
+        let squares = squares + step * (2.0 * line.wd + step * line.dd);
+        let value = at.loss + 0.5 * l2 * squares + l1 * (ones + step * line.growth);
+        (value, at.slope + l2 * (line.wd + step * line.dd) + l1 * line.growth)
+    }
+
+    /// Finds a step; it, and the pass that has summed the gradient there.
+    fn search(&mut self, line: &Line, moved: &mut f64) -> Result<Option<(Point, u64)>, Halt> {
+        let first = self.command(Command::Direction { moved: *moved })?;
+        *moved = 0.0;
+        self.done.passes += 1;
+        let guessed = self.stamp;
+        // With L1 the direction ends at the border of its orthant.
+        let longest = if self.settings.l1 > 0.0 { 1.0 } else { Search::default().longest };
+        let search = Search { longest, ..Search::default() };
+        let mut last = (1.0, first);
+        let found = strong_wolfe(&search, line.from, |step| {
+            let at = match step == 1.0 {
+                true => first,
+                false => {
+                    self.done.tries += 1;
+                    self.command(Command::Try { step })?
+                }
+            };
+            last = (step, at);
+            Ok::<_, Halt>(self.objective(line, step, at))
+        })?;
+        let Some(point) = found else { return Ok(None) };
+        if point.step == 1.0 {
+            self.done.loss = first.loss;
+            return Ok(Some((point, guessed)));
+        }
+        let at = self.command(Command::Gradient { step: point.step })?;
+        self.done.passes += 1;
+        self.done.loss = at.loss;
+        Ok(Some((point, self.stamp)))
+    }
+
+    /// Takes a step.
+    fn step(&mut self, point: Point, pass: u64) -> Result<(), Halt> {
+        let layout = self.columns.layout();
+        let slot = self.next;
+        // The slot of the new pair is one that does not count; it counts behind the newest.
+        self.order.push_back(slot);
+        self.order.make_contiguous();
+        let (order, _) = self.order.as_slices();
+        let asked =
+            layout.step(&self.gram, order, slot, self.half, Command::kept(point.step), pass, &self.penalties);
+        self.take(&asked, self.done.loss)?;
+        let (s, y) = (self.gram.s(slot), self.gram.y(slot));
+        let [sy, ss, yy] = [(s, y), (s, s), (y, y)].map(|(a, b)| self.gram.get(a, b));
+        if sy > 1e-12 * (ss * yy).sqrt() && yy > 0.0 {
+            self.next = (slot + 1) % layout.slots();
+            if self.order.len() > layout.history as usize {
+                self.order.pop_front();
+            }
+        } else {
+            // No curvature was seen along this step.
+            self.order.pop_back();
+        }
+        self.half = 1 - self.half;
+        self.done.iterations += 1;
+        Ok(self.remember()?)
+    }
+
+    fn remember(&mut self) -> Result<(), BackendError> {
+        self.stamp += 1;
+        let Settings { l1, l2, intercept, .. } = self.settings;
+        let (half, next, pairs) = (self.half, self.next, self.order.len());
+        let iterations = self.done.resumed_at + self.done.iterations;
+        let memory = Memory { half, next, pairs, iterations, l1, l2, intercept };
+        cells::remember(self.columns, self.stamp, &memory)
+    }
+
+    /// Asks all workers, does its own part, and adds up.
+    fn command(&mut self, command: Command) -> Result<Losses, Halt> {
+        self.stamp += 1;
+        cells::command(self.columns, self.stamp, command)?;
+        // What others read of a cell, rounded as it is.
+        let command = match command {
+            Command::Direction { moved } => Command::Direction { moved: Command::kept(moved) },
+            Command::Try { step } => Command::Try { step: Command::kept(step) },
+            Command::Gradient { step } => Command::Gradient { step: Command::kept(step) },
+            command => command,
+        };
+        let own = self.obeying.obey(self.columns, self.examples, self.stamp, command)?;
+        self.wait(own, command)
+    }
+
+    /// Waits for the others' answers to the last command, and adds them to its own in the order of the workers.
+    fn wait(&mut self, own: Losses, command: Command) -> Result<Losses, Halt> {
+        let (mut loss, mut slope) = (Sum::default(), Sum::default());
+        loss.add(own.loss);
+        slope.add(own.slope);
+        let mut look = Look::new(self.settings.patience);
+        while self.settings.workers > 1 {
+            let seen = cells::seen(self.columns, self.settings.workers)?;
+            let was = std::mem::replace(&mut self.arrived, seen);
+            let mut anew = false;
+            for (worker, (was, now)) in (1..).zip(was.iter().zip(&self.arrived)) {
+                if was.arrived != now.arrived && now.arrived.value < 0.0 {
+                    return Err(Halt::Error(LbfgsError::WorkerLeft { worker }));
+                }
+                anew |= was.arrived != now.arrived;
+            }
+            if anew {
+                return Err(Halt::Again);
+            }
+            let here = |seen: &Seen| seen.answered.filter(|(stamp, _)| *stamp == self.stamp);
+            let missing = self.arrived.iter().position(|seen| here(seen).is_none());
+            let Some(missing) = missing else {
+                for (_, answer) in self.arrived.iter().filter_map(here) {
+                    loss.add(answer.loss);
+                    slope.add(answer.slope);
+                }
+                break;
+            };
+            let (worker, at) = (missing as u32 + 1, command.name());
+            if look.over() {
+                let waited = self.settings.patience;
+                return Err(Halt::Error(LbfgsError::WorkerLost { worker, waited, at }));
+            }
+            if self.stop.load(Relaxed) && command == Command::Roll {
+                self.done.stopped = true;
+            }
+            look.pause(|waited| tracing::warn!(worker, at, waited, "waiting for a worker"));
+        }
+        Ok(Losses { loss: loss.value(), slope: slope.value() })
+    }
+}

@@ -1,0 +1,66 @@
+//! Where the columns are: the seam between the training and the shards in this process, or the servers behind links.
+
+use crate::backend::BackendError;
+use crate::lbfgs::Layout;
+use gannet_node::{Program, Stats};
+
+/// A number with the stamp under which it was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// 0: it has not been written.
+    pub stamp: u64,
+    /// 48 bits of an f64.
+    pub value: f64,
+}
+
+/// The table of vectors and that of cells. Keys of a call are unique and ascending by shard; rows come in their order.
+pub trait Columns {
+    /// How rows travel: "embedded", "tcp", "shm".
+    fn transport(&self) -> String;
+
+    /// What the columns are.
+    fn layout(&self) -> Layout;
+
+    /// Reads a segment of the rows of `keys`.
+    ///
+    /// # Errors
+    /// The rows cannot be had.
+    fn pull(&mut self, segment: usize, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), BackendError>;
+
+    /// Adds two floats to the sum of a pass in each row of `keys`; returns when all have been added. Passes of later calls
+    /// are not smaller.
+    ///
+    /// # Errors
+    /// The push is refused, or the servers are lost.
+    fn add(&mut self, pass: u64, keys: &[u64], values: Vec<f32>) -> Result<(), BackendError>;
+
+    /// Runs a program on all rows; its sums.
+    ///
+    /// # Errors
+    /// The program is refused, or the servers are lost.
+    fn run(&mut self, program: &Program) -> Result<Vec<f64>, BackendError>;
+
+    /// Reads cells. Each is whole; that several are of one writing, their stamps say.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError>;
+
+    /// Writes cells under a stamp above any that they have; under the same stamp numbers are added.
+    ///
+    /// # Errors
+    /// The push is refused, or the servers are lost.
+    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError>;
+
+    /// Calls `page` with keys and stored floats until all rows have come, each once.
+    ///
+    /// # Errors
+    /// The rows cannot be had.
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
+
+    /// Rows and bytes of the table of vectors.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    fn stats(&mut self) -> Result<Stats, BackendError>;
+}

@@ -1,0 +1,227 @@
+//! The columns of the table of vectors, and the programs on them.
+
+use gannet_node::optim::lbfgs::{Gram, direction};
+use gannet_node::{Program, Reduce, SHARDS_DEFAULT, Schema, Step, Term, Vectors};
+
+/// The table of vectors, and that of the cells over which workers keep step.
+pub const TABLE: &str = "lbfgs";
+/// See [`TABLE`].
+pub const CELLS_TABLE: &str = "lbfgs.step";
+
+/// The sum of the workers' gradients; pushed.
+pub const GRADIENTS: u16 = 0;
+/// The direction.
+pub const DIRECTION: u16 = 1;
+/// The weights: in one of the two, the next ones being made in the other.
+pub const WEIGHTS: [u16; 2] = [2, 3];
+/// The gradient of all that is smooth, beside the weights of the same half.
+pub const SLOPE: [u16; 2] = [4, 5];
+/// OWL-QN's pseudo-gradient.
+pub const PSEUDO: u16 = 6;
+const WIDE: u16 = 6;
+
+/// The segment of a row that holds a column which workers pull.
+pub const DIRECTION_SEGMENT: usize = 1;
+/// See [`DIRECTION_SEGMENT`]: both halves.
+pub const WEIGHTS_SEGMENT: usize = 2;
+
+/// Which columns there are, and which of them count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Pairs that are kept. There is room for one more: the one being made is none of those that count.
+    pub history: u16,
+}
+
+impl Layout {
+    /// The most pairs.
+    pub const HISTORY_MAX: u16 = 50;
+
+    /// Slots for pairs.
+    pub fn slots(self) -> usize {
+        self.history as usize + 1
+    }
+
+    /// The columns of the table.
+    pub fn vectors(self) -> Vectors {
+        Vectors { wide: WIDE, narrow: 2 * (self.history + 1) }
+    }
+
+    /// The table of vectors.
+    pub fn schema(self) -> Schema {
+        self.vectors().schema(TABLE, SHARDS_DEFAULT)
+    }
+
+    /// The table of cells: one shard, so that one thread owns them all.
+    pub fn cells() -> Schema {
+        Vectors { wide: 4, narrow: 0 }.schema(CELLS_TABLE, 1)
+    }
+
+    fn s(self, slot: usize) -> u16 {
+        WIDE + 1 + slot as u16
+    }
+
+    fn y(self, slot: usize) -> u16 {
+        self.s(slot) + self.history + 1
+    }
+
+    /// The column of each of the Gram matrix's vectors; the gradient is `slope`.
+    fn column(self, gram: &Gram, vector: usize, slope: u16) -> u16 {
+        match vector {
+            v if v == gram.g() => slope,
+            v if v < self.slots() => self.s(v),
+            v => self.y(v - self.slots()),
+        }
+    }
+}
+
+/// What the programs need to know of the objective.
+#[derive(Clone, Copy, Debug)]
+pub struct Penalties {
+    pub l1: f64,
+    pub l2: f64,
+    /// The key without penalties.
+    pub free: Option<u64>,
+}
+
+impl Penalties {
+    fn program(&self, pass: u64, steps: Vec<Step>, sums: Vec<Reduce>) -> Program {
+        Program { pass, free: self.free, steps, sums }
+    }
+
+    /// The column that stands for the gradient in the two-loop recursion.
+    pub fn slope(&self, half: usize) -> u16 {
+        if self.l1 > 0.0 { PSEUDO } else { SLOPE[half] }
+    }
+
+    /// `SLOPE := GRADIENTS + l2 WEIGHTS`, and the pseudo-gradient, at the weights of a half.
+    fn slope_steps(&self, half: usize) -> Vec<Step> {
+        let terms = vec![Term::new(1.0, GRADIENTS), Term::penalised(self.l2, WEIGHTS[half])];
+        let mut steps = vec![Step::Combine { to: SLOPE[half], terms }];
+        if self.l1 > 0.0 {
+            let (gradient, weights) = (SLOPE[half], WEIGHTS[half]);
+            steps.push(Step::Slope { to: PSEUDO, gradient, weights, l1: self.l1 });
+        }
+        steps
+    }
+
+    /// `|w|^2` and `|w|_1` of what is penalised.
+    fn norms(&self, half: usize) -> [Reduce; 2] {
+        let w = WEIGHTS[half];
+        [Reduce::Dot { a: w, b: w, penalised: true }, Reduce::Norm1 { a: w, penalised: true }]
+    }
+}
+
+/// The pairs in the order in which they came, as slots.
+pub type Order = [usize];
+
+impl Layout {
+    /// The dot products of these of the Gram matrix's vectors with all that count.
+    fn dots(
+        self,
+        gram: &Gram,
+        order: &Order,
+        of: &[usize],
+        slope: u16,
+    ) -> (Vec<(usize, usize)>, Vec<Reduce>) {
+        let all = order.iter().flat_map(|&slot| [gram.s(slot), gram.y(slot)]).chain([gram.g()]);
+        let mut pairs: Vec<(usize, usize)> = Vec::new();
+        for a in all {
+            for &b in of {
+                let pair = (a.min(b), a.max(b));
+                if !pairs.contains(&pair) {
+                    pairs.push(pair);
+                }
+            }
+        }
+        let column = |vector| self.column(gram, vector, slope);
+        let sums = pairs.iter().map(|&(a, b)| Reduce::Dot { a: column(a), b: column(b), penalised: false });
+        let sums = sums.collect();
+        (pairs, sums)
+    }
+
+    /// Takes stock at the weights of a half, whose gradients `pass` has summed: the slope there, all dot products, and the
+    /// weights' norms.
+    pub fn stock(self, gram: &Gram, order: &Order, half: usize, pass: u64, p: &Penalties) -> Asked {
+        let of: Vec<usize> = (0..gram.side()).collect();
+        let of: Vec<usize> = of.into_iter().filter(|v| self.counts(gram, order, *v)).collect();
+        let (dots, mut sums) = self.dots(gram, order, &of, p.slope(half));
+        sums.extend(p.norms(half));
+        Asked { program: p.program(pass, p.slope_steps(half), sums), dots }
+    }
+
+    fn counts(self, gram: &Gram, order: &Order, vector: usize) -> bool {
+        vector == gram.g() || order.iter().any(|&slot| vector == gram.s(slot) || vector == gram.y(slot))
+    }
+
+    /// Makes the direction, scaled by `scale`; with L1 also the point at step 1, in the other half. Sums: slope . direction,
+    /// w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
+    pub fn aim(self, gram: &Gram, order: &Order, half: usize, scale: f64, p: &Penalties) -> Program {
+        let (other, slope) = (1 - half, p.slope(half));
+        let terms = direction(gram, order).into_iter().enumerate().filter(|(_, x)| *x != 0.0);
+        let terms = terms.map(|(v, x)| Term::new(scale * x, self.column(gram, v, slope)));
+        let (to, weights) = (DIRECTION, WEIGHTS[half]);
+        let mut steps = vec![Step::Combine { to, terms: terms.collect() }];
+        let dot = |a, b, penalised| Reduce::Dot { a, b, penalised };
+        let mut sums = vec![dot(SLOPE[half], to, false), dot(weights, to, true), dot(to, to, true)];
+        if p.l1 > 0.0 {
+            let point = WEIGHTS[other];
+            steps.push(Step::Align { to, slope });
+            steps.push(Step::Project { to: point, weights, step: to, slope });
+            let terms = vec![Term::new(1.0, point), Term::new(-1.0, weights)];
+            steps.push(Step::Combine { to, terms });
+            sums.push(Reduce::Norm1 { a: point, penalised: true });
+        }
+        p.program(0, steps, sums)
+    }
+
+    /// Makes the weights of the other half, a step along the direction, the slope there from the gradients of `pass`, and
+    /// the pair of the step in `slot`. `order` is that with the slot, if it should count.
+    #[allow(clippy::too_many_arguments)] // what a step is made of
+    pub fn step(
+        self,
+        gram: &Gram,
+        order: &Order,
+        slot: usize,
+        half: usize,
+        step: f64,
+        pass: u64,
+        p: &Penalties,
+    ) -> Asked {
+        let other = 1 - half;
+        let terms = vec![Term::new(1.0, WEIGHTS[half]), Term::new(step, DIRECTION)];
+        let mut steps = vec![Step::Combine { to: WEIGHTS[other], terms }];
+        steps.extend(p.slope_steps(other));
+        let change = |to, of: [u16; 2]| {
+            let terms = vec![Term::new(1.0, of[other]), Term::new(-1.0, of[half])];
+            Step::Combine { to, terms }
+        };
+        steps.push(change(self.s(slot), WEIGHTS));
+        steps.push(change(self.y(slot), SLOPE));
+        let of = [gram.s(slot), gram.y(slot), gram.g()];
+        let (dots, mut sums) = self.dots(gram, order, &of, p.slope(other));
+        sums.extend(p.norms(other));
+        Asked { program: p.program(pass, steps, sums), dots }
+    }
+
+    /// Makes the weights of a half what `pass` has summed: 0 where nothing was pushed.
+    pub fn begin_from(self, half: usize, pass: u64) -> Program {
+        let terms = vec![Term::new(1.0, GRADIENTS)];
+        let steps = vec![Step::Combine { to: WEIGHTS[half], terms }];
+        Program { pass, steps, ..Program::default() }
+    }
+}
+
+/// A program, and which dot products its first sums are; the last two are the weights' norms.
+pub struct Asked {
+    pub program: Program,
+    pub dots: Vec<(usize, usize)>,
+}
+
+impl Asked {
+    /// Puts the answer into the Gram matrix; the norms.
+    pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 2]> {
+        let (dots, norms) = sums.split_at_checked(self.dots.len())?;
+        self.dots.iter().zip(dots).for_each(|(&(a, b), &dot)| gram.set(a, b, dot));
+        norms.try_into().ok()
+    }
+}

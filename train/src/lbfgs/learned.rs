@@ -1,0 +1,99 @@
+//! The weights that were learned, as the table of a model: what evaluation and export read.
+
+use crate::backend::{Backend, BackendError, Rows};
+use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
+use crate::lbfgs::{Columns, cells};
+use gannet_node::optim::{Add, Rule};
+use gannet_node::{Read, Schema, Stats, Write};
+
+/// A table of one weight a row, behind which are the columns. It can only be read.
+pub struct Learned<'a, C> {
+    columns: &'a mut C,
+    schema: Schema,
+    half: usize,
+    rows: Vec<f32>,
+}
+
+impl<'a, C: Columns> Learned<'a, C> {
+    /// The weights that the tables hold now, as a table of this name.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    pub fn new(columns: &'a mut C, table: &str) -> Result<Learned<'a, C>, BackendError> {
+        let half = cells::recall(columns)?.map_or(0, |memory| memory.half);
+        let shards = columns.layout().schema().shards;
+        let schema = Schema { shards, ..Schema::scalar(table, Rule::Add(Add)) };
+        Ok(Learned { columns, schema, half, rows: Vec::new() })
+    }
+
+    fn refuse<T>(&self) -> Result<T, BackendError> {
+        Err(BackendError::Order("weights that L-BFGS has learned are only read"))
+    }
+}
+
+impl<C: Columns> Backend for Learned<'_, C> {
+    fn transport(&self) -> String {
+        self.columns.transport()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn depth(&self) -> usize {
+        0
+    }
+
+    fn begin_pull(&mut self, _: &[u64], _: Read) -> Result<(), BackendError> {
+        self.refuse()
+    }
+
+    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+        self.refuse()
+    }
+
+    fn push(&mut self, _: &[u64], _: Rows, _: Write) -> Result<(), BackendError> {
+        self.refuse()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        self.columns.pull(WEIGHTS_SEGMENT, keys, &mut self.rows)?;
+        // Of an f64 in two floats the first is the nearest float.
+        let rows = self.rows.chunks_exact(4);
+        rows.zip(weights).for_each(|(row, weight)| *weight = row[2 * self.half]);
+        Ok(())
+    }
+
+    /// Rows whose weight is not 0.
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        let vectors = self.columns.layout().vectors();
+        let floats = self.columns.layout().schema().floats();
+        let (column, mut kept, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
+        self.columns.scan(&mut |keys, rows| {
+            kept.clear();
+            weights.clear();
+            for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                let weight = vectors.value(row, column, 0) as f32;
+                if weight != 0.0 {
+                    kept.push(key);
+                    weights.push(weight);
+                }
+            }
+            if !kept.is_empty() {
+                page(&kept, &weights);
+            }
+        })
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        self.columns.stats()
+    }
+
+    fn not_finite(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,152 @@
+//! The columns in this process: shards, called directly.
+
+use crate::backend::BackendError;
+use crate::lbfgs::{Cell, Columns, Layout};
+use gannet_node::optim::lbfgs::{Sum, join, split};
+use gannet_node::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write};
+
+/// Keys of one call to the shards.
+const PART_KEYS: usize = 1 << 15;
+/// Rows of one page of a scan.
+const PAGE_ROWS: usize = 1 << 12;
+/// Who pushes.
+const PUSHER: u64 = 1;
+
+/// A table, and the name of the last push to it.
+struct Table {
+    shards: Shards,
+    name: PushName,
+}
+
+impl Table {
+    fn open(store: &Store, schema: &gannet_node::Schema) -> Result<Table, BackendError> {
+        let shards = Shards::open(store, schema, 0..schema.shards)?;
+        // An image that was there knows this pusher: a later life fences the earlier ones.
+        let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
+        let incarnation = known.map_or(1, |p| p.incarnation + 1);
+        Ok(Table { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, part: 0 } })
+    }
+
+    fn next_name(&mut self, pass: u64) -> PushName {
+        self.name.seq = (self.name.seq + 1).max(Vectors::first_seq(pass));
+        self.name
+    }
+
+    fn add(&mut self, pass: u64, keys: &[u64], values: &[f32]) -> Result<(), BackendError> {
+        let name = self.next_name(pass);
+        for ((part, keys), values) in (0..).zip(keys.chunks(PART_KEYS)).zip(values.chunks(2 * PART_KEYS)) {
+            self.shards.push(&PushName { part, ..name }, Write::Sum, keys, None, values)?;
+        }
+        Ok(())
+    }
+
+    fn close(mut self) -> Result<(), BackendError> {
+        self.shards.close_pusher(self.name.pusher, self.name.incarnation)?;
+        Ok(self.shards.mark_clean()?)
+    }
+}
+
+/// Both tables, in a store.
+pub struct LocalColumns {
+    layout: Layout,
+    vectors: Table,
+    cells: Table,
+}
+
+impl LocalColumns {
+    /// Opens (or makes) the tables.
+    ///
+    /// # Errors
+    /// The images cannot be opened.
+    pub fn open(store: &Store, layout: Layout) -> Result<LocalColumns, BackendError> {
+        let (vectors, cells) = (Table::open(store, &layout.schema())?, Table::open(store, &Layout::cells())?);
+        Ok(LocalColumns { layout, vectors, cells })
+    }
+
+    /// Writes every image to its medium and marks it as closed in order.
+    ///
+    /// # Errors
+    /// The system could not write.
+    pub fn close(self) -> Result<(), BackendError> {
+        self.vectors.close()?;
+        self.cells.close()
+    }
+}
+
+impl Columns for LocalColumns {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn pull(&mut self, segment: usize, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), BackendError> {
+        let (shards, segments) = (&mut self.vectors.shards, Segments::only(&[segment]));
+        let floats = shards.schema().read_floats_of(Read::State, segments)?;
+        rows.resize(keys.len() * floats, 0.0);
+        for (keys, rows) in keys.chunks(PART_KEYS).zip(rows.chunks_mut(PART_KEYS * floats)) {
+            shards.pull_segments(keys, Read::State, segments, rows, None)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, pass: u64, keys: &[u64], values: Vec<f32>) -> Result<(), BackendError> {
+        self.vectors.add(pass, keys, &values)
+    }
+
+    fn run(&mut self, program: &Program) -> Result<Vec<f64>, BackendError> {
+        let name = self.vectors.next_name(program.pass);
+        let mut sums = vec![Sum::default(); program.sums.len()];
+        for shard in self.vectors.shards.range() {
+            let own = self.vectors.shards.run_program(shard, &name, program)?;
+            sums.iter_mut().zip(own).for_each(|(all, sum)| all.add(sum));
+        }
+        Ok(sums.iter().map(Sum::value).collect())
+    }
+
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError> {
+        let mut rows = vec![0.0; keys.len() * 4];
+        self.cells.shards.pull_segments(keys, Read::State, Segments::only(&[0]), &mut rows, None)?;
+        Ok(rows.chunks_exact(4).map(cell).collect())
+    }
+
+    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+        let (keys, values) = cell_rows(cells);
+        self.cells.add(stamp, &keys, &values)
+    }
+
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        let (shards, mut keys, mut rows) = (&mut self.vectors.shards, Vec::new(), Vec::new());
+        for shard in shards.range() {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                keys.clear();
+                rows.clear();
+                from = shards.scan(shard, at, PAGE_ROWS, &mut keys, &mut rows);
+                if !keys.is_empty() {
+                    page(&keys, &rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(self.vectors.shards.stats())
+    }
+}
+
+/// A cell from the sum of its row.
+pub(super) fn cell(row: &[f32]) -> Cell {
+    match *row {
+        [a, b, c, d] => Cell { stamp: join([a, b]) as u64, value: join([c, d]) },
+        _ => Cell::default(),
+    }
+}
+
+/// Keys and values of cells to be written.
+pub(super) fn cell_rows(cells: &[(u64, f64)]) -> (Vec<u64>, Vec<f32>) {
+    (cells.iter().map(|cell| cell.0).collect(), cells.iter().flat_map(|cell| split(cell.1)).collect())
+}
