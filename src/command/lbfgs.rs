@@ -1,17 +1,18 @@
 //! `gannet train --optimizer lbfgs`: in this process, or as a worker of a job, whose worker 0 leads.
 
-use super::args::{OptimizerName, TrainArgs};
+use super::args::{ModelName, OptimizerName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
 use super::{Failure, input, job, optimizer, report, server, signals, train};
 use gannet::train::lbfgs::{
-    Chief, Columns, Examples, Layout, Learned, LbfgsError, Loaded, LocalColumns, RemoteColumns, Settings,
+    Chief, Columns, Examples, Layout, LbfgsError, Learned, Loaded, LocalColumns, RemoteColumns, Settings,
     Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, TrainError, evaluate};
+use gannet::train::{Backend, Data, Quality, ReadError, Reader, Share, Stop, TrainError, evaluate};
 use gannet::{CheckpointWriter, Rule, Schema};
 use serde_json::json;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,12 @@ const PASS_SECONDS: f64 = 600.0;
 
 /// Whether the flags ask for it. Its own flags are refused with any other optimizer.
 pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
-    let asked = args.optimizer.optimizer == OptimizerName::Lbfgs;
+    let asked = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     match args.lbfgs.given() {
         Some(flag) if !asked => Err(Failure::input(format!("{flag}: for --optimizer lbfgs"))),
+        _ if asked && args.model.model != ModelName::Lr => {
+            Err(Failure::input("--optimizer lbfgs: for --model lr, logistic regression"))
+        }
         _ => Ok(asked),
     }
 }
@@ -85,7 +89,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
 
 /// What can be known before the training to fail after it.
 fn preflight(args: &TrainArgs, plan: &Plan) -> Result<(), Failure> {
-    let check = |data| gannet::train::Reader::check(data).map_err(|e| Failure::input(e.to_string()));
+    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
     check(&plan.data)?;
     if let Some(test) = &plan.test {
         check(test)?;
@@ -122,7 +126,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let worker = job::connect(args, &metrics)?;
+    let worker = job::line(&args.job)?.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
     let stopped = match index {
         0 => lead(args, plan, &mut columns, &stop)?,
@@ -152,9 +156,9 @@ fn ended(stopped: bool) -> Result<(), Failure> {
 }
 
 /// Reads a worker's share; also the seconds that it took.
-fn read(plan: &Plan, worker: u32, stop: &std::sync::Arc<AtomicBool>) -> Result<(Examples, Loaded, f64), Failure> {
+fn read(plan: &Plan, worker: u32, stop: &Arc<AtomicBool>) -> Result<(Examples, Loaded, f64), Failure> {
     let mut data = plan.data.clone();
-    data.stop = gannet::train::Stop::new(stop);
+    data.stop = Stop::from(stop.clone());
     let share = Share { worker, workers: plan.settings.workers };
     let (start, shards) = (Instant::now(), plan.layout.schema().shards);
     let read = Examples::read(&data, share, shards, plan.threads, plan.data_bytes);
@@ -167,7 +171,7 @@ fn lead<C: Columns>(
     args: &TrainArgs,
     plan: Plan,
     columns: &mut C,
-    stop: &std::sync::Arc<AtomicBool>,
+    stop: &Arc<AtomicBool>,
 ) -> Result<bool, Failure> {
     let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
     let start = Instant::now();

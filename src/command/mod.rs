@@ -8,6 +8,7 @@ mod growing;
 mod input;
 mod job;
 mod keeping;
+mod lbfgs;
 pub mod log;
 mod metrics;
 mod model;

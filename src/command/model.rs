@@ -2,10 +2,14 @@
 
 use super::Failure;
 use super::args::PredictArgs;
-use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, Weights};
+use gannet::train::lbfgs::LbfgsError;
+use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, INTERCEPT_KEY, Weights};
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
 use gannet_optim::{Update, Visitor};
 use std::path::Path;
+
+const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
+const WARM: &str = "--warm-start reads models that `gannet train --model lr --out` wrote";
 
 /// What is noted beside the rows.
 pub struct Notes<'a> {
@@ -101,18 +105,49 @@ impl Visitor for Weigh<'_> {
     }
 }
 
-/// Reads a model.
-pub fn load(folder: &Path) -> Result<Model, Failure> {
+/// Opens a model of logistic regression; `user_reads` says what whoever wants it can read.
+fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
     let checkpoint = Checkpoint::open(folder)?;
     let schema = checkpoint.schema().clone();
     if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
         let what = checkpoint.note("model").unwrap_or("no model");
         return Err(Failure::input(format!(
-            "{}: holds {what} of dim {}; predict reads models that `gannet train --out` wrote, of all --model but lda",
+            "{}: holds {what} of dim {}; {user_reads}",
             folder.display(),
             schema.dim
         )));
     }
+    Ok((checkpoint, schema))
+}
+
+/// Whether a training can begin from a model.
+pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
+    open(folder, WARM).map(|_| ())
+}
+
+/// Hands out a model's weights page by page, that of the intercept only where there is one.
+pub fn warm_start(
+    folder: &Path,
+    intercept: bool,
+    page: &mut dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError>,
+) -> Result<(), Failure> {
+    let (checkpoint, schema) = open(folder, WARM)?;
+    let (floats, mut result) = (schema.floats(), Ok(()));
+    checkpoint.read(|keys, rows| {
+        let weighed = keys.iter().zip(rows.chunks_exact(floats));
+        let weighed = weighed.filter(|(key, _)| intercept || **key != INTERCEPT_KEY);
+        let (keys, weights): (Vec<u64>, Vec<f32>) =
+            weighed.map(|(&key, row)| (key, schema.rule.visit(Weigh(row)))).unzip();
+        if result.is_ok() {
+            result = page(&keys, &weights);
+        }
+    })?;
+    Ok(result?)
+}
+
+/// Reads a model.
+pub fn load(folder: &Path) -> Result<Model, Failure> {
+    let (checkpoint, schema) = open(folder, PREDICT)?;
     let rule: Rule = schema.rule;
     let mut weights = Weights::default();
     checkpoint.read(|keys, rows| {

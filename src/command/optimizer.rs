@@ -5,8 +5,8 @@ use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleAr
 use clap::ValueEnum;
 use gannet::train::{Push, Reduce};
 use gannet::{
-    AdaGrad, Adam, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError, Schedule,
-    Schema, Sgd, Shaping,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
+    Schedule, Schema, Sgd, Shaping,
 };
 
 /// A flag and its default.
@@ -35,6 +35,7 @@ fn settings(optimizer: OptimizerName) -> &'static [Setting] {
             ("--weight-decay", 0.0),
             ("--l2", 0.0),
         ],
+        OptimizerName::Lbfgs => &[("--l1", 0.0), ("--l2", 0.0)],
     }
 }
 
@@ -88,6 +89,61 @@ fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'s
     ))
 }
 
+/// The settings that were given; a rate that was not is `alpha`.
+fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32>); 11] {
+    let s = &args.settings;
+    [
+        ("--alpha", s.alpha.or(alpha)),
+        ("--beta", s.beta),
+        ("--l1", s.l1),
+        ("--l2", s.l2),
+        ("--l21", s.l21),
+        ("--momentum", s.momentum),
+        ("--rho", s.rho),
+        ("--beta1", s.beta1),
+        ("--beta2", s.beta2),
+        ("--epsilon", s.epsilon),
+        ("--weight-decay", s.weight_decay),
+    ]
+}
+
+/// The settings of the optimizer; one that is another's is refused.
+fn given(optimizer: OptimizerName, flags: &[(&'static str, Option<f32>)]) -> Result<Given<'_>, Failure> {
+    let given = Given { flags, known: settings(optimizer) };
+    match given.foreign() {
+        Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),
+        None => Ok(given),
+    }
+}
+
+/// L-BFGS's penalties, L1 and L2. It has no other settings here.
+pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
+    let (flags, s) = (flags(args, None), &args.settings);
+    let given = given(OptimizerName::Lbfgs, &flags)?;
+    let others = [
+        (args.push.is_some(), "--push"),
+        (args.reduce.is_some(), "--reduce"),
+        (s.clip_value.is_some(), "--clip-value"),
+        (s.clip_norm.is_some(), "--clip-norm"),
+        (args.schedule.schedule.is_some(), "--schedule"),
+        (args.schedule.warmup.is_some(), "--warmup"),
+    ];
+    if let Some((_, flag)) = others.iter().find(|(given, _)| *given) {
+        return Err(Failure::input(format!(
+            "{flag} is no setting of --optimizer lbfgs, which has --l1, --l2"
+        )));
+    }
+    let penalty = |flag| {
+        let value = given.value(flag);
+        // The decimal that was typed, not the float nearest to it.
+        match value.to_string().parse() {
+            Ok(exact) if value.is_finite() && value >= 0.0 => Ok(exact),
+            _ => Err(Failure::input(format!("{flag} {value}: a number, at least 0, is needed"))),
+        }
+    };
+    Ok((penalty("--l1")?, penalty("--l2")?))
+}
+
 /// What the flags ask for.
 pub struct Asked {
     /// The rule.
@@ -102,25 +158,8 @@ pub struct Asked {
 pub fn asked(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -> Result<Asked, Failure> {
     let s = &args.settings;
     let optimizer = args.optimizer.unwrap_or(default);
-    let given = Given {
-        flags: &[
-            ("--alpha", s.alpha.or(alpha.filter(|_| optimizer == default))),
-            ("--beta", s.beta),
-            ("--l1", s.l1),
-            ("--l2", s.l2),
-            ("--l21", s.l21),
-            ("--momentum", s.momentum),
-            ("--rho", s.rho),
-            ("--beta1", s.beta1),
-            ("--beta2", s.beta2),
-            ("--epsilon", s.epsilon),
-            ("--weight-decay", s.weight_decay),
-        ],
-        known: settings(optimizer),
-    };
-    if let Some(flag) = given.foreign() {
-        return Err(refuse(flag, "--optimizer", &optimizer, settings));
-    }
+    let flags = flags(args, alpha.filter(|_| optimizer == default));
+    let given = given(optimizer, &flags)?;
     let rule = rule(optimizer, &given);
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
     let l2 = if own_l2 { 0.0 } else { given.value("--l2") };
@@ -159,6 +198,8 @@ fn rule(optimizer: OptimizerName, given: &Given<'_>) -> Rule {
         OptimizerName::Rmsprop => Rule::RmsProp(RmsProp { lr, rho: value("--rho"), eps }),
         OptimizerName::Adam => Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
         OptimizerName::Amsgrad => Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
+        // Its model: weights as they are.
+        OptimizerName::Lbfgs => Rule::Add(Add),
     }
 }
 

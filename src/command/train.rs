@@ -6,7 +6,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
-use super::{Failure, input, job, keeping, models, optimizer, server, signals};
+use super::{Failure, input, job, keeping, lbfgs, models, optimizer, server, signals};
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
     Share, TrainError, train,
@@ -23,7 +23,9 @@ const TABLE: &str = "lr";
 pub fn run(args: TrainArgs) -> Result<(), Failure> {
     job::check_role(&args)?;
     models::check(&args.model)?;
+    let lbfgs = lbfgs::is_asked(&args)?;
     match args.job.job_name {
+        None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),
         Some(JobName::Ps) => {
@@ -42,6 +44,7 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
             };
             server::serve(&serving)
         }
+        Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
         Some(JobName::Worker) if args.model.model == ModelName::Lr => job::worker(&args),
         Some(JobName::Worker) => models::worker(&args),
     }

@@ -18,6 +18,11 @@ pub struct AdmissionArgs {
 }
 
 impl AdmissionArgs {
+    /// Whether any of them was given.
+    pub fn given(&self) -> bool {
+        self.admit_count.is_some() || self.admit_probability.is_some()
+    }
+
     /// The schema's admission. Its parameters are checked with the schema.
     pub fn admission(&self) -> Admission {
         match (self.admit_count, self.admit_probability) {

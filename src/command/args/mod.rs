@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod input;
 mod io;
+mod lbfgs;
 mod log;
 mod memory;
 mod metrics;
@@ -23,6 +24,7 @@ pub use bench::BenchArgs;
 pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs};
 pub use io::{IoArgs, IoName};
+pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
 pub use metrics::MetricsArgs;
@@ -101,6 +103,9 @@ pub struct TrainArgs {
     /// The update rule.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
+    /// L-BFGS.
+    #[command(flatten)]
+    pub lbfgs: LbfgsArgs,
     /// Which keys get a row.
     #[command(flatten)]
     pub admission: AdmissionArgs,

@@ -29,6 +29,8 @@ pub enum OptimizerName {
     Adam,
     /// AMSGrad (Reddi et al. 2018).
     Amsgrad,
+    /// L-BFGS on the whole data (Nocedal 1980); with --l1 OWL-QN (Andrew and Gao 2007).
+    Lbfgs,
 }
 
 /// What `--push` offers.
@@ -98,10 +100,10 @@ pub struct Settings {
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.
     #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
     pub beta: Option<f32>,
-    /// ftrl, group-ftrl: L1 penalty. Default: 0.
+    /// ftrl, group-ftrl, lbfgs: L1 penalty. Default: 0.
     #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// L2 penalty: of ftrl and group-ftrl themselves; for the others l2 * w joins each gradient. Default: 0.
+    /// L2 penalty: of ftrl, group-ftrl and lbfgs themselves; for the others l2 * w joins each gradient. Default: 0.
     #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.
