@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// The table that a model is saved as.
 const TABLE: &str = "lr";
 const HISTORY: u16 = 10;
-const ITERATIONS: u32 = 1000;
+const ITERATIONS: u32 = 10_000;
 const TOLERANCE: f64 = 1e-8;
 const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;

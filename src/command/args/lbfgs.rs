@@ -12,10 +12,10 @@ pub struct LbfgsArgs {
     /// Curvature pairs that are kept, two floats a weight each. Default: 10.
     #[arg(long, help_heading = LBFGS, value_name = "PAIRS", value_parser = clap::value_parser!(u16).range(1..=50))]
     pub history: Option<u16>,
-    /// Iterations at most. Default: 1000.
+    /// Iterations at most. Default: 10000.
     #[arg(long, help_heading = LBFGS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub iterations: Option<u32>,
-    /// It is over when 5 iterations have made the objective smaller by less than this share of it. Default: 1e-8.
+    /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-8.
     #[arg(long, help_heading = LBFGS, value_name = "SHARE", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// Begin from the weights of a model that `gannet train --out` wrote, with whatever optimizer.

@@ -35,7 +35,7 @@ pub struct Settings {
 
 impl Settings {
     /// Iterations over which the objective's fall is looked at.
-    pub const WINDOW: usize = 5;
+    pub const WINDOW: usize = 10;
 }
 
 /// What came of a training.
@@ -69,6 +69,8 @@ pub struct Trained {
 enum Halt {
     /// A worker has begun anew: so does the iteration.
     Again,
+    /// A signal came.
+    Stopped,
     /// The training is over.
     Error(LbfgsError),
 }
@@ -134,7 +136,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             stamp,
             norms: [0.0; 2],
             arrived,
-            done: Trained::default(),
+            done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
             obeying: Obeying::default(),
             columns,
             examples,
@@ -201,6 +203,10 @@ impl<'a, C: Columns> Chief<'a, C> {
         loop {
             match self.run(progress) {
                 Ok(()) => break,
+                Err(Halt::Stopped) => {
+                    self.done.stopped = true;
+                    break;
+                }
                 Err(Halt::Again) => tracing::warn!("a worker has begun anew: the iteration does, too"),
                 Err(Halt::Error(error)) => return Err(error),
             }
@@ -219,8 +225,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let mut moved = 0.0;
         while self.done.iterations < u64::from(self.settings.iterations) {
             if self.stop.load(Relaxed) {
-                self.done.stopped = true;
-                return Ok(());
+                return Err(Halt::Stopped);
             }
             let Some(step) = self.iterate(moved)? else {
                 self.done.converged = true;
@@ -339,7 +344,9 @@ impl<'a, C: Columns> Chief<'a, C> {
         let guessed = self.stamp;
         // With L1 the direction ends at the border of its orthant.
         let longest = if self.settings.l1 > 0.0 { 1.0 } else { Search::default().longest };
-        let search = Search { longest, ..Search::default() };
+        // and where the step may not be longer, falling far enough will do (Andrew and Gao): losses are convex.
+        let curvature = if self.settings.l1 > 0.0 { f64::INFINITY } else { Search::default().curvature };
+        let search = Search { longest, curvature, ..Search::default() };
         let mut last = (1.0, first);
         let found = strong_wolfe(&search, line.from, |step| {
             let at = match step == 1.0 {
@@ -447,8 +454,8 @@ impl<'a, C: Columns> Chief<'a, C> {
                 let waited = self.settings.patience;
                 return Err(Halt::Error(LbfgsError::WorkerLost { worker, waited, at }));
             }
-            if self.stop.load(Relaxed) && command == Command::Roll {
-                self.done.stopped = true;
+            if self.stop.load(Relaxed) {
+                return Err(Halt::Stopped);
             }
             look.pause(|waited| tracing::warn!(worker, at, waited, "waiting for a worker"));
         }

@@ -1,0 +1,110 @@
+//! `--optimizer lbfgs` by the real binary: a job whose server and worker are killed with SIGKILL in the middle finds what one
+//! process finds; models are saved, begun from and scored; flags that make no sense are refused in words.
+
+mod harness;
+
+use harness::*;
+use std::path::Path;
+use std::time::Duration;
+
+const LINE: &str = "--optimizer lbfgs --l2 0.1 --history 5 --tolerance 1e-12";
+
+fn number(v: &serde_json::Value, name: &str) -> f64 {
+    v[name].as_f64().unwrap_or_else(|| panic!("{name}: {v}"))
+}
+
+fn server(addr: &str, folder: &Path) -> Served {
+    let mut command = gannet(&format!("server --listen {addr} --threads 1"));
+    command.arg("--data-dir").arg(folder);
+    Served::start(command)
+}
+
+#[test]
+fn a_job_survives_its_server_and_its_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 20_000, 1);
+    let alone = run(&format!("train {} {LINE} --json", data.display())).json();
+    let images = [folder.path().join("0"), folder.path().join("1")];
+    let mut served: Vec<Served> = images.iter().map(|images| server("127.0.0.1:0", images)).collect();
+    let hosts = format!("{},{}", served[0].addr, served[1].addr);
+    let worker = |index: u32, more: &str| {
+        Process::start(gannet(&format!(
+            "train {} {LINE} --json --ps-hosts {hosts} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker \
+             --task-index {index} --peer-timeout 30 --pass-timeout 40 {more}",
+            data.display()
+        )))
+    };
+    // Kills fall where they fall: what is held to is the outcome.
+    let (chief, mut other) = (worker(0, ""), worker(1, ""));
+    std::thread::sleep(Duration::from_millis(400));
+    other.signal(rustix::process::Signal::KILL);
+    let killed = other.wait();
+    assert_ne!(killed.code, Some(0), "it was to be killed: {killed:?}");
+    other = worker(1, "");
+    std::thread::sleep(Duration::from_millis(300));
+    for (place, images) in images.iter().enumerate() {
+        let victim = served.remove(place);
+        let addr = victim.addr.clone();
+        victim.kill();
+        served.insert(place, server(&addr, images));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // The chief too; another takes the lead, from the weights that the servers hold.
+    chief.signal(rustix::process::Signal::KILL);
+    let ended = chief.wait();
+    let out = folder.path().join("model");
+    let chief = worker(0, &format!("--out {}", out.display())).wait();
+    assert_eq!(chief.code, Some(0), "{chief:?}; the one before: {ended:?}");
+    let other = other.wait();
+    // It followed the first chief to the end, if that came so far; otherwise the second.
+    assert_eq!(other.code, Some(0), "{other:?}");
+    let trained = chief.json();
+    let (got, want) = (number(&trained, "objective"), number(&alone, "objective"));
+    assert!((got - want).abs() < 1e-8 * want, "{trained} {alone}");
+    assert_eq!((&trained["rows"], &trained["examples"]), (&alone["rows"], &alone["examples"]));
+    // From the model there is next to nothing left to do.
+    let line = format!("train {} {LINE} --json --warm-start {}", data.display(), out.display());
+    let warm = run(&line).json();
+    assert!(number(&warm, "iterations") < number(&alone, "iterations"), "{warm} {alone}");
+    assert!((number(&warm, "objective") - want).abs() < 1e-8 * want, "{warm} {alone}");
+    let scored = run(&format!("predict {} --model {} --json", data.display(), out.display())).json();
+    assert!((number(&scored, "logloss") - number(&alone, "logloss")).abs() < 1e-6, "{scored} {alone}");
+}
+
+#[test]
+fn l1_begins_from_a_model_of_ftrl_and_leaves_few_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 10_000, 1);
+    let model = folder.path().join("ftrl");
+    assert_eq!(run(&format!("train {} --l1 2 --out {}", data.display(), model.display())).code, Some(0));
+    let line = format!("train {} --optimizer lbfgs --l1 4 --json", data.display());
+    let (cold, warm) = (run(&line).json(), run(&format!("{line} --warm-start {}", model.display())).json());
+    let (a, b) = (number(&cold, "objective"), number(&warm, "objective"));
+    assert!((a - b).abs() < 1e-6 * a, "{cold} {warm}");
+    assert!(number(&cold, "nonzero") < number(&cold, "rows") / 2.0, "{cold}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 50, 1);
+    for (flags, says) in [
+        ("--history 5", "--history: for --optimizer lbfgs"),
+        ("--optimizer lbfgs --alpha 0.1", "--alpha is no setting of --optimizer lbfgs, which has --l1, --l2"),
+        ("--optimizer lbfgs --epochs 3", "--iterations"),
+        ("--optimizer lbfgs --l2 -1", "--l2 -1: a number, at least 0, is needed"),
+        ("--optimizer lbfgs --push gradient", "--push is no setting"),
+        ("--optimizer lbfgs --batch 5", "--batch: L-BFGS looks at the whole data"),
+        ("--optimizer lbfgs --tolerance 2", "--tolerance 2"),
+        ("--optimizer lbfgs --data-memory 100", "--data-memory"),
+        ("--optimizer lbfgs --warm-start /nowhere", "/nowhere"),
+    ] {
+        let done = run(&format!("train {} {flags}", data.display()));
+        assert_eq!(
+            done.code,
+            Some(if flags.contains("/nowhere") { done.code.unwrap() } else { 2 }),
+            "{done:?}"
+        );
+        assert!(done.code != Some(0) && done.err.contains(says), "{flags}: {done:?}");
+    }
+}
