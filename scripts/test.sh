@@ -55,7 +55,7 @@ check "lints" cargo clippy --workspace --all-targets -- -D warnings
 check "build" cargo build --release
 tests "tests" cargo test --workspace --no-fail-fast
 check "benches, once" cargo test -p gannet-bench --benches
-tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill
+tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill --test kill_vectors
 tests "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 

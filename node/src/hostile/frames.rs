@@ -1,7 +1,7 @@
 //! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
 //! flipped bits, cut short, sent twice.
 
-use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1};
+use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1, StepV1, VectorV1};
 use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
@@ -171,8 +171,9 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let keys = [0, 1, 2, 64, 500, 8192, 8193][choices.below(7).min(choices.below(7)) as usize];
     let keep = [0, 1, 2, 100, 4096, 4097, u32::MAX][choices.below(7) as usize];
     let clock = (choices.below(4) == 0).then(|| choices.below(5));
-    match choices.below(27) {
+    match choices.below(28) {
         24..27 => keeping_step(choices, id, table),
+        27 => program(choices, seq, id, table),
         0..9 => {
             let keys = some_keys(choices, keys);
             // Their rows have one segment: some of these choose what is not there.
@@ -239,6 +240,27 @@ fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8
     (Head::new(kind, 0, id, words), control::seal(&join))
 }
 
+/// A program: the tables of scripts are none of vectors, and that of whoever came first is none either.
+fn program(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32) -> (Head, Vec<u8>) {
+    *seq = seq.wrapping_add(choices.below(4));
+    let column = |choices: &mut Choices<'_>| choices.below(12) as u16;
+    let steps = (0..choices.below(4)).map(|_| {
+        let columns = [column(choices), column(choices), column(choices)];
+        let term = (f64::from_bits(choices.word()), column(choices), choices.below(2) == 0);
+        let (kind, number) = (choices.below(6) as u16, f64::from_bits(choices.word()));
+        StepV1 { kind, to: column(choices), columns, number, terms: vec![term; choices.below(1200) as usize] }
+    });
+    let steps = steps.collect();
+    let sums =
+        vec![[choices.below(6) as u16, column(choices), column(choices)]; choices.below(6000) as usize];
+    let (shard, free) = (choices.below(70) as u32, Some(choices.word()));
+    let mut payload = control::seal(&VectorV1 { shard, seq: *seq, pass: choices.word(), free, steps, sums });
+    if choices.below(8) == 0 {
+        payload.truncate(choices.below(payload.len() as u64) as usize);
+    }
+    (Head::new(message::VECTOR, 0, id, [u64::from(table), 0, 0, 0]), payload)
+}
+
 fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usize) -> (Head, Vec<u8>) {
     let dim = [1, 1, 3, 16, 64][choices.below(5) as usize];
     let keys = some_keys(choices, keys.min((256 << 10) / (8 + 4 * dim)));
@@ -246,7 +268,7 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
         0 => pair(choices.word() as u32, choices.below(4) as u32),
         _ => 0,
     };
-    let write = if choices.below(2) == 0 { Write::Gradient } else { Write::Change };
+    let write = [Write::Gradient, Write::Gradient, Write::Change, Write::Sum][choices.below(4) as usize];
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
     let (part, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;

@@ -376,6 +376,7 @@ impl Backend for MapRows {
             match write {
                 Write::Change => add_change(&mut row, values),
                 Write::Gradient => step(&self.schema, self.pushes + 1, &mut row, values[0]),
+                Write::Sum => unreachable!("no table of vectors"),
             }
             self.rows.insert(key, row);
         }

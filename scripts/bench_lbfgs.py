@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Objective, seconds and passes of `gannet train --optimizer lbfgs` beside scikit-learn's and `vw --bfgs`'s, in one run.
+
+    python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1 vowpalwabbit==9.11.9
+    python3 scripts/fetch_census.py CACHE/census && python3 scripts/sklearn_flights.py --no-fit --split CACHE/flights
+    cargo build --release
+    CACHE/ml/bin/python scripts/bench_lbfgs.py CACHE/census/census-train.csv CACHE/flights/flights-train.csv
+
+Every column but the first is a category for all of them. L2: `sum of log losses + l2/2 |w|^2`, with an intercept without
+penalty (vw: has none to free, so it runs without, and gannet once more beside it). L1: `+ l1 |w|_1`, no intercept, since
+liblinear penalises it. scikit-learn runs at its default tolerance and at a tight one; the least objective of all is the
+reference, and `excess` is how far a system is above it, as a share. seconds: scikit-learn's fit; gannet's training and,
+apart, its reading; vw's whole run with its cache in a file (`python -m vowpalwabbit`'s driver, not Python's start).
+`--quick` leaves out liblinear at a tight tolerance. JSON on stdout.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import OneHotEncoder
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TIMEOUT = 3600
+VW = """
+import json, sys, time
+import vowpalwabbit
+start = time.perf_counter()
+vw = vowpalwabbit.Workspace(arg_list=sys.argv[1:])
+vw.finish()
+print(json.dumps({"seconds": time.perf_counter() - start}))
+"""
+
+
+def last_json(command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=TIMEOUT)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(str(c) for c in command)}\nexit {done.returncode}: {done.stderr[-2000:]}")
+    return json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{"):])[0]
+
+
+def objective(x, y, w, b, l1, l2):
+    m = x @ w + b
+    return float(np.sum(np.logaddexp(0, m) - y * m) + l2 / 2 * (w @ w) + l1 * np.abs(w).sum())
+
+
+def sklearn_fit(x, y, l1, l2, intercept, tol):
+    if l1:
+        model = LogisticRegression(C=1 / l1, l1_ratio=1, solver="liblinear", fit_intercept=False, max_iter=10_000, tol=tol,
+                                   random_state=0)
+    else:
+        model = LogisticRegression(C=1 / l2, fit_intercept=intercept, max_iter=100_000, tol=tol)
+    start = time.perf_counter()
+    model.fit(x, y)
+    seconds = time.perf_counter() - start
+    w, b = model.coef_[0], float(np.ravel(model.intercept_)[0]) if intercept else 0.0
+    return {"objective": objective(x, y, w, b, l1, l2), "seconds": seconds, "iterations": int(np.ravel(model.n_iter_)[0]),
+            "nonzero": int(np.count_nonzero(w))}
+
+
+def gannet_embedded(o, path, flags):
+    return pick(last_json([o.gannet, "train", path, *flags]))
+
+
+def pick(answer):
+    names = ("objective", "seconds", "load_seconds", "iterations", "passes", "tries", "nonzero", "transport")
+    return {name: answer[name] for name in names}
+
+
+def gannet_job(o, path, flags, servers, workers):
+    """The job's servers begin empty and end with it."""
+    processes = []
+    try:
+        hosts = []
+        for _ in range(servers):
+            p = subprocess.Popen([str(o.gannet), "server", "--listen", "127.0.0.1:0", "--threads", "1"], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            processes.append(p)
+            hosts.append(p.stdout.readline().split()[4])
+        workers_at = ",".join(f"127.0.0.1:{9 + i}" for i in range(workers))
+        job = ["--ps-hosts", ",".join(hosts), "--worker-hosts", workers_at, "--job-name", "worker", "--transport", "tcp"]
+        command = [str(o.gannet), "train", str(path), *map(str, flags), *job]
+        for index in range(1, workers):
+            processes.append(subprocess.Popen([*command, "--task-index", str(index)], stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.DEVNULL))
+        return pick(last_json([*command, "--task-index", "0"]))
+    finally:
+        for p in processes:
+            if p.poll() is None:
+                p.send_signal(signal.SIGTERM)
+        for p in processes:
+            p.wait(30)
+
+
+def vw_fit(directory, path, x, y, l2, passes):
+    """vw --bfgs without a constant; keys are numbers, which vw takes for places where no namespace is named. Its weights are read back for the objective."""
+    data, model = directory / f"{path.stem}.vw", directory / f"{path.stem}.txt"
+    if not data.exists():
+        with open(data, "w") as out:
+            for i, label in enumerate(y):
+                keys = " ".join(map(str, x.indices[x.indptr[i]:x.indptr[i + 1]]))
+                out.write(f"{1 if label else -1} | {keys}\n")
+    (directory / f"{path.stem}.vw.cache").unlink(missing_ok=True)
+    answer = last_json([sys.executable, "-c", VW, "-d", data, "--bfgs", "--loss_function", "logistic", "--l2", l2,
+                        "--passes", passes, "--termination", 1e-10, "-b", 20, "--noconstant", "--cache_file",
+                        f"{data}.cache", "--readable_model", model, "--holdout_off", "--quiet"])
+    w = np.zeros(x.shape[1])
+    for line in open(model):
+        at, _, value = line.strip().partition(":")
+        if at.isdigit() and int(at) < len(w):
+            w[int(at)] = float(value.split()[0])
+    return {"objective": objective(x, y, w, 0.0, 0, l2), "seconds": answer["seconds"], "passes_at_most": passes}
+
+
+def run(o, path, directory):
+    with open(path, newline="") as f:
+        header, *rows = csv.reader(f)
+    a = np.array(rows, dtype=object)
+    y = a[:, 0].astype(int)
+    x = OneHotEncoder().fit_transform(a[:, 1:]).tocsr()
+    base = ["--optimizer", "lbfgs", "--json", "--categorical", ",".join(header[1:])]
+    out = {}
+
+    def record(task, name, answer):
+        out.setdefault(task, {})[name] = answer
+        print(f"{path.name} {task} {name}: {answer}", file=sys.stderr, flush=True)
+
+    for name, flags, l1, l2, intercept in [("l2", ["--l2", "1"], 0, 1.0, True),
+                                           ("l2_no_intercept", ["--l2", "1", "--no-intercept"], 0, 1.0, False),
+                                           ("l1_no_intercept", ["--l1", "1", "--no-intercept"], 1.0, 0, False)]:
+        flags = base + flags
+        record(name, "gannet", gannet_embedded(o, path, flags))
+        if name != "l2_no_intercept":
+            record(name, "gannet_1_server", gannet_job(o, path, flags, 1, 1))
+            record(name, "gannet_3_servers", gannet_job(o, path, flags, 3, 2))
+            record(name, "sklearn_default", sklearn_fit(x, y, l1, l2, intercept, 1e-4))
+            if not (o.quick and l1):
+                record(name, "sklearn_tight", sklearn_fit(x, y, l1, l2, intercept, 1e-7 if l1 else 1e-10))
+        else:
+            record(name, "vw", vw_fit(directory, path, x, y, l2, o.vw_passes))
+        least = min(answer["objective"] for answer in out[name].values())
+        for answer in out[name].values():
+            answer["excess"] = answer["objective"] / least - 1
+    return {"rows": len(y), "features": x.shape[1], **out}
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("data", nargs="+", type=pathlib.Path, help="CSV files, the label first")
+    a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
+    a.add_argument("--vw-passes", type=int, default=500)
+    a.add_argument("--quick", action="store_true")
+    o = a.parse_args()
+    if not o.gannet.is_file():
+        a.error(f"{o.gannet}: no such file; cargo build --release, or --gannet PATH")
+    with tempfile.TemporaryDirectory() as directory:
+        print(json.dumps({path.name: run(o, path, pathlib.Path(directory)) for path in o.data}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
