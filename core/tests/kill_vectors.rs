@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::Command;
 
 const VECTORS: Vectors = Vectors { wide: 4, narrow: 1 };
-const KEYS: u64 = 12;
-const ROUNDS: u64 = 5;
+const KEYS: u64 = 7;
+const ROUNDS: u64 = 4;
 
 fn name(n: u64, within: u64) -> PushName {
     PushName { pusher: 3, incarnation: 1, seq: Vectors::first_seq(n + 1) + within, part: 0 }

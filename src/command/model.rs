@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::args::PredictArgs;
-use gannet::train::lbfgs::LbfgsError;
+use gannet::train::lbfgs::Pages;
 use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, INTERCEPT_KEY, Weights};
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
 use gannet_optim::{Update, Visitor};
@@ -126,11 +126,7 @@ pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Hands out a model's weights page by page, that of the intercept only where there is one.
-pub fn warm_start(
-    folder: &Path,
-    intercept: bool,
-    page: &mut dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError>,
-) -> Result<(), Failure> {
+pub fn warm_start(folder: &Path, intercept: bool, page: &mut Pages<'_>) -> Result<(), Failure> {
     let (checkpoint, schema) = open(folder, WARM)?;
     let (floats, mut result) = (schema.floats(), Ok(()));
     checkpoint.read(|keys, rows| {

@@ -6,9 +6,9 @@ use crate::lbfgs::cells::{self, Command, Memory, Seen};
 use crate::lbfgs::examples::Losses;
 use crate::lbfgs::follower::{Look, Obeying};
 use crate::lbfgs::layout::Penalties;
-use crate::lbfgs::{Columns, Examples, LbfgsError};
-use gannet_node::optim::lbfgs::split;
-use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, strong_wolfe};
+use crate::lbfgs::{Columns, Examples, LbfgsError, Pages};
+use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
+use gannet_node::{hash, shard_of};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// `weights` fails, or the servers are lost.
     pub fn begin_from<E: From<LbfgsError>>(
         &mut self,
-        weights: impl FnOnce(&mut dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError>) -> Result<(), E>,
+        weights: impl FnOnce(&mut Pages<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
         // Written down before anything is pushed under it: another chief would take the next.
         self.stamp += 1;
@@ -180,9 +180,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let columns = &mut *self.columns;
         weights(&mut |keys, weights| {
             let mut rows: Vec<(u64, f32)> = keys.iter().copied().zip(weights.iter().copied()).collect();
-            rows.sort_by_key(|&(key, _)| {
-                (gannet_node::shard_of(gannet_node::hash(key), columns.layout().schema().shards), key)
-            });
+            rows.sort_by_key(|&(key, _)| (shard_of(hash(key), columns.layout().schema().shards), key));
             let keys: Vec<u64> = rows.iter().map(|row| row.0).collect();
             count += keys.len() as u64;
             Ok(columns.add(stamp, &keys, rows.iter().flat_map(|row| split(f64::from(row.1))).collect())?)

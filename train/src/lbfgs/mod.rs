@@ -33,6 +33,9 @@ use crate::backend::BackendError;
 use crate::error::ReadError;
 use std::time::Duration;
 
+/// What takes keys and their weights, page by page.
+pub type Pages<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError> + 'a;
+
 /// Why a training by L-BFGS ends without a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
