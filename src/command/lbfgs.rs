@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const TABLE: &str = "lr";
 const HISTORY: u16 = 10;
 const ITERATIONS: u32 = 10_000;
-const TOLERANCE: f64 = 1e-8;
+const TOLERANCE: f64 = 1e-9;
 const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;
 

@@ -15,7 +15,7 @@ pub struct LbfgsArgs {
     /// Iterations at most. Default: 10000.
     #[arg(long, help_heading = LBFGS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub iterations: Option<u32>,
-    /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-8.
+    /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-9.
     #[arg(long, help_heading = LBFGS, value_name = "SHARE", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// Begin from the weights of a model that `gannet train --out` wrote, with whatever optimizer.
