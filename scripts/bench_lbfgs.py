@@ -34,7 +34,6 @@ import json, sys, time
 import vowpalwabbit
 start = time.perf_counter()
 vw = vowpalwabbit.Workspace(arg_list=sys.argv[1:])
-vw.finish()
 print(json.dumps({"seconds": time.perf_counter() - start}))
 """
 
@@ -109,8 +108,8 @@ def vw_fit(directory, path, x, y, l2, passes):
                 out.write(f"{1 if label else -1} | {keys}\n")
     (directory / f"{path.stem}.vw.cache").unlink(missing_ok=True)
     answer = last_json([sys.executable, "-c", VW, "-d", data, "--bfgs", "--loss_function", "logistic", "--l2", l2,
-                        "--passes", passes, "--termination", 1e-10, "-b", 20, "--noconstant", "--cache_file",
-                        f"{data}.cache", "--readable_model", model, "--holdout_off", "--quiet"])
+                        "--passes", passes, "--termination", 1e-10, "-b", int(x.shape[1]).bit_length(), "--noconstant", "--cache_file",
+                        f"{data}.cache", "--readable_model", model, "--predict_only_model", "--holdout_off", "--quiet"])
     w = np.zeros(x.shape[1])
     for line in open(model):
         at, _, value = line.strip().partition(":")
@@ -155,7 +154,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("data", nargs="+", type=pathlib.Path, help="CSV files, the label first")
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
-    a.add_argument("--vw-passes", type=int, default=500)
+    a.add_argument("--vw-passes", type=int, default=500, help="vw --passes")
     a.add_argument("--quick", action="store_true")
     o = a.parse_args()
     if not o.gannet.is_file():
