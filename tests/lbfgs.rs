@@ -121,6 +121,8 @@ fn what_makes_no_sense_is_refused() {
         ("--history 5", "--history: for --optimizer lbfgs"),
         ("--optimizer lbfgs --alpha 0.1", "--alpha is no setting of --optimizer lbfgs, which has --l1, --l2"),
         ("--optimizer lbfgs --epochs 3", "--iterations"),
+        ("--optimizer lbfgs --model linear", "--optimizer lbfgs: for --model lr"),
+        ("--model fm --history 5", "--history: for --optimizer lbfgs"),
         ("--optimizer lbfgs --l2 -1", "--l2 -1: a number, at least 0, is needed"),
         ("--optimizer lbfgs --push gradient", "--push is no setting"),
         ("--optimizer lbfgs --batch 5", "--batch: L-BFGS looks at the whole data"),
@@ -135,5 +137,22 @@ fn what_makes_no_sense_is_refused() {
             "{done:?}"
         );
         assert!(done.code != Some(0) && done.err.contains(says), "{flags}: {done:?}");
+    }
+    for (flags, says) in [
+        ("--sync bsp", "--sync: the workers of L-BFGS make each pass together"),
+        ("--sync ssp:3", "--sync: the workers of L-BFGS make each pass together"),
+        ("--issync 1", "--issync 1: the workers of L-BFGS make each pass together"),
+        ("--sync bsp --replicas-to-aggregate 1", "--sync:"),
+        ("--replicas-to-aggregate 1", "--replicas-to-aggregate: L-BFGS needs the gradients of all workers"),
+        ("--worker-timeout 5", "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
+        ("--deterministic", "--deterministic cannot be had with --optimizer lbfgs"),
+        ("--tasks on", "--tasks on cannot be had with --optimizer lbfgs"),
+        ("--tasks on --sync bsp", "--sync:"),
+        ("--task-bytes 1MiB", "--task-bytes: for data that is handed out in pieces"),
+        ("--scheduler 127.0.0.1:9", "--scheduler: for data that is handed out in pieces"),
+    ] {
+        let job = "--job-name worker --ps-hosts 127.0.0.1:9 --worker-hosts 127.0.0.1:10,127.0.0.1:11";
+        let done = run(&format!("train {} --optimizer lbfgs {job} {flags}", data.display()));
+        assert!(done.code == Some(2) && done.err.contains(says), "{flags}: {done:?}");
     }
 }

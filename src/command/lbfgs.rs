@@ -1,6 +1,6 @@
 //! `gannet train --optimizer lbfgs`: in this process, or as a worker of a job, whose worker 0 leads.
 
-use super::args::{ModelName, OptimizerName, TrainArgs};
+use super::args::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
@@ -46,16 +46,50 @@ struct Plan {
     data_bytes: u64,
 }
 
-fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
-    let own = &args.lbfgs;
-    let (l1, l2) = optimizer::penalties(&args.optimizer)?;
+/// A flag that L-BFGS has no use for: its workers make each pass together, over shares that they keep in memory.
+fn misplaced(args: &TrainArgs) -> Option<&'static str> {
+    let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = args.job.sync;
+    let TaskArgs { tasks, task_bytes, ref scheduler } = args.job.tasks;
     let misplaced = [
         (args.epochs != 1, "--epochs: L-BFGS has --iterations"),
         (args.batch.is_some(), "--batch: L-BFGS looks at the whole data"),
         (args.admission.given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
+        (
+            sync.is_some_and(|sync| sync != SyncName::Asp),
+            "--sync: the workers of L-BFGS make each pass together by themselves; leave it out",
+        ),
+        (
+            issync == Some(1),
+            "--issync 1: the workers of L-BFGS make each pass together by themselves; leave it out",
+        ),
+        (
+            replicas_to_aggregate.is_some(),
+            "--replicas-to-aggregate: L-BFGS needs the gradients of all workers",
+        ),
+        (worker_timeout.is_some(), "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
+        (
+            deterministic,
+            "--deterministic cannot be had with --optimizer lbfgs: sums over rows are in the order in which the rows came, which is one \
+             of timing",
+        ),
+        (
+            tasks == TasksName::On,
+            "--tasks on cannot be had with --optimizer lbfgs: each worker keeps its share of the data in memory (leave --tasks out)",
+        ),
+        (
+            task_bytes.is_some(),
+            "--task-bytes: for data that is handed out in pieces, which L-BFGS cannot have",
+        ),
+        (scheduler.is_some(), "--scheduler: for data that is handed out in pieces, which L-BFGS cannot have"),
     ];
-    if let Some((_, text)) = misplaced.iter().find(|(given, _)| *given) {
-        return Err(Failure::input(*text));
+    misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
+}
+
+fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
+    let own = &args.lbfgs;
+    let (l1, l2) = optimizer::penalties(&args.optimizer)?;
+    if let Some(text) = misplaced(args) {
+        return Err(Failure::input(text));
     }
     let tolerance = own.tolerance.unwrap_or(TOLERANCE);
     if !(0.0..1.0).contains(&tolerance) {
@@ -119,8 +153,8 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let index = args.job.task_index;
-    job::check(&args.job)?;
     let plan = plan(args, args.job.worker_hosts.len() as u32)?;
+    job::check(&args.job)?;
     if index == 0 {
         preflight(args, &plan)?;
     }

@@ -108,7 +108,10 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
 }
 
 /// The settings of the optimizer; one that is another's is refused.
-fn given(optimizer: OptimizerName, flags: &[(&'static str, Option<f32>)]) -> Result<Given<'_>, Failure> {
+fn given<'a>(
+    optimizer: OptimizerName,
+    flags: &'a [(&'static str, Option<f32>)],
+) -> Result<Given<'a>, Failure> {
     let given = Given { flags, known: settings(optimizer) };
     match given.foreign() {
         Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),

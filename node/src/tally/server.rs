@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 16] = [
         "pull",
         "push",
         "scan",

@@ -1,6 +1,7 @@
 //! The weights that were learned, as the table of a model: what evaluation and export read.
 
 use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::InPiece;
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, cells};
 use gannet_node::optim::{Add, Rule};
@@ -52,7 +53,7 @@ impl<C: Columns> Backend for Learned<'_, C> {
         self.refuse()
     }
 
-    fn push(&mut self, _: &[u64], _: Rows, _: Write) -> Result<(), BackendError> {
+    fn push(&mut self, _: &[u64], _: Rows, _: Write, _: Option<&InPiece>) -> Result<(), BackendError> {
         self.refuse()
     }
 
