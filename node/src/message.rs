@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(Push::of(&push.head(9)), Some(push));
         let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
         assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
-        let sum = Push { write: Write::Sum, ..push };
+        let sum = Push { write: Write::Sum, named: false, ..push };
         assert_eq!((Push::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
         assert_eq!(Push::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);

@@ -2,11 +2,11 @@
 //!
 //! The objective is `sum of log losses + l2 / 2 |w|^2 + l1 |w|_1`, the intercept without penalties. Weights, gradients and
 //! curvature pairs are columns of one table ([`Layout`]); whoever leads, the [`Chief`], sees numbers only: dot products,
-//! losses and slopes. Every worker holds its [`Shard`] of the examples with their margins, so that an iteration is one pass
+//! losses and slopes. Every worker holds its share of the examples ([`Examples`]) with their margins, so that an iteration is one pass
 //! over them: the direction's share of each margin and, on the guess that the step will be 1, the gradient there. A step
 //! of another length is found on the margins alone and costs one pass more, for its gradient.
 //!
-//! Workers keep step over a second table of a few [`cells`]: the chief writes what is to be done, the others write what came
+//! Workers keep step over a second table of a few cells: the chief writes what is to be done, the others write what came
 //! of it. Whoever is waited for is named, and no wait is without limit.
 
 mod cells;
