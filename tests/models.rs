@@ -26,6 +26,29 @@ fn line(path: &Path) {
     std::fs::write(path, text).unwrap();
 }
 
+/// Servers, and their addresses.
+fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
+    let start = |_| Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads {threads}")));
+    let served: Vec<Served> = (0..servers).map(start).collect();
+    let hosts = served.iter().map(|s| s.addr.clone()).collect::<Vec<_>>().join(",");
+    (served, hosts)
+}
+
+/// What both workers of a job report; `chief` is for the first.
+fn pair(line: &str, chief: &str) -> [Value; 2] {
+    let job = |index, chief| {
+        format!(
+            "{line} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} --peer-timeout 20 {chief}"
+        )
+    };
+    let second = Process::start(gannet(&job(1, "")));
+    let (first, second) = (run(&job(0, chief)), second.wait());
+    [first, second].map(|done| {
+        assert_eq!(done.code, Some(0), "{line}: {done:?}");
+        done.json()
+    })
+}
+
 fn is_the_line(report: &Value) {
     let weights = &report["weights"];
     assert!((number(weights, "x") - 2.0).abs() < 0.05, "{report}");
@@ -49,23 +72,23 @@ fn a_line_alone_and_by_two_workers_of_two_servers() {
     );
     assert!(number(&alone, "steps_per_second") > 0.0 && number(&alone, "rmse") < 3.0);
 
-    let served: Vec<Served> =
-        (0..2).map(|_| Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"))).collect();
-    let hosts = served.iter().map(|s| s.addr.clone()).collect::<Vec<_>>().join(",");
-    let job = |index| {
-        format!(
-            "{train} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} \
-             --test {} --peer-timeout 20",
-            data.display()
-        )
-    };
-    let second = Process::start(gannet(&job(1)));
-    let (first, second) = (run(&job(0)), second.wait());
-    let (first, second) = (first.json(), second.json());
-    assert_eq!((&first["examples"], &second["examples"]), (&5000.into(), &5000.into()));
-    is_the_line(&first);
-    // The noise has a deviation of 1 / sqrt(12).
-    assert!((number(&first, "test_rmse") - 0.2887).abs() < 0.01 && second.get("test_rmse").is_none());
+    let test = format!("--test {}", data.display());
+    for (sync, bound) in [("--issync 0", u64::MAX), ("--sync ssp:3", 3), ("--issync 1", 0)] {
+        let (_served, hosts) = serve(2, 2);
+        let [first, second] = pair(&format!("{train} {sync} {test} --ps-hosts {hosts}"), "");
+        assert_eq!((&first["examples"], &second["examples"]), (&5000.into(), &5000.into()));
+        is_the_line(&first);
+        // The noise has a deviation of 1 / sqrt(12).
+        assert!((number(&first, "test_rmse") - 0.2887).abs() < 0.01 && second.get("test_rmse").is_none());
+        for report in [first, second] {
+            let stale = report["staleness"].as_object().unwrap();
+            assert!(
+                stale.keys().all(|steps| bound == u64::MAX || steps.parse::<u64>().unwrap() <= bound),
+                "{report}"
+            );
+            assert_eq!(stale.values().map(|pulls| pulls.as_u64().unwrap()).sum::<u64>(), 1250, "{report}");
+        }
+    }
 
     let few = folder.path().join("few.csv");
     std::fs::write(&few, "x\n0\n1\n-2\n").unwrap();
@@ -110,6 +133,36 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     assert!(refused.code == Some(2) && refused.err.contains("deepfm.1"), "{refused:?}");
 }
 
+/// The tables of a model that are learned in step make the same model whatever the servers are.
+#[test]
+fn a_deep_model_is_the_same_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 3_000, 1);
+    let train =
+        format!("train {} --model deepfm --hidden 8 --batch 64 --deterministic --json", data.display());
+    let mut models = Vec::new();
+    for (servers, threads, transport) in [(1, 1, "tcp"), (2, 3, "auto")] {
+        let (_served, hosts) = serve(servers, threads);
+        let out = folder.path().join(transport);
+        let line = format!("{train} --ps-hosts {hosts} --transport {transport}");
+        pair(&line, &format!("--out {}", out.display()));
+        let mut rows = Vec::new();
+        for folder in ["", "deepfm.1", "deepfm.2"] {
+            let checkpoint = gannet::Checkpoint::open(&out.join(folder)).unwrap();
+            let floats = checkpoint.schema().floats();
+            let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            let page = |keys: &[u64], page: &[f32]| {
+                let page = page.chunks(floats).map(bits);
+                rows.extend(keys.iter().zip(page).map(|(&key, row)| (folder, key, row)));
+            };
+            checkpoint.read(page).unwrap();
+        }
+        rows.sort();
+        models.push(rows);
+    }
+    assert!(models[0].len() > 1_000 && models[0] == models[1], "other bits");
+}
+
 #[test]
 fn what_a_model_does_not_have_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,10 +186,15 @@ fn what_a_model_does_not_have_is_refused_by_name() {
         let done = run(&format!("train {} {flags}", path.display()));
         assert!(done.code == Some(2) && done.err.contains(said), "{flags}: {done:?}");
     }
-    for model in ["linear", "lda"] {
-        let job = "--ps-hosts 127.0.0.1:9 --worker-hosts 127.0.0.1:9 --job-name worker --tasks on";
-        let done = run(&format!("train {} --model {model} {job}", path.display()));
-        assert!(done.code == Some(2) && done.err.contains("--tasks on"), "{done:?}");
+    for (flags, said) in [
+        ("--model linear --tasks on", "--tasks on: only"),
+        ("--model lda --tasks on", "--tasks on: only"),
+        ("--model deepfm --sync bsp --replicas-to-aggregate 1", "--model deepfm has 4 tables"),
+        ("--model lda --sync bsp --replicas-to-aggregate 1", "--model lda has 2 tables"),
+    ] {
+        let job = "--ps-hosts 127.0.0.1:9 --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker";
+        let done = run(&format!("train {} {job} {flags}", path.display()));
+        assert!(done.code == Some(2) && done.err.contains(said), "{flags}: {done:?}");
     }
 }
 

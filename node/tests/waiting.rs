@@ -135,3 +135,30 @@ fn calls_that_would_wait_for_ever_are_errors() {
     worker.leave(synchronous).unwrap();
     assert_eq!(worker.clock(synchronous), None);
 }
+
+/// Who joins over several tables begins at one clock in all of them, and steps of several tables are made by all or by nobody.
+#[test]
+fn tables_of_one_step_begin_at_one_clock() {
+    let sim = Sim::new(1, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
+    let connect = |pusher| Worker::connect(sim.clone(), WorkerConfig::new([&addr], pusher, 1)).unwrap();
+    let mut first = connect(1);
+    let tables = ["a", "b", "c"].map(|name| first.open_table(&schema(name, 1, 4)).unwrap());
+    let some = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Mean });
+    let refused = first.join_all(&tables, member(0, 2, some));
+    assert!(
+        matches!(&refused, Err(WorkerError::Call(text)) if text.contains("1 of 2 workers")),
+        "{refused:?}"
+    );
+    assert_eq!(first.join_all(&tables, member(0, 2, SyncMode::Asp)).unwrap(), 0);
+    for (table, ticks) in tables.into_iter().zip([3, 1, 2]) {
+        let clocks: Vec<u64> = (0..ticks).map(|_| first.tick(table).unwrap()).collect();
+        assert_eq!(clocks.last(), Some(&ticks));
+    }
+    // A request behind the ticks: they have been read.
+    first.status(tables[0]).unwrap();
+    let mut second = connect(2);
+    let tables = ["a", "b", "c"].map(|name| second.open_table(&schema(name, 1, 4)).unwrap());
+    assert_eq!(second.join_all(&tables, member(1, 2, SyncMode::Asp)).unwrap(), 3);
+    assert_eq!(tables.map(|table| second.clock(table)), [Some(3); 3]);
+}

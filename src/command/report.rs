@@ -36,7 +36,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
 }
 
 /// How many pulls found the worker furthest behind so many steps behind them; null without other workers.
-fn staleness(pulls: &[u64]) -> Value {
+pub fn staleness(pulls: &[u64]) -> Value {
     let named = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into()));
     let named: serde_json::Map<String, Value> = named.collect();
     if named.is_empty() { Value::Null } else { named.into() }
@@ -49,7 +49,22 @@ fn by_staleness(pulls: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     named.map(move |(steps, &pulls)| (format!("{steps}{}", if steps == last { "+" } else { "" }), pulls))
 }
 
-/// The same in words.
+/// How a worker kept step, in words; nothing without other workers. `late`: examples and rows.
+pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
+    let stale: Vec<String> =
+        by_staleness(pulls_by_staleness).map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
+    if !stale.is_empty() {
+        say!("staleness    pulls by steps that the worker furthest behind was behind: {}", stale.join(", "));
+    }
+    if late != (0, 0) {
+        let (examples, rows) = late;
+        say!(
+            "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
+        );
+    }
+}
+
+/// What `train` says of a training, in words.
 pub fn print(report: &Report, test: Option<&Quality>) {
     say!(
         "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
@@ -67,17 +82,7 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         say!("test         {}", words(quality));
     }
     say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
-    let stale: Vec<String> =
-        by_staleness(&report.pulls_by_staleness).map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
-    if !stale.is_empty() {
-        say!("staleness    pulls by steps that the worker furthest behind was behind: {}", stale.join(", "));
-    }
-    if report.dropped_late != (0, 0) {
-        let (examples, rows) = report.dropped_late;
-        say!(
-            "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
-        );
-    }
+    tell_steps(&report.pulls_by_staleness, report.dropped_late);
     if report.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);
     }

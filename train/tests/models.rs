@@ -4,7 +4,9 @@ mod model;
 
 use gannet_node::optim::{AdaGrad, Adam, Rule, Shaping};
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Admission, Server, ServerConfig, Store, Worker, WorkerConfig};
+use gannet_node::{
+    Admission, Membership, Merge, Server, ServerConfig, Store, SyncMode, Together, Worker, WorkerConfig,
+};
 use gannet_train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, Settings, Softmax,
     Topics, fit, score,
@@ -17,6 +19,7 @@ use model::{Rng, file};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const ADAGRAD: Rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
@@ -40,6 +43,14 @@ fn servers(n: usize) -> Vec<Server> {
 fn remote(servers: &[Server], worker: u64) -> RemoteTables<Tcp> {
     let addrs = servers.iter().map(|s| s.addr().to_string());
     RemoteTables::new(Worker::connect(Tcp::new(), WorkerConfig::new(addrs, worker + 1, 1)).unwrap())
+}
+
+/// The tables of worker `rank` of two that keep step.
+fn in_step(servers: &[Server], rank: u32, mode: SyncMode) -> RemoteTables<Tcp> {
+    let mut tables = remote(servers, rank.into());
+    let worker_timeout = Duration::from_secs(60);
+    tables.keep_step(Membership { rank, workers: 2, mode, worker_timeout, strict: false });
+    tables
 }
 
 fn options(data: &Data, labels: Labels, epochs: u32) -> Options {
@@ -243,6 +254,53 @@ fn servers_learn_what_one_process_learns() {
     }
 }
 
+/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn synchronously in
+/// batches of 40 is what one process learns in batches of 80, but for the order in which gradients are added.
+#[test]
+fn workers_keep_step_over_all_tables_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = agreeing(&folder, "train.svm", 3_200, 1);
+    let deep = || DeepFm::new(settings(ADAGRAD), 3, &[6, 4]);
+    let options = Options { batch: 40, push: Some(Push::Gradient), ..options(&data, Labels::Signs, 2) };
+    let together = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let mut learned = None;
+    for (mode, bound) in [(SyncMode::Asp, 64), (SyncMode::Ssp(2), 2), (SyncMode::Ssp(0), 0), (together, 0)] {
+        let servers = servers(2);
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let (servers, mut options) = (&servers, options.clone());
+                options.share = Share { worker: rank, workers: 2 };
+                scope.spawn(move || {
+                    let fitted = run(&options, &mut deep(), &mut in_step(servers, rank, mode));
+                    assert_eq!((fitted.examples, fitted.steps, fitted.dropped_late), (3_200, 80, (0, 0)));
+                    let pulls = &fitted.pulls_by_staleness;
+                    assert_eq!(pulls.iter().sum::<u64>(), 4 * 80, "{mode:?}: a pull a table and step");
+                    assert!(pulls.iter().skip(bound + 1).all(|&pulls| pulls == 0), "{mode:?}: {pulls:?}");
+                });
+            }
+        });
+        let mut tables = remote(&servers, 2);
+        let model = deep();
+        for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
+            tables.open(&schema).unwrap();
+        }
+        learned = Some(state(&mut tables, &model));
+    }
+    let mut alone = local();
+    run(&Options { batch: 80, ..options }, &mut deep(), &mut alone);
+    let (alone, learned) = (state(&mut alone, &deep()), learned.unwrap());
+    let mut compared = 0;
+    for (alone, learned) in alone.iter().zip(&learned) {
+        assert!(alone.keys().eq(learned.keys()));
+        for (a, b) in alone.values().flatten().zip(learned.values().flatten()) {
+            let (a, b) = (f32::from_bits(*a), f32::from_bits(*b));
+            assert!((a - b).abs() <= 2e-3 * (1.0 + a.abs()), "{a} {b}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared}");
+}
+
 /// Documents about one of four subjects, each with 25 words of its own; the tokens, and the subject of a word.
 fn subjects(folder: &TempDir) -> (Data, u64) {
     let (mut rng, mut text, mut tokens) = (Rng(9), String::new(), 0);
@@ -301,27 +359,33 @@ fn topics_are_found_and_no_token_is_lost() {
     assert_eq!(sums, topics.topics.iter().map(|t| t.0).collect::<Vec<_>>());
 }
 
-/// Two workers of two servers; a third that left counts of an earlier run behind is noticed.
+/// Two workers of two servers, alone or in step; a third that left counts of an earlier run behind is noticed.
 #[test]
 fn workers_share_topics() {
     let folder = tempfile::tempdir().unwrap();
     let (data, tokens) = subjects(&folder);
-    let servers = servers(2);
-    let sample = |worker: u64, pusher: u64| {
-        let share = Share { worker: worker as u32, workers: 2 };
+    let sample = |worker: u32, tables: &mut RemoteTables<Tcp>| {
+        let share = Share { worker, workers: 2 };
         let options = Options { batch: 10, share, ..options(&data, Labels::Numbers, 80) };
-        let mut tables = remote(&servers, pusher);
-        LDA.sample(&options, &mut tables, &AtomicBool::new(false), &mut |_| {}).unwrap().tokens
+        LDA.sample(&options, tables, &AtomicBool::new(false), &mut |_| {}).unwrap().tokens
     };
-    std::thread::scope(|scope| {
-        let sample = &sample;
-        let both = [0, 1].map(|worker| scope.spawn(move || sample(worker, worker)));
-        assert_eq!(both.map(|w| w.join().unwrap()).iter().sum::<u64>(), tokens);
-    });
-    let mut tables = remote(&servers, 2);
-    LDA.schemas().iter().for_each(|schema| assert!(tables.open(schema).is_ok()));
-    found(&LDA.topics(&mut tables, 2, 100, 20).unwrap(), tokens);
-    sample(0, 3);
+    let together = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let mut last = None;
+    for mode in [together, SyncMode::Asp] {
+        let servers = servers(2);
+        std::thread::scope(|scope| {
+            let (sample, servers) = (&sample, &servers);
+            let both =
+                [0, 1].map(|rank| scope.spawn(move || sample(rank, &mut in_step(servers, rank, mode))));
+            assert_eq!(both.map(|w| w.join().unwrap()).iter().sum::<u64>(), tokens);
+        });
+        let mut tables = remote(&servers, 2);
+        LDA.schemas().iter().for_each(|schema| assert!(tables.open(schema).is_ok()));
+        found(&LDA.topics(&mut tables, 2, 100, 20).unwrap(), tokens);
+        last = Some((servers, tables));
+    }
+    let (servers, mut tables) = last.unwrap();
+    sample(0, &mut remote(&servers, 3));
     let error = LDA.topics(&mut tables, 2, 100, 20).unwrap_err().to_string();
     assert!(error.contains("earlier run"), "{error}");
 }

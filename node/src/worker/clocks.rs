@@ -9,7 +9,7 @@ use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
 use crate::message::{self, pair};
-use crate::sync::{Membership, SyncMode};
+use crate::sync::{Membership, SyncMode, Together};
 use gannet_core::NO_CLOCK;
 use gannet_transport::Net;
 use std::time::Duration;
@@ -79,6 +79,33 @@ impl<N: Net> Worker<N> {
         // Where the group is not as far, this worker has nothing for the steps before.
         self.say_clock(table, clock, true)?;
         Ok(clock)
+    }
+
+    /// Joins over several tables of which every step has a part in each: it begins at the same clock in all of them, that of the
+    /// table whose group is furthest. (At different ones a worker could wait in one table for a step that others make only
+    /// when this worker has made one in the other.) End the step of each table before another is pushed to.
+    ///
+    /// # Errors
+    /// As [`Worker::join`]; or the steps would be made by some of the workers, which could be others in each table.
+    pub fn join_all(&mut self, tables: &[TableId], member: Membership) -> Result<u64, WorkerError> {
+        if let SyncMode::Bsp(Together { aggregate, .. }) = member.mode
+            && aggregate < member.workers
+            && tables.len() > 1
+        {
+            let (n, all) = (tables.len(), member.workers);
+            return Err(WorkerError::Call(format!(
+                "steps of {n} tables cannot be made by {aggregate} of {all} workers: each table would wait for others of them"
+            )));
+        }
+        let clocks = tables.iter().map(|&table| self.join(table, member)).collect::<Result<Vec<_>, _>>()?;
+        let most = clocks.iter().copied().max().unwrap_or(0);
+        for (&table, clock) in tables.iter().zip(clocks) {
+            if let Some(group) = self.tables[table.0].group.as_mut().filter(|_| clock < most) {
+                group.clock = most;
+                self.say_clock(table, most, true)?;
+            }
+        }
+        Ok(most)
     }
 
     /// The step that this worker is in; `None` when it has not joined.

@@ -6,19 +6,20 @@ mod topics;
 
 pub use saved::{load, predict};
 
-use super::args::{ModelArgs, ModelName, OptimizerName, TrainArgs};
+use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::optimizer::{Asked, asked};
 use super::report::{Teller, warn_of_bad_lines};
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::{Failure, input, job, keeping, server, signals, tasks};
 use gannet::train::models::{
-    DeepFm, Factorization, FactorizationMachine, Fitted, Linear, Model, Settings, Softmax, fit, score,
+    DeepFm, Factorization, FactorizationMachine, Fitted, Linear, Model, Settings, Softmax, fit, push_of,
+    score,
 };
 use gannet::train::{
     LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Tables, TrainError,
 };
-use gannet::{CheckpointWriter, SyncMode};
+use gannet::{CheckpointWriter, Membership, SyncMode, Together, Wires};
 use saved::Shape;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -160,11 +161,6 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     job::check(&args.job)?;
     let job = &args.job;
-    let asked = keeping::membership(&job.sync, 0, job.worker_hosts.len() as u32, Push::Gradient, Reduce::Sum);
-    if asked.mode != SyncMode::Asp {
-        let what = "only --model lr keeps step so far (--sync ssp, bsp); leave the flag out, or choose asp";
-        return Err(Failure::input(what));
-    }
     if args.model.model == ModelName::Lda {
         return topics::worker(args);
     }
@@ -173,6 +169,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let chief = job.task_index == 0;
     let mut options = options_of(args, &*model, share, chief)?;
     refuse_tasks(args, &options)?;
+    let push = push_of(&options, &*model).map_err(backend_failure)?;
+    let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
+    let member = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if chief {
         preflight(args, &options, &*model)?;
     }
@@ -183,6 +182,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let line = job::line(job)?;
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    keep_step(&mut tables, member);
     let mut fitted = learn(&options, &mut *model, &mut tables, &stop, args, &metrics)?;
     tables.close_pusher().map_err(backend_failure)?;
     if !chief {
@@ -203,6 +203,35 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     finish(args, &shape, &*model, &mut tables, &fitted)?;
     ended_early(fitted.stopped, fitted.examples)
+}
+
+/// How this worker keeps step over the tables of a model.
+fn membership(
+    job: &JobArgs,
+    model: &str,
+    tables: usize,
+    push: Push,
+    reduce: Reduce,
+) -> Result<Membership, Failure> {
+    let workers = job.worker_hosts.len() as u32;
+    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
+    if let SyncMode::Bsp(Together { aggregate, .. }) = member.mode
+        && aggregate < workers
+        && tables > 1
+    {
+        return Err(Failure::input(format!(
+            "--replicas-to-aggregate {aggregate}: --model {model} has {tables} tables that are learned in step, and each could take other \
+             workers into a step; leave the flag out (all {workers} make a step)"
+        )));
+    }
+    Ok(member)
+}
+
+/// Alone there is nobody to keep step with.
+fn keep_step(tables: &mut RemoteTables<Wires>, member: Membership) {
+    if member.workers > 1 || member.mode != SyncMode::Asp {
+        tables.keep_step(member);
+    }
 }
 
 /// Models take fixed shares of the data.

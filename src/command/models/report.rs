@@ -1,7 +1,7 @@
 //! What the training of a model did, for a person and for a program; and its progress.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, words};
+use super::super::report::{Teller, staleness, tell_steps, words};
 use super::super::train::backend_failure;
 use super::Failure;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Task};
@@ -103,6 +103,8 @@ fn json_of(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)]) -> Valu
     set("bad_lines", json!(fitted.bad_lines.count));
     set("not_finite", json!(fitted.not_finite));
     set("not_admitted", json!(fitted.not_admitted));
+    set("staleness", staleness(&fitted.pulls_by_staleness));
+    set("dropped_late", json!({ "records": fitted.dropped_late.0, "rows": fitted.dropped_late.1 }));
     set("stopped", json!(fitted.stopped));
     if !weights.is_empty() {
         let weights: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
@@ -149,6 +151,7 @@ pub fn tell(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)]) {
         let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
         say!("weights      {}", each.join("  "));
     }
+    tell_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
     if fitted.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", fitted.not_admitted);
     }

@@ -4,11 +4,11 @@ use super::super::args::TrainArgs;
 use super::super::job;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{Notes, write};
-use super::super::report::{Teller, warn_of_bad_lines};
+use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
-use gannet::train::{Labels, LocalTables, Options, Reader, RemoteTables, Share, Tables};
+use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Share, Tables};
 use gannet::{Admission, CheckpointWriter};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -91,6 +91,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
     super::refuse_tasks(args, &options)?;
+    // What the workers count is added up.
+    let member = super::membership(job, "lda", 2, Push::Gradient, Reduce::Sum)?;
     let chief = job.task_index == 0;
     if chief {
         preflight(args, &model)?;
@@ -100,6 +102,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let line = job::line(job)?;
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    super::keep_step(&mut tables, member);
     let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
     tables.close_pusher().map_err(backend_failure)?;
     if !chief {
@@ -217,7 +220,7 @@ fn tell(args: &TrainArgs, sampled: &Sampled, topics: Option<&Topics>, names: &[S
             json!({
                 "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
                 "seconds": seconds, "tokens_per_second": speed, "transport": transport,
-                "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
+                "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
                 "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
                 "all_tokens": topics.map(|t| t.tokens), "topics": told,
             })
@@ -226,6 +229,7 @@ fn tell(args: &TrainArgs, sampled: &Sampled, topics: Option<&Topics>, names: &[S
     say!(
         "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
     );
+    tell_steps(&sampled.pulls_by_staleness, (0, 0));
     let Some(topics) = topics else { return };
     say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
     for (number, (tokens, words)) in topics.topics.iter().enumerate() {

@@ -69,6 +69,11 @@ pub struct Fitted {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
+    /// other workers.
+    pub pulls_by_staleness: Vec<u64>,
+    /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
+    pub dropped_late: (u64, u64),
     /// Whether the stop flag ended it early.
     pub stopped: bool,
 }
@@ -99,7 +104,7 @@ pub fn fit<T: Tables>(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Fitting),
 ) -> Result<Fitted, TrainError> {
-    let push = choose(options, model)?;
+    let push = push_of(options, model)?;
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
     }
@@ -124,8 +129,9 @@ pub fn fit<T: Tables>(
         let stopped = learned?;
         Ok::<_, TrainError>((found?, stopped))
     })?;
-    let Learner { model, tables, mut passes, examples, steps, not_finite, .. } = learner;
-    tables.drain()?;
+    learner.tables.leave()?;
+    learner.count_late();
+    let Learner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
         Some(data) if !stopped => match score(data, model, tables) {
@@ -155,6 +161,8 @@ pub fn fit<T: Tables>(
         bad_lines: found.bad_lines,
         not_finite: not_finite + tables.not_finite(),
         not_admitted: tables.not_admitted(),
+        pulls_by_staleness: tables.pulls_by_staleness(),
+        dropped_late: (late_examples, tables.late_rows()),
         stopped,
     })
 }
@@ -171,7 +179,10 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
 }
 
 /// What pushes to the model's tables carry.
-fn choose(options: &Options, model: &dyn Model) -> Result<Push, BackendError> {
+///
+/// # Errors
+/// The model's rule does not fit what was asked for.
+pub fn push_of(options: &Options, model: &dyn Model) -> Result<Push, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
         let name = model.name();
@@ -201,6 +212,10 @@ struct Learner<'a, T> {
     examples: u64,
     steps: u64,
     not_finite: u64,
+    /// Examples of each push, and those of pushes that came too late.
+    pushed: Vec<u32>,
+    late: Vec<u64>,
+    late_examples: u64,
 }
 
 impl<'a, T: Tables> Learner<'a, T> {
@@ -218,6 +233,7 @@ impl<'a, T: Tables> Learner<'a, T> {
             let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
             rows.push(BatchRows::new(table, schema, push, reduce));
         }
+        tables.join()?;
         Ok(Learner {
             model,
             tables,
@@ -230,6 +246,9 @@ impl<'a, T: Tables> Learner<'a, T> {
             examples: 0,
             steps: 0,
             not_finite: 0,
+            pushed: Vec::new(),
+            late: Vec::new(),
+            late_examples: 0,
         })
     }
 
@@ -270,7 +289,17 @@ impl<'a, T: Tables> Learner<'a, T> {
         }
         self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables))?;
         self.steps += 1;
+        self.pushed.push(batch.block.len() as u32);
+        self.count_late();
         Ok(())
+    }
+
+    /// Counts the examples of pushes that came too late; a model of several tables has none such.
+    fn count_late(&mut self) {
+        self.tables.take_late(0, &mut self.late);
+        for push in self.late.drain(..) {
+            self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
+        }
     }
 
     fn learn(&mut self, batch: &Batch, i: usize) -> Result<(), TrainError> {

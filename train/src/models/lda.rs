@@ -68,6 +68,9 @@ pub struct Sampled {
     pub sweeps: u32,
     /// Wall time of the sweeps.
     pub seconds: f64,
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
+    /// other workers.
+    pub pulls_by_staleness: Vec<u64>,
     /// "embedded", "tcp", "shm".
     pub transport: String,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
@@ -142,9 +145,11 @@ impl Lda {
         progress: &mut dyn FnMut(&Sampling),
     ) -> Result<Sampled, TrainError> {
         let (documents, words, reader) = self.read(options, stop)?;
-        for (number, schema) in self.schemas().iter().enumerate() {
+        let [words_table, topics_table, workers_table] = self.schemas();
+        for (number, schema) in [(WORDS, &words_table), (TOPICS, &topics_table)] {
             assert_eq!(tables.open(schema)?, number, "the model's tables are the first");
         }
+        tables.join()?;
         let start = Instant::now();
         let worker = u64::from(options.share.worker);
         let none = vec![0.0; self.topics];
@@ -177,6 +182,9 @@ impl Lda {
             }
             sweeps = sweep;
         }
+        sampler.tables.leave()?;
+        // A worker has one row to write in it, whenever it ends: no steps are kept over it.
+        assert_eq!(sampler.tables.open(&workers_table)?, WORKERS, "the model's tables are the first");
         sampler.tell(worker)?;
         let of = |f: fn(&Documents) -> usize| sampler.documents.iter().map(f).sum::<usize>() as u64;
         Ok(Sampled {
@@ -185,6 +193,7 @@ impl Lda {
             words,
             sweeps,
             seconds: start.elapsed().as_secs_f64(),
+            pulls_by_staleness: sampler.tables.pulls_by_staleness(),
             transport: sampler.tables.transport(),
             format: reader.format(),
             bad_lines: reader.bad_lines().clone(),

@@ -45,6 +45,23 @@ pub trait Tables: WeightTables {
     /// It is there with another schema, or the servers are lost.
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError>;
 
+    /// Every step has a part in each of the tables that are open: where workers keep step, this one does from now on, a step
+    /// being a pull and a push of each table. Before the first pull.
+    ///
+    /// # Errors
+    /// The others keep step in another way, or the servers are lost.
+    fn join(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// There are no more steps: waits until every push is applied; nobody waits for this worker any longer.
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    fn leave(&mut self) -> Result<(), BackendError> {
+        self.drain()
+    }
+
     /// Begins to pull the weights or the state of the rows of `keys`.
     ///
     /// # Errors
@@ -81,6 +98,21 @@ pub trait Tables: WeightTables {
     /// # Errors
     /// The servers are lost.
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError>;
+
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty where
+    /// there are no others.
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Adds the numbers, from 0, of pushes to a table of which rows came when their step had been applied without them, since
+    /// this was asked last.
+    fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}
+
+    /// Rows of such pushes, of all tables.
+    fn late_rows(&self) -> u64 {
+        0
+    }
 
     /// Rows of pushes that were dropped because a value was NaN or infinite.
     fn not_finite(&self) -> u64;

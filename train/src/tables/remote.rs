@@ -1,9 +1,10 @@
-//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
+//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where workers keep
+//! step, each table has its clock, and the push to it ends its step.
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, PullId, Read, Schema, Stats, TableId, Worker, Write};
+use gannet_node::{Cut, Membership, PullId, Read, Schema, Stats, TableId, Worker, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub struct RemoteTables<N: Net> {
     worker: Worker<N>,
     tables: Vec<Remote>,
     flying: VecDeque<(TableIndex, PullId, Arc<Cut>)>,
+    /// How it keeps step with other workers.
+    member: Option<Membership>,
 }
 
 struct Remote {
@@ -23,12 +26,21 @@ struct Remote {
     /// The pull finished last and not yet pushed to.
     finished: Option<(PullId, Arc<Cut>)>,
     cuts: Vec<Arc<Cut>>,
+    /// The number that the worker had for its last push before this run's first.
+    base: u64,
+    /// Its clock is said.
+    joined: bool,
 }
 
 impl<N: Net> RemoteTables<N> {
-    /// The tables of this worker.
+    /// The tables of this worker, which keeps step with nobody.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new() }
+        RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new(), member: None }
+    }
+
+    /// Keeps step with others over the tables that are open when it [joins](Tables::join).
+    pub fn keep_step(&mut self, member: Membership) {
+        self.member = Some(member);
     }
 
     /// The worker, for its counters and what else it can do.
@@ -94,8 +106,27 @@ impl<N: Net> Tables for RemoteTables<N> {
 
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
-        self.tables.push(Remote { id, schema, finished: None, cuts: Vec::new() });
+        let base = self.worker.next_seq(id) - 1;
+        self.tables.push(Remote { id, schema, finished: None, cuts: Vec::new(), base, joined: false });
         Ok(self.tables.len() - 1)
+    }
+
+    fn join(&mut self) -> Result<(), BackendError> {
+        if let Some(member) = self.member {
+            let ids: Vec<TableId> = self.tables.iter().map(|table| table.id).collect();
+            self.worker.join_all(&ids, member)?;
+            self.tables.iter_mut().for_each(|table| table.joined = true);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), BackendError> {
+        for table in &mut self.tables {
+            if std::mem::take(&mut table.joined) {
+                self.worker.leave(table.id)?;
+            }
+        }
+        self.drain()
     }
 
     fn begin_pull(&mut self, table: TableIndex, keys: &[u64], read: Read) -> Result<(), BackendError> {
@@ -138,6 +169,10 @@ impl<N: Net> Tables for RemoteTables<N> {
         };
         let seq = self.worker.next_seq(remote.id);
         self.worker.begin_push(remote.id, cut.clone(), write, rows, Some(id), seq)?;
+        if remote.joined {
+            // At once: what is pushed to another table next may wait for this push to be applied.
+            self.worker.tick(remote.id)?;
+        }
         if remote.cuts.len() < CUTS_KEPT {
             remote.cuts.push(cut);
         }
@@ -154,6 +189,19 @@ impl<N: Net> Tables for RemoteTables<N> {
 
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
         Ok(self.worker.status(self.tables[table].id)?.stats)
+    }
+
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.worker.tally().pulls_by_staleness()
+    }
+
+    fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
+        let Remote { id, base, .. } = self.tables[table];
+        late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
+    }
+
+    fn late_rows(&self) -> u64 {
+        self.worker.counters().late_rows
     }
 
     fn not_finite(&self) -> u64 {
