@@ -156,6 +156,43 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
 }
 
 #[test]
+fn status_says_who_waits_for_whom() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let line = |index: u32| {
+        job.line(&served.addr, index, "--sync ssp:1 --start-together").replace("a:1,b:1,c:1", "a:1,b:1")
+    };
+    let waiting = Process::start(gannet(&line(0)));
+    std::thread::sleep(Duration::from_millis(500));
+    // The second is not there yet.
+    assert_eq!(status(&served.addr)["tasks_done"], 0);
+    let stopped = Process::start(gannet(&line(1)));
+    until_done(&served.addr, 2);
+    stopped.signal(Signal::STOP);
+    let start = Instant::now();
+    let whom = loop {
+        let job = status(&served.addr);
+        let worker = &job["workers"][0];
+        if worker["waits_for"]["worker"] == 1 {
+            break worker.clone();
+        }
+        assert!(start.elapsed() < limit(), "{job}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(whom["clock"].as_u64() > whom["waits_for"]["clock"].as_u64(), "{whom}");
+    assert!(whom["staleness"].as_u64() <= Some(1), "{whom}");
+    stopped.signal(Signal::CONT);
+    let (first, second) = (waiting.wait(), stopped.wait());
+    assert_eq!(first.code, Some(0), "{first:?}");
+    // It may have been given up by then.
+    assert!(matches!(second.code, Some(0 | 3)), "{second:?}");
+    check_end(&served.addr);
+    let alone =
+        run(&line(1).replace("--peer-timeout 20", "--peer-timeout 1").replace("--epochs 2", "--epochs 1"));
+    assert!(alone.code == Some(3) && alone.err.contains("workers [0] have not come"), "{alone:?}");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let job = Job::new();
     let served = job.server("127.0.0.1:0");

@@ -25,9 +25,9 @@ mod worker;
 pub use cut::{Chunk, Cut};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
-    Admission, Applied, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, Program, PullError, PushError,
-    PushName, PusherStatus, Read, Reduce, SHARDS_DEFAULT, Schema, Segment, Segments, Shards, Stats, Step,
-    Store, Term, Vectors, Write, hash, prefetch, shard_of,
+    Admission, Applied, DATA_PUSHERS, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, Program,
+    PullError, PushError, PushName, PusherStatus, Read, Reduce, SHARDS_DEFAULT, Schema, Segment, Segments,
+    Shards, Stats, Step, Store, Term, Vectors, Write, hash, prefetch, shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;

@@ -125,6 +125,28 @@ pub const WAITS_SILENCE: Duration = Duration::from_secs(4);
 pub const DECIDER_SILENCE: Duration = Duration::from_secs(12);
 /// Steps behind the furthest that are counted apart in a worker's staleness.
 pub const STALENESS_BUCKETS: usize = 64;
+/// Data tasks of one pass over the data.
+pub const TASKS_MAX: u64 = 1 << 20;
+/// Workers of a job whose data is handed out.
+pub const JOB_WORKERS_MAX: u32 = 1024;
+/// Bytes of a job's plan as it travels: file names are most of it.
+pub const PLAN_BYTES_MAX: usize = 128 << 10;
+/// Tasks that a worker may hold: the one that it learns and the one that it reads ahead.
+pub const HELD_MAX: usize = 2;
+/// Barriers at which somebody waits.
+pub const BARRIERS_MAX: usize = 64;
+/// Bytes of a barrier's name.
+pub const BARRIER_BYTES_MAX: usize = 64;
+/// Dead lives that not every shard owner is known to refuse: no more workers come into a job that has so many.
+pub const UNFENCED_MAX: usize = 2048;
+/// A worker that comes within this time after the end of a job comes late; after that it begins another.
+pub const LATE_TIME: Duration = Duration::from_secs(60);
+/// Signs of life to the scheduler in a worker timeout.
+pub const BEATS: u32 = 5;
+/// The longest time between two.
+pub const BEAT_MAX: Duration = Duration::from_secs(2);
+/// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
+pub const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
@@ -143,6 +165,12 @@ const _: () = {
     assert!(WAITS_SILENCE.as_secs() > WAITS_TOLD.as_secs() + 2 * TICK.as_secs());
     assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
     assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
+    // A job's status is one frame: its workers, what they hold, its dead, why it failed.
+    assert!(
+        JOB_WORKERS_MAX as usize * (128 + HELD_MAX * 48) + UNFENCED_MAX * 16 + TEXT_BYTES_MAX + 1024
+            <= FRAME_BYTES_MAX
+    );
+    assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
     assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);

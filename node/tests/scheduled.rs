@@ -108,7 +108,7 @@ impl Trainer {
         let name = DataName { pusher: name.0, incarnation: name.1, seq: batch + 1, clock: 0 };
         let (seq, ones) = (self.worker.next_seq(self.table), vec![1.0; cut.keys().len()]);
         let (table, write) = (self.table, Write::Gradient);
-        self.worker.begin_push_named(table, cut, write, ones, pulled, seq, Some(name))?;
+        self.worker.begin_push_named(table, cut, write, ones, pulled, (seq, Some(name)))?;
         self.at = Some((index, task, epoch, batch + 1));
         Ok(false)
     }

@@ -97,6 +97,8 @@ pub struct Line {
     pub net: Wires,
     /// Whom it calls, and who it is.
     pub config: WorkerConfig,
+    /// Its counts.
+    pub tally: Arc<WorkerTally>,
 }
 
 /// What the worker of this process connects with.
@@ -108,16 +110,15 @@ pub fn line(job: &JobArgs) -> Result<Line, Failure> {
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    Ok(Line { net: secured.net, config })
+    Ok(Line { net: secured.net, config, tally: Arc::default() })
 }
 
 impl Line {
     /// Connects to every server of the job.
     pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Wires>, Failure> {
-        let tally = Arc::<WorkerTally>::default();
-        let told = tally.clone();
+        let told = self.tally.clone();
         metrics.add(move |page| told.tell(page));
-        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), tally)?)
+        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.tally.clone())?)
     }
 
     /// Which life of the worker this is.
@@ -145,7 +146,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let line = line(job)?;
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
-        true => Some(tasks::join(args, &mut options, &schema, &line.net, &line.config)?),
+        true => {
+            Some(tasks::join(args, &mut options, &schema, (&line.net, &line.config), line.tally.clone())?)
+        }
         false => None,
     };
     let worker = line.connect(&metrics)?;
@@ -159,6 +162,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         backend.join(member).map_err(train::backend_failure)?;
     }
 
+    if let Some(seat) = &seat {
+        seat.start_together(job, &stop)?;
+    }
     let trained = train::learn(&options, &mut backend, &stop, args, &metrics, &mut |p| {
         if let Some(seat) = &seat {
             seat.tell(p);

@@ -72,7 +72,7 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
                 "examples_per_second": told.rate,
                 "logloss": told.loss,
                 "staleness": told.staleness,
-                "waits_for": told.waits_for,
+                "waits_for": told.waits_for.map(|(rank, clock)| json!({"worker": rank, "clock": clock})),
                 "tasks": held(job, member.life),
             })
         };
@@ -88,9 +88,9 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
         "job": job.map(|job| json!({
             "live": job.live,
             "failed": job.failed,
-            "files": job.plan.files.len(),
-            "epochs": job.plan.epochs,
-            "declared_workers": job.plan.workers,
+            "files": job.files,
+            "epochs": job.epochs,
+            "declared_workers": job.workers,
             "tasks": job.tasks,
             "tasks_done": job.tasks_done,
             "tasks_held": job.tasks_leased,
@@ -141,10 +141,9 @@ fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
     for member in &job.members {
         let told = &member.told;
         let chief = if Some(member.life.rank) == chief(job) { ", chief" } else { "" };
-        let waits = match told.waits_for.as_str() {
-            "" => String::new(),
-            whom => format!("  waits for {whom}"),
-        };
+        let waits =
+            told.waits_for.map(|(rank, clock)| format!("  waits for worker {rank}, at clock {clock}"));
+        let waits = waits.unwrap_or_default();
         say!(
             "worker {:<4}{}{chief}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {:?}{waits}",
             member.life.rank,

@@ -6,8 +6,10 @@ use super::{Failure, keeping, train};
 use gannet::train::{Options, Progress, Scheduled, Seen, plan_files};
 use gannet::{
     Attendance, Hands, Life, Plan, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
+    WorkerTally,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes of a piece, when not asked for: small enough that the last ones keep all workers busy.
@@ -26,9 +28,12 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
     if on {
         options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
     }
-    let given = (job.tasks.scheduler.is_some(), job.tasks.task_bytes.is_some());
-    if let (false, (true, _) | (_, true)) = (on, given) {
-        let flag = if given.0 { "--scheduler" } else { "--task-bytes" };
+    let given = [
+        (job.tasks.scheduler.is_some(), "--scheduler"),
+        (job.tasks.task_bytes.is_some(), "--task-bytes"),
+        (job.tasks.start_together, "--start-together"),
+    ];
+    if let (false, Some((_, flag))) = (on, given.iter().find(|(given, _)| *given)) {
         return Err(Failure::input(format!("{flag}: for data that is handed out in pieces (--tasks on)")));
     }
     Ok(on)
@@ -71,6 +76,7 @@ fn settings(args: &TrainArgs) -> Result<Vec<String>, Failure> {
             (input.format, &input.label, &input.categorical, &input.numeric)
         ),
         format!("--no-intercept is {}", args.no_intercept),
+        format!("--start-together is {}", args.job.tasks.start_together),
     ])
 }
 
@@ -79,8 +85,8 @@ pub fn join(
     args: &TrainArgs,
     options: &mut Options,
     schema: &Schema,
-    net: &Wires,
-    config: &WorkerConfig,
+    (net, config): (&Wires, &WorkerConfig),
+    tally: Arc<WorkerTally>,
 ) -> Result<InJob, Failure> {
     let job = &args.job;
     let input = |error: gannet::train::ReadError| Failure::input(error.to_string());
@@ -99,7 +105,7 @@ pub fn join(
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
     }
     let hands = hands(net.clone(), config.clone(), schema.clone());
-    let attendance = Attendance::begin(membership, hands)
+    let attendance = Attendance::begin(membership, hands, tally)
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
     let scheduled = Arc::new(Scheduled::new(attendance, joined.started));
     options.pieces = Some((scheduled.clone(), seen));
@@ -129,6 +135,16 @@ impl InJob {
         self.scheduled.attendance().tell(|told| {
             (told.examples, told.loss, told.rate) = (p.examples, p.log_loss, rate);
         });
+    }
+
+    /// Waits until all workers of the job have come, if that is asked for; `stop` ends it.
+    pub fn start_together(&self, job: &JobArgs, stop: &AtomicBool) -> Result<(), Failure> {
+        if job.tasks.start_together {
+            let limit = Duration::from_secs_f64(job.peer_timeout);
+            let met = self.scheduled.attendance().meet("the start", limit, &|| stop.load(Relaxed));
+            met.map_err(|why| Failure::new(PEER, format!("{why} (--start-together, --peer-timeout)")))?;
+        }
+        Ok(())
     }
 
     /// Why the training failed: what the scheduler said comes before what came of it.

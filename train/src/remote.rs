@@ -183,7 +183,7 @@ impl<N: Net> Backend for Remote<N> {
             DataName { pusher, incarnation, seq: piece.seq, clock: self.pushes }
         });
         let values = rows.values;
-        self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), seq, name)?;
+        self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
         if self.joined {
             self.worker.tick(self.table)?;
         }

@@ -2,10 +2,7 @@
 
 use crate::piece::{Piece, Pieces, Seen};
 use gannet_node::transport::Net;
-use gannet_node::{Attendance, Given, PlanFile};
-
-/// The bit that tells the name of a piece of data from that of a worker.
-const DATA: u64 = 1 << 63;
+use gannet_node::{Attendance, DATA_PUSHERS, Given, PlanFile};
 
 /// What a scheduler hands to this worker.
 pub struct Scheduled<N: Net> {
@@ -52,8 +49,8 @@ where
         let Some(Given::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
             return Ok(None);
         };
-        // Every attempt at a task has its name, so that what the shards have of it is dropped; another job has another.
-        let name = (DATA | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
+        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job has another.
+        let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
         let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
         Ok(Some(Piece { index, epoch, file, start, end, from, name }))
     }

@@ -1,6 +1,7 @@
 //! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
 //! flipped bits, cut short, sent twice.
 
+use super::seats;
 use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1, StepV1, VectorV1};
 use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Read, Schema, Segments, Write};
@@ -28,7 +29,7 @@ impl Choices<'_> {
     }
 
     /// A word as protocols fear them.
-    fn word(&mut self) -> u64 {
+    pub(super) fn word(&mut self) -> u64 {
         match self.below(6) {
             0 => 0,
             1 => u64::MAX - self.below(3),
@@ -172,7 +173,8 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let keep = [0, 1, 2, 100, 4096, 4097, u32::MAX][choices.below(7) as usize];
     let clock = (choices.below(4) == 0).then(|| choices.below(5));
     match choices.below(28) {
-        24..27 => keeping_step(choices, id, table),
+        24 | 25 => keeping_step(choices, id, table),
+        26 => seats::request(choices, id),
         27 => program(choices, seq, id, table),
         0..9 => {
             let keys = some_keys(choices, keys);

@@ -2,6 +2,7 @@
 //! that the tests of hostile peers use. Not a part of the interface.
 
 mod frames;
+mod seats;
 
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 

@@ -14,31 +14,16 @@
 
 use super::member::{Life, Member, Standing, Told};
 use super::plan::{Plan, Task};
+use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// Tasks that a worker may hold: the one that it learns and the one that it reads ahead.
-pub const HELD_MAX: usize = 2;
-/// Barriers at which somebody waits.
-pub const BARRIERS_MAX: usize = 64;
 
 /// Who has a task.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     /// Whose it is.
     pub life: Life,
-    /// Which attempt at the task: the incarnation of its pushes grows with it.
-    pub attempt: u32,
-    /// Batches before this one are trained.
-    pub from: u64,
-}
-
-/// A task that comes back.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Returned {
-    /// The next attempt at it.
-    pub attempt: u32,
     /// Batches before this one are trained.
     pub from: u64,
 }
@@ -81,14 +66,12 @@ pub enum BookError {
 /// What a worker is given that asks for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// A task: the number over all passes, what it is, which attempt, and the first of its batches that is to be trained.
+    /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
     Task {
         /// Its number over all passes.
         index: u64,
         /// What it is.
         task: Task,
-        /// Which attempt at it.
-        attempt: u32,
         /// The first of its batches that is to be trained.
         from: u64,
     },
@@ -120,7 +103,8 @@ pub struct Book {
     /// Tasks from this one on have never been handed out.
     next: u64,
     leases: BTreeMap<u64, Lease>,
-    returned: BTreeMap<u64, Returned>,
+    /// Tasks that came back; batches before this one are trained.
+    returned: BTreeMap<u64, u64>,
     /// Records of the tasks that are done.
     examples: u64,
     members: BTreeMap<u32, Member>,
@@ -192,7 +176,7 @@ impl Book {
         &self.plan
     }
 
-    /// Names the job: what an attempt's number is added to in the name of its pushes.
+    /// Names the job: the incarnation of the pushes of its data.
     pub fn started(&self) -> u64 {
         self.started
     }
@@ -253,6 +237,12 @@ impl Book {
                 };
             }
             if standing == Standing::Live {
+                if self.unfenced.len() >= UNFENCED_MAX {
+                    let n = self.unfenced.len();
+                    return Err(BookError::Limit(format!(
+                        "{n} workers that died are not yet fenced at every server"
+                    )));
+                }
                 if heard.is_there(before, now, self.plan.worker_timeout()) {
                     return Err(BookError::Taken(life.rank));
                 }
@@ -333,7 +323,7 @@ impl Book {
         self.leases.retain(|&index, lease| {
             let lost = lease.life == life;
             if lost {
-                returned.insert(index, Returned { attempt: lease.attempt + 1, from: lease.from });
+                returned.insert(index, lease.from);
             }
             !lost
         });
@@ -354,26 +344,26 @@ impl Book {
         self.member(life)?;
         heard.hear(life, now);
         let mut held = 0;
-        for (&index, &Lease { attempt, from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
+        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
             if !holding.contains(&index) {
-                return Ok(Given::Task { index, task: self.plan.task(index), attempt, from });
+                return Ok(Given::Task { index, task: self.plan.task(index), from });
             }
             held += 1;
         }
         if held >= HELD_MAX {
             return Ok(Given::Wait);
         }
-        let (index, Returned { attempt, from }) = match self.returned.pop_first() {
+        let (index, from) = match self.returned.pop_first() {
             Some(returned) => returned,
             None if self.next < self.plan.tasks() => {
                 self.next += 1;
-                (self.next - 1, Returned { attempt: 0, from: 0 })
+                (self.next - 1, 0)
             }
             None if self.leases.is_empty() => return Ok(Given::Over),
             None => return Ok(Given::Wait),
         };
-        self.leases.insert(index, Lease { life, attempt, from });
-        Ok(Given::Task { index, task: self.plan.task(index), attempt, from })
+        self.leases.insert(index, Lease { life, from });
+        Ok(Given::Task { index, task: self.plan.task(index), from })
     }
 
     /// A worker has trained a task of `examples` records, and every push of it is acknowledged.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
-const MAGIC: [u8; 8] = *b"GNTBOOK1";
+const MAGIC: [u8; 8] = *b"GNTBOOK2";
 
 /// Why the book cannot be read or written.
 #[derive(Debug, thiserror::Error)]

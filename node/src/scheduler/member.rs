@@ -19,14 +19,14 @@ pub struct Told {
     pub clock: u64,
     /// Records learned and acknowledged.
     pub examples: u64,
-    /// Records a second, lately.
+    /// Records a second since it began.
     pub rate: f64,
     /// Mean progressive loss of the records so far.
     pub loss: f64,
     /// The largest staleness that a pull of it saw.
     pub staleness: u64,
-    /// For whom it waits, in words; empty: for nobody.
-    pub waits_for: String,
+    /// For which worker it waits, which is at which clock.
+    pub waits_for: Option<(u32, u64)>,
     /// For each task that it holds, how many of its batches every server has acknowledged.
     pub acked: Vec<(u64, u64)>,
 }

@@ -1,15 +1,9 @@
 //! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every worker
 //! and every life of the scheduler finds the same.
 
+use crate::limits::{JOB_WORKERS_MAX, TASKS_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
-
-/// Tasks of one pass over the data.
-pub const TASKS_MAX: u64 = 1 << 20;
-/// Workers of a job.
-pub const WORKERS_MAX: u32 = 1024;
-/// Bytes of a plan as it travels: file names are most of it.
-pub const PLAN_BYTES_MAX: usize = 128 << 10;
 
 /// A data file as each worker sees it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -74,8 +68,8 @@ impl Plan {
     /// # Errors
     /// A number is out of range.
     pub fn check(&self) -> Result<(), String> {
-        if self.workers == 0 || self.workers > WORKERS_MAX {
-            return Err(format!("{} workers; 1 to {WORKERS_MAX} are possible", self.workers));
+        if self.workers == 0 || self.workers > JOB_WORKERS_MAX {
+            return Err(format!("{} workers; 1 to {JOB_WORKERS_MAX} are possible", self.workers));
         }
         if self.task_bytes == 0 || self.batch == 0 || self.epochs == 0 {
             return Err("a task, a batch and the number of passes cannot be 0".into());
@@ -100,7 +94,7 @@ impl Plan {
 
     /// Tasks of one pass.
     pub fn tasks_of_a_pass(&self) -> u64 {
-        self.files.iter().map(|file| file.tasks(self.task_bytes)).sum()
+        self.files.iter().fold(0, |all, file| all.saturating_add(file.tasks(self.task_bytes)))
     }
 
     /// Tasks of all passes.
@@ -205,6 +199,12 @@ mod tests {
             }
             prop_assert_eq!(at, plan.tasks());
         }
+    }
+
+    #[test]
+    fn more_tasks_than_can_be_are_refused_whatever_the_files_say() {
+        let huge = plan(vec![(u64::MAX, false), (u64::MAX, false), (2, true)], 1, u32::MAX);
+        assert!(huge.check().unwrap_err().contains("use larger ones (--task-bytes)"));
     }
 
     #[test]

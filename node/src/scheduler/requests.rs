@@ -6,15 +6,12 @@ use super::ledger::{Ledger, LedgerError};
 use super::member::{Life, Member, Standing, Told};
 use super::plan::Plan;
 use crate::error::Refusal;
-use crate::limits::OWN_SLEEP;
+use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX};
 use crate::sparing::Sparing;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-
-/// A worker that comes within this time after the end of a job comes late; after that it begins another.
-const LATE_TIME: Duration = Duration::from_secs(60);
 
 /// What a worker asks. `life` says who it is.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -54,7 +51,6 @@ pub(crate) enum ToldV1 {
     },
     Task {
         index: u64,
-        attempt: u32,
         from: u64,
     },
     Wait,
@@ -70,7 +66,9 @@ pub(crate) enum ToldV1 {
 /// The job, for `gannet status`.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobV1 {
-    pub(crate) plan: Plan,
+    pub(crate) workers: u32,
+    pub(crate) files: u32,
+    pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
     /// (task, who has it).
     pub(crate) leases: Vec<(u64, Life)>,
@@ -95,6 +93,20 @@ impl From<BookError> for Refused {
             _ => Refusal::Mismatch,
         };
         (refusal, error.to_string())
+    }
+}
+
+impl WhatV1 {
+    /// What is kept, and told to others, has limits.
+    fn check(&self) -> Result<(), Refused> {
+        let (what, n, most) = match self {
+            WhatV1::Beat { told } => ("tasks are held", told.acked.len(), HELD_MAX),
+            WhatV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
+            WhatV1::Meet { name } => ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX),
+            WhatV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
+            _ => return Ok(()),
+        };
+        if n <= most { Ok(()) } else { Err((Refusal::Limit, format!("{n} {what}; {most} are possible"))) }
     }
 }
 
@@ -146,6 +158,7 @@ impl Scheduler {
         if matches!(what, WhatV1::Status) {
             return Ok(ToldV1::Status(self.book.as_ref().map(status)));
         }
+        what.check()?;
         self.tick(now)?;
         if let WhatV1::Register { plan } = what {
             return self.register(life, plan, session, now, wall);
@@ -167,7 +180,7 @@ impl Scheduler {
                 }
             }
             WhatV1::Take { holding } => match book.take(heard, life, &holding, now)? {
-                Given::Task { index, attempt, from, .. } => ToldV1::Task { index, attempt, from },
+                Given::Task { index, from, .. } => ToldV1::Task { index, from },
                 Given::Wait => ToldV1::Wait,
                 Given::Over => ToldV1::Over,
             },
@@ -300,7 +313,9 @@ impl Scheduler {
 fn status(book: &Book) -> JobV1 {
     let Counts { done, leased, returned, tasks, examples } = book.counts();
     JobV1 {
-        plan: book.plan().clone(),
+        workers: book.plan().workers,
+        files: book.plan().files.len() as u32,
+        epochs: book.plan().epochs,
         members: book.members().cloned().collect(),
         leases: book.leases().map(|(index, lease)| (index, lease.life)).collect(),
         unfenced: book.unfenced().collect(),

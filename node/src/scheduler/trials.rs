@@ -1,8 +1,13 @@
 //! The book beside a map of who trains what, and the answers that matter one by one.
 
-use super::book::{BARRIERS_MAX, Book, BookError, Given, Heard};
+use super::book::{Book, BookError, Given, Heard};
 use super::member::{Life, Told};
 use super::plan::{Plan, PlanFile};
+use super::requests::{AskV1, Scheduler, ToldV1, WhatV1};
+use crate::control;
+use crate::error::Refusal;
+use crate::limits::{BARRIERS_MAX, JOB_WORKERS_MAX, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX};
+use gannet_transport::limits::FRAME_BYTES_MAX;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -205,4 +210,70 @@ fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
         assert_eq!(book.meet(&mut heard, life(0, 1), &name, later), Ok(vec![1]));
         assert_eq!(book.meet(&mut heard, life(1, 1), &name, later), Ok(vec![]));
     }
+}
+
+/// A scheduler, and what it answers to a life.
+struct Asked(Scheduler, Duration);
+
+impl Asked {
+    fn ask(&mut self, of: Life, what: WhatV1) -> Result<ToldV1, (Refusal, String)> {
+        self.0.answer(AskV1 { life: of, what }, of.rank, self.1, 1)
+    }
+}
+
+#[test]
+fn what_is_said_has_limits() {
+    let mut asked = Asked(Scheduler::default(), Duration::ZERO);
+    let me = life(0, 1);
+    asked.ask(me, WhatV1::Register { plan: plan(2, 4) }).unwrap();
+    let long = "x".repeat(TEXT_BYTES_MAX + 1);
+    let told = Told { acked: vec![(0, 0); 3], ..Told::default() };
+    let too_much = [
+        WhatV1::Beat { told },
+        WhatV1::Take { holding: vec![0; 3] },
+        WhatV1::Meet { name: long.clone() },
+        WhatV1::Fail { why: long },
+    ];
+    for what in too_much {
+        let refused = asked.ask(me, what).unwrap_err();
+        assert!(refused.0 == Refusal::Limit && refused.1.contains("are possible"), "{refused:?}");
+    }
+    assert!(asked.ask(me, WhatV1::Beat { told: Told::default() }).is_ok());
+}
+
+/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as many dead.
+#[test]
+fn the_largest_status_is_one_frame() {
+    let tasks = u64::from(JOB_WORKERS_MAX) * 4;
+    let mut plan = plan(JOB_WORKERS_MAX, tasks);
+    plan.files[0].name = "x".repeat(PLAN_BYTES_MAX - 1000);
+    let mut asked = Asked(Scheduler::default(), Duration::ZERO);
+    let mut lives: Vec<Life> = (0..JOB_WORKERS_MAX).map(|rank| life(rank, 1)).collect();
+    let mut limited = None;
+    for round in 0..4 {
+        for now in &mut lives {
+            *now = life(now.rank, round + 2);
+            if let Err(refused) = asked.ask(*now, WhatV1::Register { plan: plan.clone() }) {
+                limited = Some(refused);
+                *now = life(now.rank, round + 1);
+                continue;
+            }
+            for held in [vec![], vec![0; 1]] {
+                asked.ask(*now, WhatV1::Take { holding: held }).unwrap();
+            }
+            let told = Told { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Told::default() };
+            asked.ask(*now, WhatV1::Beat { told }).unwrap();
+            asked.0.closed(now.rank);
+        }
+    }
+    let limited = limited.expect("the dead have a limit");
+    assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
+    asked.ask(lives[0], WhatV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
+    let status = asked.ask(life(u32::MAX, 0), WhatV1::Status).unwrap();
+    let ToldV1::Status(Some(job)) = &status else { panic!("no status") };
+    assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
+    let bytes = control::seal(&status).len();
+    assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
+    let orders = asked.ask(lives[0], WhatV1::Beat { told: Told::default() }).unwrap();
+    assert!(control::seal(&orders).len() <= FRAME_BYTES_MAX);
 }

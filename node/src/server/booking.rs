@@ -4,6 +4,7 @@ use super::bulk::{Handled, Stop, refuse};
 use super::tables;
 use crate::control;
 use crate::error::Refusal;
+use crate::limits::PLAN_BYTES_MAX;
 use crate::message;
 use crate::scheduler::{AskV1, Scheduler};
 use gannet_transport::{Frame, Full, Transmit};
@@ -20,6 +21,13 @@ pub(super) fn answer(
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
+    if frame.payload.len() > PLAN_BYTES_MAX {
+        let bytes = frame.payload.len();
+        return refuse(
+            Refusal::Limit,
+            format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
+        );
+    }
     let ask = match control::open::<AskV1>(frame.payload) {
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),

@@ -9,6 +9,7 @@ use super::tables::Tables;
 use crate::control::{self, HelloV1, WelcomeV1};
 use crate::hostile::{KEY_BIT, schema};
 use crate::message;
+use crate::scheduler::Scheduler;
 use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::Token;
@@ -104,13 +105,15 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
     let (mut scratch, mut sparing, mut turns) = (Scratch::default(), Sparing::default(), 0u32);
+    let mut scheduler = Scheduler::default();
     let clock = || Duration::ZERO;
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
         session.note(&all);
         let thread = &tally.threads[0];
         let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
-        let mut room = Room { tables, scratch, tally: thread, sparing, scheduler: None, clock: &clock };
+        let scheduler = Some(&mut scheduler);
+        let mut room = Room { tables, scratch, tally: thread, sparing, scheduler, clock: &clock };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }

@@ -42,6 +42,9 @@ pub struct WorkerTally {
     pub(crate) late_rows: Count,
     /// The own clock, of a worker that keeps step.
     pub(crate) clock: Count,
+    /// For whom it waits: the worker's index + 1 (0: for nobody), and that worker's clock.
+    pub(crate) waits_for: Count,
+    pub(crate) waits_clock: Count,
     /// Pulls by how many steps the worker furthest behind was behind them; the last: that many or more.
     pub(crate) behind: Behind,
 }
@@ -93,6 +96,14 @@ impl WorkerTally {
     /// steps; the last is for those beyond.
     pub fn pulls_by_staleness(&self) -> Vec<u64> {
         self.behind.read()
+    }
+
+    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who is at
+    /// which clock.
+    pub fn step(&self) -> (u64, u64, Option<(u32, u64)>) {
+        let stalest = self.behind.read().iter().rposition(|pulls| *pulls > 0).unwrap_or(0);
+        let whom = (self.waits_for.get() as u32).checked_sub(1).map(|rank| (rank, self.waits_clock.get()));
+        (self.clock.get(), stalest as u64, whom)
     }
 
     /// Tells all of it.

@@ -3,19 +3,14 @@
 
 use super::Seat;
 use crate::error::WorkerError;
+use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, WAIT_LOGGED, WAITS_LOGGED};
 use crate::scheduler::book::{Given, Orders};
 use crate::scheduler::member::{Life, Told};
+use crate::tally::WorkerTally;
 use gannet_transport::Net;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// Signs of life in a worker timeout.
-const BEATS: u32 = 5;
-/// The longest time between two.
-const BEAT_MAX: Duration = Duration::from_secs(2);
-/// Between two questions for a task when none is free.
-const ASK_EVERY: Duration = Duration::from_millis(20);
+use std::time::{Duration, Instant};
 
 /// Fences a life at every shard owner: nothing that it pushes is taken afterwards.
 pub type Hands = Box<dyn FnMut(Life) -> Result<(), WorkerError> + Send>;
@@ -30,6 +25,8 @@ struct Shared<N: Net> {
     seat: Mutex<Seat<N>>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Of the worker that trains.
+    tally: Arc<WorkerTally>,
 }
 
 #[derive(Default)]
@@ -53,14 +50,15 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Keeps a seat. `hands` fences the dead while this worker is the chief.
+    /// Keeps a seat. `hands` fences the dead while this worker is the chief; `tally` is that of the worker that trains: its
+    /// clock, how stale rows were, and for whom it waits are told with each sign of life.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn begin(seat: Seat<N>, hands: Hands) -> std::io::Result<Attendance<N>> {
+    pub fn begin(seat: Seat<N>, hands: Hands, tally: Arc<WorkerTally>) -> std::io::Result<Attendance<N>> {
         let every = (seat.plan().worker_timeout() / BEATS).min(BEAT_MAX);
         let (seat, state) = (Mutex::new(seat), Mutex::default());
-        let shared = Arc::new(Shared { seat, state, changed: Condvar::new() });
+        let shared = Arc::new(Shared { seat, state, changed: Condvar::new(), tally });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-member".into());
         let thread = Some(builder.spawn(move || beating.attend(every, hands))?);
@@ -69,26 +67,28 @@ where
 }
 
 impl<N: Net> Shared<N> {
+    /// What is said with a sign of life.
+    fn told(&self) -> Told {
+        let told = lock(&self.state).told.clone();
+        let (clock, staleness, waits_for) = self.tally.step();
+        Told { clock, staleness, waits_for, ..told }
+    }
+
     fn attend(&self, every: Duration, mut hands: Hands) {
-        let mut fenced: Vec<Life> = Vec::new();
         loop {
-            let told = lock(&self.state).told.clone();
+            let told = self.told();
             let beaten = lock(&self.seat).beat(told);
             let orders = match beaten {
                 Ok(orders) => orders,
                 Err(error) => return self.lose(&error),
             };
-            let dead: Vec<Life> =
-                orders.fence.iter().filter(|life| !fenced.contains(life)).copied().collect();
+            let dead = orders.fence.clone();
             lock(&self.state).orders = orders;
             for life in dead {
-                match hands(life) {
-                    Ok(()) => fenced.push(life),
-                    // It is told of it again with the next sign of life.
-                    Err(error) => {
-                        tracing::warn!(worker = life.rank, %error, "a dead worker is not yet fenced");
-                        continue;
-                    }
+                // It is told of it again with the next sign of life.
+                if let Err(error) = hands(life) {
+                    tracing::warn!(worker = life.rank, %error, "a dead worker is not yet fenced");
+                    continue;
                 }
                 if let Err(error) = lock(&self.seat).fenced(life) {
                     return self.lose(&error);
@@ -122,13 +122,8 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// As [`take`](Self::take).
     pub fn beat_now(&self) -> Result<Orders, String> {
-        let told = lock(&self.shared.state).told.clone();
+        let told = self.shared.told();
         self.ask(|seat| seat.beat(told))
-    }
-
-    /// What the scheduler answered last.
-    pub fn orders(&self) -> Orders {
-        lock(&self.shared.state).orders.clone()
     }
 
     /// Why this worker, or the whole job, cannot go on, if so.
@@ -149,6 +144,7 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// Why this worker cannot go on.
     pub fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Given>, String> {
+        let (since, mut logged) = (Instant::now(), Duration::ZERO);
         loop {
             if stop() {
                 return Ok(None);
@@ -156,7 +152,15 @@ impl<N: Net> Attendance<N> {
             let holding = lock(&self.shared.state).holding.clone();
             match self.ask(|seat| seat.take(&holding))? {
                 Given::Over => return Ok(None),
-                Given::Wait => std::thread::sleep(ASK_EVERY),
+                Given::Wait => {
+                    let waited = since.elapsed();
+                    if waited >= WAIT_LOGGED.max(logged + WAITS_LOGGED) {
+                        logged = waited;
+                        let seconds = waited.as_secs();
+                        tracing::info!(seconds, "no task is free: others hold the last ones");
+                    }
+                    std::thread::sleep(ASK_EVERY);
+                }
                 given @ Given::Task { index, .. } => {
                     lock(&self.shared.state).holding.push(index);
                     return Ok(Some(given));
@@ -184,23 +188,25 @@ impl<N: Net> Attendance<N> {
         state.told.acked.push((index, batches));
     }
 
-    /// Comes to a barrier and waits there until all have, or `stop`; true when they have. `waiting` hears now and then who is
-    /// still to come.
+    /// Comes to a barrier and waits there until all workers have, for at most `limit`, or until `stop`; true when they have.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
-    pub fn meet(
-        &self,
-        name: &str,
-        stop: &dyn Fn() -> bool,
-        waiting: &mut dyn FnMut(&[u32]),
-    ) -> Result<bool, String> {
+    /// As [`take`](Self::take); somebody has not come in time.
+    pub fn meet(&self, name: &str, limit: Duration, stop: &dyn Fn() -> bool) -> Result<bool, String> {
+        let (since, mut logged) = (Instant::now(), Duration::ZERO);
         loop {
             let missing = self.ask(|seat| seat.meet(name))?;
             if missing.is_empty() || stop() {
                 return Ok(missing.is_empty());
             }
-            waiting(&missing);
+            let (waited, seconds) = (since.elapsed(), since.elapsed().as_secs_f64());
+            if waited > limit {
+                return Err(format!("workers {missing:?} have not come to {name:?} in {seconds:.1} s"));
+            }
+            if waited >= WAIT_LOGGED.max(logged + WAITS_LOGGED) {
+                logged = waited;
+                tracing::warn!(?missing, seconds, name, "waiting for workers that are still to come");
+            }
             std::thread::sleep(ASK_EVERY);
         }
     }
@@ -218,7 +224,7 @@ impl<N: Net> Attendance<N> {
     /// As [`take`](Self::take).
     pub fn leave(mut self) -> Result<(), String> {
         self.end();
-        let told = lock(&self.shared.state).told.clone();
+        let told = self.shared.told();
         self.ask(|seat| seat.beat(told).and_then(|_| seat.leave()))
     }
 }

@@ -196,27 +196,6 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
     }
 
-    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another worker or
-    /// this one after its death, pushes under the same name and is not applied twice. Parts of one name come in the order of
-    /// `name.seq`.
-    ///
-    /// # Errors
-    /// As [`Worker::begin_push`].
-    #[allow(clippy::too_many_arguments)]
-    pub fn begin_push_named(
-        &mut self,
-        table: TableId,
-        cut: Arc<Cut>,
-        write: Write,
-        values: Vec<f32>,
-        keyset_of: Option<PullId>,
-        seq: u64,
-        name: Option<DataName>,
-    ) -> Result<PushId, WorkerError> {
-        let name = name.map(|name| (name.seq, [name.pusher, name.incarnation, name.clock]));
-        self.push_as(table, cut, write, values, (keyset_of, seq, name))
-    }
-
     /// Begins to push `values`, rows in cut order. `keyset_of` names a finished pull of the same cut that was kept: its
     /// keys are then not sent. `seq` must be larger than that of every push to this table before; its acknowledgement
     /// is waited for by [`Worker::drain`].
@@ -232,17 +211,23 @@ impl<N: Net> Worker<N> {
         keyset_of: Option<PullId>,
         seq: u64,
     ) -> Result<PushId, WorkerError> {
-        self.push_as(table, cut, write, values, (keyset_of, seq, None))
+        self.begin_push_named(table, cut, write, values, keyset_of, (seq, None))
     }
 
-    #[allow(clippy::type_complexity)]
-    fn push_as(
+    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another worker or
+    /// this one after its death, pushes under the same name and is not applied twice. Parts of one name come in the order of
+    /// `name.seq`.
+    ///
+    /// # Errors
+    /// As [`Worker::begin_push`].
+    pub fn begin_push_named(
         &mut self,
         table: TableId,
         cut: Arc<Cut>,
         write: Write,
         values: Vec<f32>,
-        (keyset_of, seq, name): (Option<PullId>, u64, Option<(u64, [u64; 3])>),
+        keyset_of: Option<PullId>,
+        (seq, name): (u64, Option<DataName>),
     ) -> Result<PushId, WorkerError> {
         self.check_table(table, &cut)?;
         let known = &self.tables[table.0];
@@ -274,7 +259,7 @@ impl<N: Net> Worker<N> {
             floats,
             values,
             seq,
-            name,
+            name: name.map(|name| (name.seq, [name.pusher, name.incarnation, name.clock])),
             keysets,
             slots,
             late: false,

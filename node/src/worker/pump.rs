@@ -197,6 +197,9 @@ impl<N: Net> Worker<N> {
         }
         self.next_tick = now + LOOK;
         self.forgive_own_sleep(now);
+        let waits = self.peers.iter().find_map(|peer| peer.waits.as_ref());
+        self.tally.waits_clock.set(waits.map_or(0, |waits| waits.clock));
+        self.tally.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
         self.look_at_waits()?;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];

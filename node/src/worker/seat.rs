@@ -4,10 +4,11 @@
 use super::{Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
+use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message;
 use crate::scheduler::book::{Given, Orders};
 use crate::scheduler::member::{Life, Member, Told};
-use crate::scheduler::plan::{PLAN_BYTES_MAX, Plan, Task};
+use crate::scheduler::plan::{Plan, Task};
 use crate::scheduler::{AskV1, JobV1, ToldV1, WhatV1};
 use gannet_transport::Net;
 
@@ -33,8 +34,12 @@ pub struct Joined {
 /// A job as its scheduler knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobStatus {
-    /// What it trains on.
-    pub plan: Plan,
+    /// How many workers were declared.
+    pub workers: u32,
+    /// Files that it trains on.
+    pub files: u32,
+    /// Passes over them.
+    pub epochs: u32,
     /// Its workers.
     pub members: Vec<Member>,
     /// Which task is whose.
@@ -125,9 +130,9 @@ impl<N: Net> Seat<N> {
     /// As [`beat`](Self::beat).
     pub fn take(&mut self, holding: &[u64]) -> Result<Given, WorkerError> {
         match self.ask(WhatV1::Take { holding: holding.to_vec() })? {
-            ToldV1::Task { index, attempt, from } if index < self.plan.tasks() => {
+            ToldV1::Task { index, from } if index < self.plan.tasks() => {
                 let task: Task = self.plan.task(index);
-                Ok(Given::Task { index, task, attempt, from })
+                Ok(Given::Task { index, task, from })
             }
             ToldV1::Wait => Ok(Given::Wait),
             ToldV1::Over => Ok(Given::Over),
@@ -175,7 +180,8 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat).
     pub fn fail(&mut self, why: &str) -> Result<(), WorkerError> {
-        self.note(WhatV1::Fail { why: why.to_owned() })
+        let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
+        self.note(WhatV1::Fail { why: why[..end.unwrap_or(0)].to_owned() })
     }
 }
 
@@ -197,9 +203,12 @@ impl JobStatus {
 impl From<JobV1> for JobStatus {
     fn from(job: JobV1) -> JobStatus {
         let live = job.is_live();
-        let JobV1 { plan, members, leases, unfenced, done, leased, returned, tasks, examples, failed } = job;
+        let JobV1 { workers, files, epochs, members, leases, unfenced, .. } = job;
+        let JobV1 { done, leased, returned, tasks, examples, failed, .. } = job;
         JobStatus {
-            plan,
+            workers,
+            files,
+            epochs,
             members,
             leases,
             unfenced,

@@ -22,6 +22,9 @@ pub struct TaskArgs {
     /// Job: bytes of a piece. Default: a sixteenth of a worker's part of the data, from 64 KiB to 4 MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub task_bytes: Option<ByteSize>,
+    /// Job with --tasks on: train from when all workers have come (for at most --peer-timeout), not each from when it comes.
+    #[arg(long)]
+    pub start_together: bool,
     /// Job: the server that is its scheduler, or a `gannet scheduler`. Default: the first of --ps-hosts.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,

@@ -1,0 +1,59 @@
+//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, by lives that are there and others.
+
+use super::frames::{Choices, PUSHERS};
+use crate::control;
+use crate::message;
+use crate::scheduler::member::{Life, Told};
+use crate::scheduler::plan::{Plan, PlanFile};
+use crate::scheduler::{AskV1, WhatV1};
+use gannet_transport::Head;
+
+/// A request to the scheduler: one whole, or one cut short.
+pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    let life = |choices: &mut Choices<'_>| Life {
+        rank: choices.below(PUSHERS) as u32,
+        incarnation: choices.below(3),
+    };
+    let text = |choices: &mut Choices<'_>| "x".repeat(choices.below(2000) as usize);
+    let what = match choices.below(9) {
+        0 | 1 => WhatV1::Register { plan: plan(choices) },
+        2 => WhatV1::Beat {
+            told: Told {
+                clock: choices.word(),
+                loss: f64::from_bits(choices.word()),
+                waits_for: Some((choices.word() as u32, choices.word())),
+                acked: vec![(choices.below(5), choices.word()); choices.below(4) as usize],
+                ..Told::default()
+            },
+        },
+        3 => WhatV1::Take { holding: vec![choices.below(5); choices.below(4) as usize] },
+        4 => WhatV1::Done { index: choices.word(), examples: choices.below(100) },
+        5 => WhatV1::Fenced { dead: life(choices) },
+        6 => WhatV1::Meet { name: text(choices) },
+        7 => WhatV1::Fail { why: text(choices) },
+        _ => [WhatV1::Leave, WhatV1::Status][choices.below(2) as usize].clone(),
+    };
+    let mut payload = control::seal(&AskV1 { life: life(choices), what });
+    if choices.below(8) == 0 {
+        payload.truncate(choices.below(payload.len() as u64) as usize);
+    }
+    (Head::new(message::BOOK, 0, id, [0; 4]), payload)
+}
+
+fn plan(choices: &mut Choices<'_>) -> Plan {
+    let file = PlanFile {
+        name: "x".repeat(choices.below(3) as usize * 30_000),
+        bytes: choices.word(),
+        print: choices.below(2),
+        whole: choices.below(2) == 0,
+    };
+    Plan {
+        workers: choices.word() as u32,
+        files: vec![file; choices.below(4) as usize],
+        task_bytes: choices.word(),
+        batch: choices.below(100) as u32,
+        epochs: choices.word() as u32,
+        worker_timeout_ms: choices.word(),
+        settings: Vec::new(),
+    }
+}
