@@ -4,11 +4,12 @@
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
+#[path = "harness/reader.rs"]
+mod reader;
 
-use gannet::{
-    OneSided, Read, Rule, Schema, Sgd, TableId, Transport, Wires, Worker, WorkerConfig, WorkerError, Write,
-};
+use gannet::{OneSided, Transport, Wires, WorkerConfig, WorkerError};
 use harness::*;
+use reader::{LEASE, Reader};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -18,31 +19,9 @@ const KEYS: u64 = 300;
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// As docs/consistency.md promises.
-const LEASE: Duration = Duration::from_secs(2);
-
-fn connect(addr: &str, one_sided: OneSided) -> (Worker<Wires>, TableId) {
+fn connect(addr: &str, one_sided: OneSided) -> Reader {
     let config = WorkerConfig { peer_timeout: PEER_TIMEOUT, one_sided, ..WorkerConfig::new([addr], 1, 1) };
-    let mut worker = Worker::connect(Wires::default().with_transport(Transport::Verbs), config).unwrap();
-    assert_eq!(worker.transport(), "verbs");
-    let rule = Rule::Sgd(Sgd { lr: 1.0 });
-    let table = worker.open_table(&Schema { dim: 3, ..Schema::scalar("near", rule) }).unwrap();
-    let keys: Vec<u64> = (0..KEYS).collect();
-    let gradients: Vec<f32> = keys.iter().flat_map(|&key| [-(key as f32); 3]).collect();
-    worker.push(table, &keys, Write::Gradient, &gradients).unwrap();
-    (worker, table)
-}
-
-/// Every row, which is known; how many of them were READ.
-fn pull(worker: &mut Worker<Wires>, table: TableId) -> Result<u64, WorkerError> {
-    let keys: Vec<u64> = (0..KEYS).collect();
-    let before = worker.counters().near_rows;
-    let mut out = vec![0.0; keys.len() * 3];
-    worker.pull(table, &keys, Read::Weights, &mut out)?;
-    for (&key, row) in keys.iter().zip(out.chunks_exact(3)) {
-        assert_eq!(row, [key as f32; 3]);
-    }
-    Ok(worker.counters().near_rows - before)
+    Reader::new(Wires::default().with_transport(Transport::Verbs), config, "verbs", KEYS)
 }
 
 /// The server's address, on the device.
@@ -59,10 +38,10 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     let Some(ip) = here() else { return };
     let server =
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 2 --transport verbs --insecure")));
-    let (mut worker, table) = connect(&server.addr, OneSided::Always);
+    let mut reader = connect(&server.addr, OneSided::Always);
     let begun = Instant::now();
     // Every row was told of once; all of them are READ then.
-    while pull(&mut worker, table).unwrap() < KEYS {
+    while reader.pull().unwrap() < KEYS {
         assert!(begun.elapsed() < PATIENCE, "rows are still asked for");
     }
     server.child.signal(Signal::STOP);
@@ -70,7 +49,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     let mut read = 0;
     let error = loop {
         let now = stopped.elapsed();
-        match pull(&mut worker, table) {
+        match reader.pull() {
             // Only what was heard before the stop keeps the lease.
             Ok(rows) => {
                 assert!(rows == 0 || now <= LEASE, "{rows} rows were READ {now:?} after the stop");
@@ -81,14 +60,18 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
         assert!(now < PATIENCE);
     };
     assert!(read > 0, "the device answered nothing for the stopped server: the test shows nothing");
-    let counted = worker.counters().near_rows;
+    let counted = reader.worker.counters().near_rows;
     assert!(matches!(error, WorkerError::PeerLost { .. }), "{error}");
     assert!(error.to_string().contains(&server.addr), "{error}");
-    assert!(pull(&mut worker, table).is_err());
-    assert_eq!(worker.counters().near_rows, counted, "rows of a stopped server were taken for current");
+    assert!(reader.pull().is_err());
+    assert_eq!(
+        reader.worker.counters().near_rows,
+        counted,
+        "rows of a stopped server were taken for current"
+    );
     server.child.signal(Signal::CONT);
     let begun = Instant::now();
-    while pull(&mut worker, table).is_err() {
+    while reader.pull().is_err() {
         assert!(begun.elapsed() < PATIENCE, "the server goes on and is not reached");
     }
 }
@@ -100,10 +83,10 @@ fn a_software_device_is_not_read_from_unless_it_is_asked_for() {
     let server =
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 1 --transport verbs --insecure")));
     for (one_sided, reads) in [(OneSided::Auto, false), (OneSided::Always, true), (OneSided::Never, false)] {
-        let (mut worker, table) = connect(&server.addr, one_sided);
+        let mut reader = connect(&server.addr, one_sided);
         let read = (0..50).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            pull(&mut worker, table).unwrap() > 0
+            reader.pull().unwrap() > 0
         });
         assert_eq!(read, reads, "{one_sided:?}");
     }

@@ -74,3 +74,44 @@ fn the_lowest_clock_is_seen_where_images_are_mapped() {
     shards.set_lowest(17);
     assert_eq!(view.lowest(), 17);
 }
+
+/// More pieces of data than a shard can remember: each is closed when it is done, and its place is the next one's. Pushers that
+/// are not data, pieces that are open, and all of it after a reopening, stay as they were.
+#[test]
+fn places_of_data_that_is_done_are_used_again_and_no_others() {
+    const PIECES: u64 = 3 * limits::PUSHERS_MAX as u64;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    let open = DATA_PUSHERS | 1 << 40;
+    push(&mut shards, 1, 7, 5).unwrap();
+    shards.close_pusher(1, 7).unwrap();
+    push(&mut shards, 2, 1, 9).unwrap();
+    push(&mut shards, open, 3, 4).unwrap();
+    let mut sum = 3.0;
+    for piece in 0..PIECES {
+        if piece == PIECES / 2 {
+            drop(shards);
+            shards = Shards::open(&store, &schema(), 0..4).unwrap();
+        }
+        let data = DATA_PUSHERS | piece;
+        for seq in 1..3 {
+            assert_eq!(push(&mut shards, data, 3, seq).unwrap().applied, 64, "piece {piece}");
+            assert_eq!(push(&mut shards, data, 3, seq).unwrap().doubled, 64, "piece {piece}");
+            sum += 1.0;
+        }
+        shards.close_pusher(data, 3).unwrap();
+    }
+    // What is remembered of others: their pushes are known, and the piece that is open goes on behind its last.
+    assert_eq!(push(&mut shards, 2, 1, 9).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, 1, 7, 5).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, open, 3, 4).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, open, 3, 5).unwrap().applied, 64);
+    sum += 1.0;
+    let mut out = vec![0.0; 64];
+    shards.pull(&(0..64).collect::<Vec<_>>(), Read::Weights, &mut out, None).unwrap();
+    assert!(out.iter().all(|&row| row == sum), "{} and {sum}", out[0]);
+    // Without closing there is an end, and it is named.
+    let full = (0..).find_map(|piece| push(&mut shards, DATA_PUSHERS | 1 << 50 | piece, 3, 1).err()).unwrap();
+    assert!(matches!(full, PushError::TooManyPushers { max: limits::PUSHERS_MAX, .. }), "{full}");
+}

@@ -125,30 +125,40 @@ impl Memory {
     }
 }
 
+/// Copies 64 bytes, of which one side are atomics. As far as this program can tell these are relaxed loads or stores of them:
+/// assembly, of which nothing is assumed but that it reads these bytes and writes those.
+///
+/// # Safety
+/// 64 bytes may be read at `from`, and written at `to` (through atomics, or by this thread alone).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_line(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller promises both; no other memory, no stack, no flags.
+    unsafe {
+        std::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}",
+            "movups [{to} + 48], {d}",
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            from = in(reg) from, to = in(reg) to,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Stores bytes into words that somebody else may be reading: as many words as are both there and given.
 pub(super) fn store_all(words: &[AtomicU64], bytes: &[[u8; 8]]) -> usize {
     let count = words.len().min(bytes.len());
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     while done + 8 <= count {
-        // SAFETY: eight of the words and of the bytes' eights, all in bounds (checked). As far as this program can tell the
-        // stores are relaxed ones of atomics: assembly, of which nothing is assumed but that it writes into these words.
-        unsafe {
-            std::arch::asm!(
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{to}], {a}",
-                "movups [{to} + 16], {b}",
-                "movups [{to} + 32], {c}",
-                "movups [{to} + 48], {d}",
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                from = in(reg) bytes.as_ptr().add(done),
-                to = in(reg) words.as_ptr().add(done),
-                options(nostack, preserves_flags)
-            );
-        }
+        // SAFETY: eight of the words and of the bytes' eights, all in bounds (checked).
+        unsafe { copy_line(bytes.as_ptr().add(done).cast(), words.as_ptr().add(done).cast_mut().cast()) };
         done += 8;
     }
     for (word, bytes) in words.iter().zip(bytes).take(count).skip(done) {
@@ -163,23 +173,8 @@ pub(super) fn load_all(words: &[AtomicU64], bytes: &mut [[u8; 8]]) -> usize {
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     while done + 8 <= count {
-        // SAFETY: as in `store_all`, the other way round: it reads these words and writes these bytes.
-        unsafe {
-            std::arch::asm!(
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{to}], {a}",
-                "movups [{to} + 16], {b}",
-                "movups [{to} + 32], {c}",
-                "movups [{to} + 48], {d}",
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                from = in(reg) words.as_ptr().add(done),
-                to = in(reg) bytes.as_mut_ptr().add(done),
-                options(nostack, preserves_flags)
-            );
-        }
+        // SAFETY: as in `store_all`, the other way round.
+        unsafe { copy_line(words.as_ptr().add(done).cast(), bytes.as_mut_ptr().add(done).cast()) };
         done += 8;
     }
     for (word, bytes) in words.iter().zip(bytes).take(count).skip(done) {
