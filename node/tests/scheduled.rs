@@ -48,6 +48,8 @@ struct Trainer {
     /// (index, task, epoch, the next batch).
     at: Option<(u64, u32, u32, u64)>,
     asleep_until: Duration,
+    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
+    dazed: u64,
 }
 
 impl Trainer {
@@ -64,7 +66,7 @@ impl Trainer {
         let mut worker = Worker::connect(sim.clone(), config(servers))?;
         let table = worker.open_table(schema)?;
         let started = seat.joined().started;
-        Ok(Trainer { seat, worker, table, started, at: None, asleep_until: Duration::ZERO })
+        Ok(Trainer { seat, worker, table, started, at: None, asleep_until: Duration::ZERO, dazed: 0 })
     }
 
     /// Says that it lives, and fences whom it is told to.
@@ -78,7 +80,10 @@ impl Trainer {
 
     /// One thing: takes a task, pushes a batch, or ends a task. True: all is over.
     fn step(&mut self, prng: &mut Prng) -> Result<bool, WorkerError> {
-        self.beat()?;
+        match self.dazed.checked_sub(1) {
+            Some(left) => self.dazed = left,
+            None => self.beat()?,
+        }
         let Some((index, task, epoch, batch)) = self.at else {
             return Ok(match self.seat.take(&[])? {
                 Given::Over => true,
@@ -222,19 +227,28 @@ fn every_record_is_trained_once_a_pass_whoever_dies() {
                 0 | 1 => {
                     killed += u32::from(workers[victim].take().is_some());
                 }
-                2 => {
+                2..=4 => {
                     if let Some(trainer) = &mut workers[victim] {
                         trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
+                        trainer.dazed = prng.below(6);
                         asleep_once.push((victim, trainer.seat.life().incarnation));
                     }
                 }
-                3 => {
+                5 => {
                     let which = prng.below(world.servers.len() as u64) as usize;
                     world.restart(which);
                     restarts += 1;
                 }
                 _ => {}
             }
+        }
+        // Whoever still sleeps wakes up now, and goes on with what it was at.
+        let now = world.sim.now();
+        for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
+            trainer.dazed = 6;
+            let gone = (0..6).map(|_| trainer.step(&mut prng)).find_map(Result::err);
+            let gone = gone.or_else(|| trainer.worker.drain().err());
+            assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
         }
         let mut last = workers.iter_mut().flatten().find(|t| t.asleep_until <= world.sim.now()).unwrap();
         let job =
