@@ -49,7 +49,7 @@ struct Plan {
 /// A flag that L-BFGS has no use for: its workers make each pass together, over shares that they keep in memory.
 fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = args.job.sync;
-    let TaskArgs { tasks, task_bytes, ref scheduler } = args.job.tasks;
+    let TaskArgs { tasks, task_bytes, start_together, ref scheduler } = args.job.tasks;
     let misplaced = [
         (args.epochs != 1, "--epochs: L-BFGS has --iterations"),
         (args.batch.is_some(), "--batch: L-BFGS looks at the whole data"),
@@ -80,6 +80,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             task_bytes.is_some(),
             "--task-bytes: for data that is handed out in pieces, which L-BFGS cannot have",
         ),
+        (start_together, "--start-together: for data that is handed out in pieces, which L-BFGS cannot have"),
         (scheduler.is_some(), "--scheduler: for data that is handed out in pieces, which L-BFGS cannot have"),
     ];
     misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
