@@ -100,6 +100,15 @@ fn a_line_alone_and_by_two_workers_of_two_servers() {
     assert_eq!(predicted.len(), 3);
 }
 
+/// Where a saved model has one of its tables; there is one of each.
+fn table_of(model: &Path, name: &str) -> PathBuf {
+    let entries = std::fs::read_dir(model).unwrap().map(|entry| entry.unwrap().path());
+    let found: Vec<PathBuf> =
+        entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name)).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
 /// The example's flights, and predictions of a saved model of several tables.
 #[test]
 fn click_models_beat_logistic_regression_on_the_flights() {
@@ -127,8 +136,9 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     // A layer of another save is no part of this model.
     let other = folder.path().join("other");
     train(&format!("deepfm --hidden 16,8 --seed 2 --out {}", other.display()));
-    std::fs::remove_dir_all(out.join("deepfm.1")).unwrap();
-    std::fs::rename(other.join("deepfm.1"), out.join("deepfm.1")).unwrap();
+    let place = table_of(&out, "deepfm.1");
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::rename(table_of(&other, "deepfm.1"), &place).unwrap();
     let refused = run(&predict);
     assert!(refused.code == Some(2) && refused.err.contains("deepfm.1"), "{refused:?}");
 }
@@ -147,13 +157,14 @@ fn a_deep_model_is_the_same_bit_for_bit() {
         let line = format!("{train} --ps-hosts {hosts} --transport {transport}");
         pair(&line, &format!("--out {}", out.display()));
         let mut rows = Vec::new();
-        for folder in ["", "deepfm.1", "deepfm.2"] {
-            let checkpoint = gannet::Checkpoint::open(&out.join(folder)).unwrap();
+        for name in ["", "deepfm.1", "deepfm.2"] {
+            let folder = if name.is_empty() { out.clone() } else { table_of(&out, name) };
+            let checkpoint = gannet::Checkpoint::open(&folder).unwrap();
             let floats = checkpoint.schema().floats();
             let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             let page = |keys: &[u64], page: &[f32]| {
                 let page = page.chunks(floats).map(bits);
-                rows.extend(keys.iter().zip(page).map(|(&key, row)| (folder, key, row)));
+                rows.extend(keys.iter().zip(page).map(|(&key, row)| (name, key, row)));
             };
             checkpoint.read(page).unwrap();
         }

@@ -1,9 +1,14 @@
 //! A worker of a job: trains its share of the batches against servers; worker 0 waits for the others, evaluates and saves.
 
-use super::args::{JobArgs, JobName, TrainArgs};
+use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
+use super::tasks::InJob;
+use super::watching::Watching;
 use super::{Failure, keeping, security, signals, tasks, train};
-use gannet::train::{Backend, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate};
+use gannet::train::models::Task;
+use gannet::train::{
+    Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
+};
 use gannet::{PusherStatus, SyncMode, TableId, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -134,7 +139,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
-    let mut options = train::options(args, share, chief)?;
+    // With a scheduler any worker may become the chief.
+    let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
     if chief {
         train::preflight(args, &options, &schema)?;
     }
@@ -165,11 +171,16 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(seat) = &seat {
         seat.start_together(job, &stop)?;
     }
-    let trained = train::learn(&options, &mut backend, &stop, args, &metrics, &mut |p| {
+    let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
+    let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads);
+    let mut tell = |p: &Progress| {
         if let Some(seat) = &seat {
             seat.tell(p);
         }
-    });
+    };
+    let of = (args, &metrics);
+    let trained = train::learn(&options, &mut backend, &stop, of, &mut tell, &mut watching);
+    let validations = watching.into_validations();
     let mut trained = match (trained, &seat) {
         (Err(failure), Some(seat)) => return Err(seat.failed(failure)),
         (trained, _) => trained?,
@@ -177,10 +188,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let table = backend.table();
     backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
-    let chief = match &seat {
-        Some(seat) => seat.is_chief(),
-        None => chief,
-    };
+    let chief = leads();
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
         if seat.is_none() {
@@ -198,7 +206,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
     }
     if chief {
-        train::finish(args, &mut backend, &trained, test.as_ref())?;
+        train::finish(args, &mut backend, &trained, test.as_ref(), validations)?;
     } else {
         super::report::print_or_json(args.json, &trained);
     }

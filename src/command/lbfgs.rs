@@ -53,6 +53,11 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     let misplaced = [
         (args.epochs != 1, "--epochs: L-BFGS has --iterations"),
         (args.batch.is_some(), "--batch: L-BFGS looks at the whole data"),
+        (
+            args.watch.validate_every.is_some(),
+            "--validate-every: L-BFGS has no steps of batches; it scores --test at its end",
+        ),
+        (args.watch.save_secs.is_some(), "--save-secs: L-BFGS saves --out when it has ended"),
         (args.admission.given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
         (
             sync.is_some_and(|sync| sync != SyncName::Asp),

@@ -22,6 +22,7 @@ mod signals;
 mod status;
 mod tasks;
 mod train;
+mod watching;
 
 pub use failure::Failure;
 

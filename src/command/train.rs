@@ -6,12 +6,15 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
+use super::watching::Watching;
 use super::{Failure, input, job, keeping, lbfgs, models, optimizer, server, signals};
+use gannet::train::models::Task;
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
-    Share, TrainError, train,
+    Share, Step, TrainError, train_watched,
 };
 use gannet::{Admission, CheckpointWriter, Schema};
+use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -135,8 +138,9 @@ fn train_and_save<B: Backend>(
     stop: &AtomicBool,
     metrics: &Metrics,
 ) -> Result<Report, Failure> {
-    let trained = learn(options, backend, stop, args, metrics, &mut |_| {})?;
-    finish(args, backend, &trained, trained.test.as_ref())?;
+    let mut watching = Watching::new(args, options.test.as_ref(), Task::Click, &|| true);
+    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut watching)?;
+    finish(args, backend, &trained, trained.test.as_ref(), watching.into_validations())?;
     Ok(trained)
 }
 
@@ -184,20 +188,23 @@ pub fn learn<B: Backend>(
     options: &Options,
     backend: &mut B,
     stop: &AtomicBool,
-    args: &TrainArgs,
-    metrics: &Metrics,
+    (args, metrics): (&TrainArgs, &Metrics),
     also: &mut dyn FnMut(&Progress),
+    watching: &mut Watching<'_>,
 ) -> Result<Report, Failure> {
     let mut teller = Teller::new(args.json);
     let training = Arc::<Training>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));
-    let trained = train(options, backend, stop, &mut |p| {
+    let mut progress = |p: &Progress| {
         training.progress(p);
         teller.tell(p, args.epochs);
         also(p);
-    });
+    };
+    let mut watch = |step: &Step<'_>, mut backend: &mut B| watching.step(step, &mut backend);
+    let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
     teller.finish();
+    watching.failed()?;
     let trained = trained.map_err(train_failure)?;
     training.finish(&trained, args.epochs);
     report::warn_of_bad_lines(&trained.bad_lines);
@@ -210,6 +217,7 @@ pub fn finish<B: Backend>(
     backend: &mut B,
     trained: &Report,
     test: Option<&Quality>,
+    validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let saved = match &args.out {
         Some(folder) => {
@@ -222,7 +230,11 @@ pub fn finish<B: Backend>(
         None => None,
     };
     if args.json {
-        say!("{}", report::json(trained, test));
+        let mut object = report::json(trained, test);
+        if let Some(validations) = validations {
+            object["validations"] = validations.into();
+        }
+        say!("{object}");
     } else {
         report::print(trained, test);
     }

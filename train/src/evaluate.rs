@@ -9,7 +9,7 @@ use crate::error::{BadLines, ReadError};
 use crate::limits::SCORE_BATCH;
 use crate::metrics::{Metrics, Quality, sigmoid};
 use crate::reader::Reader;
-use crate::train::TrainError;
+use crate::report::TrainError;
 use crate::weights::Weights;
 
 /// Scores every labelled example of `data` with the weights that the backend has now, pulled in batches; nothing is

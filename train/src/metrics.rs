@@ -118,6 +118,11 @@ impl Metrics {
         self.loss / self.mass
     }
 
+    /// The examples' importance, and the sum of their log losses times it, so far.
+    pub(crate) fn sums(&self) -> (f64, f64) {
+        (self.mass, self.loss)
+    }
+
     /// AUC so far (a tenth of a millisecond when streaming, a sort when exact).
     pub fn auc(&mut self) -> Option<f64> {
         self.auc.value().map(|auc| auc.0)

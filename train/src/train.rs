@@ -4,19 +4,20 @@ use crate::backend::{Backend, BackendError};
 use crate::batch::{Batch, InPiece};
 use crate::columns::Columns;
 use crate::data::{Data, Share};
-use crate::error::{BadLines, ReadError};
+use crate::error::ReadError;
 use crate::evaluate::evaluate;
 use crate::feed::{Feed, Handing, Plan};
 use crate::gradient::{Gradients, Reduce};
 use crate::limits::{DEPTH_MAX, REST_AFTER};
-use crate::metrics::{Metrics, Quality};
+use crate::metrics::Metrics;
 use crate::piece::{Pieces, Seen};
 use crate::push::Push;
 use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
+use crate::report::{Progress, Report, Step, TrainError, Watch};
 use crate::stop::Stop;
-use gannet_node::Stats;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -74,98 +75,6 @@ impl Options {
     }
 }
 
-/// How far a training is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
-    /// The pass, from 0.
-    pub epoch: u32,
-    /// Examples learned, all passes.
-    pub examples: u64,
-    /// Bytes of the file read in this pass.
-    pub bytes_read: u64,
-    /// Bytes of the file, when known.
-    pub bytes_total: Option<u64>,
-    /// Progressive log loss so far: of the first pass until it ends, then of the pass that runs.
-    pub log_loss: f64,
-    /// Progressive AUC of the first pass so far.
-    pub auc: Option<f64>,
-    /// Seconds since the start.
-    pub seconds: f64,
-    /// Bad lines skipped in the first pass so far.
-    pub bad_lines: u64,
-    /// Batches that are read and wait to be learned.
-    pub queued: usize,
-    /// Batches whose rows are being pulled.
-    pub in_flight: usize,
-    /// Sizes of the table, when it is in this process.
-    pub local: Option<Stats>,
-}
-
-/// What a training did.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Examples learned, all passes.
-    pub examples: u64,
-    /// Wall time of the training: reading and learning, not the test.
-    pub seconds: f64,
-    /// `examples / seconds`.
-    pub examples_per_second: f64,
-    /// Progressive quality of the first pass: each example predicted before it was learned. `None` without examples
-    /// (a share of the batches may be empty).
-    pub progressive: Option<Quality>,
-    /// Quality on the test set.
-    pub test: Option<Quality>,
-    /// Rows of the table.
-    pub rows: u64,
-    /// Bytes of memory or disk that the table takes, all-in.
-    pub bytes: u64,
-    /// `bytes / rows`; 0 without rows.
-    pub bytes_per_row: f64,
-    /// "embedded", "tcp".
-    pub transport: String,
-    /// What pushes carried.
-    pub push: Push,
-    /// "libsvm", "csv", "tsv", "criteo" or "vw".
-    pub format: &'static str,
-    /// The columns, of a CSV file.
-    pub columns: Option<Columns>,
-    /// Bad lines skipped in the first pass.
-    pub bad_lines: BadLines,
-    /// Occurrences of a key that its example had already, summed into the first.
-    pub repeated_keys: u64,
-    /// Rows of pushes dropped because they were NaN or infinite.
-    pub not_finite: u64,
-    /// Rows of pushes that created no row because they were not admitted.
-    pub not_admitted: u64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
-    /// other workers.
-    pub pulls_by_staleness: Vec<u64>,
-    /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
-    pub dropped_late: (u64, u64),
-    /// Whether the stop flag ended it early.
-    pub stopped: bool,
-}
-
-/// Why a training ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TrainError {
-    /// The data.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The rows.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// An example that the model cannot learn.
-    #[error("example {number} of the pass: {what}")]
-    Example {
-        /// Which, counted from 1 over the worker's batches.
-        number: u64,
-        /// What it must be.
-        what: String,
-    },
-}
-
 /// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
 /// between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a pipe are
 /// ended by [`Data::stop`].)
@@ -177,6 +86,20 @@ pub fn train<B: Backend>(
     backend: &mut B,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
+) -> Result<Report, TrainError> {
+    train_watched(options, backend, stop, progress, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// The same, with somebody who looks on after each step.
+///
+/// # Errors
+/// As for [`train`].
+pub fn train_watched<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+    watch: &mut Watch<'_, B>,
 ) -> Result<Report, TrainError> {
     let schema = backend.schema().clone();
     let push = Push::choose(options.push, &schema)?;
@@ -193,6 +116,7 @@ pub fn train<B: Backend>(
     let in_place = push == Push::Replay && backend.in_place().is_some();
     let start = Instant::now();
     let reader = Reader::open(&options.data, options.batch, options.share)?;
+    let found = (reader.format(), reader.columns().cloned());
     let Options { data, batch, epochs, share, .. } = options;
     let plan = Plan {
         data: data.clone(),
@@ -213,10 +137,10 @@ pub fn train<B: Backend>(
         _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
     let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
-    let mut learner = Loop::new(backend, way, depth, start, pieces);
+    let mut learner = Loop::new(backend, way, depth, start, pieces, found);
     let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
-        let learned = learner.run(&mut feed, stop, options.progress_every, progress);
+        let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
         let found = feed.finish();
         // When both failed, the learner failed first: the reader only by its end.
         let stopped = learned?;
@@ -303,6 +227,11 @@ struct Loop<'a, B> {
     first_pass: Metrics,
     /// Log loss of a later pass: its number, the examples' importance and the sum.
     later: (u32, f64, f64),
+    /// The same of passes between the first and that one.
+    between: (f64, f64),
+    /// Steps made, and how the data is read.
+    steps: u64,
+    found: (&'static str, Option<Columns>),
     pieces: Option<Arc<dyn Pieces>>,
     /// A batch that was waited for.
     awaited: Option<Batch>,
@@ -323,6 +252,7 @@ impl<'a, B: Backend> Loop<'a, B> {
         depth: usize,
         start: Instant,
         pieces: Option<Arc<dyn Pieces>>,
+        found: (&'static str, Option<Columns>),
     ) -> Self {
         Loop {
             backend,
@@ -334,6 +264,9 @@ impl<'a, B: Backend> Loop<'a, B> {
             margins: Vec::new(),
             first_pass: Metrics::streaming(),
             later: (0, 0.0, 0.0),
+            between: (0.0, 0.0),
+            steps: 0,
+            found,
             pieces,
             awaited: None,
             place: None,
@@ -355,8 +288,9 @@ impl<'a, B: Backend> Loop<'a, B> {
         stop: &AtomicBool,
         every: Duration,
         progress: &mut dyn FnMut(&Progress),
+        watch: &mut Watch<'_, B>,
     ) -> Result<bool, TrainError> {
-        let mut told = self.start;
+        let (mut told, mut broken) = (self.start, false);
         loop {
             if self.pieces.is_some() && self.flying.is_empty() {
                 self.await_batch(feed)?;
@@ -366,7 +300,12 @@ impl<'a, B: Backend> Loop<'a, B> {
             let Some(batch) = self.flying.pop_front() else { break };
             match batch.piece.filter(|piece| piece.end.is_some()) {
                 Some(piece) => self.end_piece(&piece)?,
-                None => self.learn(&batch, feed, stop)?,
+                None => {
+                    self.learn(&batch, feed, stop)?;
+                    if self.watched(watch).is_break() {
+                        (self.ended, broken) = (true, true);
+                    }
+                }
             }
             if told.elapsed() >= every {
                 told = Instant::now();
@@ -374,7 +313,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             }
             feed.recycle(batch);
         }
-        Ok(stop.load(Ordering::Relaxed))
+        Ok(broken || stop.load(Ordering::Relaxed))
     }
 
     /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait for it
@@ -453,6 +392,15 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(())
     }
 
+    /// A step has been made.
+    fn watched(&mut self, watch: &mut Watch<'_, B>) -> ControlFlow<()> {
+        self.steps += 1;
+        let (mass, loss) = self.first_pass.sums();
+        let (mass, loss) = (mass + self.between.0 + self.later.1, loss + self.between.1 + self.later.2);
+        let (format, columns) = (self.found.0, self.found.1.as_ref());
+        watch(&Step { number: self.steps, mass, loss, format, columns }, self.backend)
+    }
+
     /// Counts the examples of pushes that came too late.
     fn count_late(&mut self) {
         self.backend.take_late(&mut self.late);
@@ -482,7 +430,8 @@ impl<'a, B: Backend> Loop<'a, B> {
         self.examples += batch.block.len() as u64;
         self.merged += batch.merged as u64;
         if batch.epoch > 0 && self.later.0 != batch.epoch {
-            self.later = (batch.epoch, 0.0, 0.0);
+            let (_, mass, loss) = std::mem::replace(&mut self.later, (batch.epoch, 0.0, 0.0));
+            self.between = (self.between.0 + mass, self.between.1 + loss);
         }
         for (i, (&margin, &label)) in self.margins.iter().zip(&batch.block.labels).enumerate() {
             let importance = batch.block.importance(i);

@@ -18,6 +18,7 @@ mod sessions;
 mod sync;
 mod tasks;
 mod transport;
+mod watching;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
@@ -36,6 +37,7 @@ pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
 pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
+pub use watching::WatchArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -124,6 +126,9 @@ pub struct TrainArgs {
     /// Where to write the model.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// What is done while it trains.
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,

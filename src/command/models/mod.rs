@@ -4,23 +4,29 @@ mod report;
 mod saved;
 mod topics;
 
+pub use report::{in_words, put};
 pub use saved::{load, predict};
 
 use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
+use super::model::Notes;
 use super::optimizer::{Asked, asked};
 use super::report::{Teller, warn_of_bad_lines};
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::watching::{Midway, Watching};
 use super::{Failure, input, job, keeping, server, signals, tasks};
 use gannet::train::models::{
-    DeepFm, Factorization, FactorizationMachine, Fitted, Linear, Model, Settings, Softmax, fit, push_of,
-    score,
+    DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, Settings, Softmax,
+    fit_watched, push_of, score,
 };
 use gannet::train::{
-    LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Tables, TrainError,
+    Data, LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Step, Tables,
+    TrainError,
 };
 use gannet::{CheckpointWriter, Membership, SyncMode, Together, Wires};
 use saved::Shape;
+use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -151,8 +157,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let mut tables = LocalTables::new(store, 1);
-    let fitted = learn(&options, &mut *model, &mut tables, &stop, args, &metrics)?;
-    finish(args, &shape, &*model, &mut tables, &fitted)?;
+    let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
+    let fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics), &mut watching)?;
+    finish(args, &shape, &*model, &mut tables, &fitted, watching.into_validations())?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)
 }
@@ -183,10 +190,13 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let line = job::line(job)?;
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
     keep_step(&mut tables, member);
-    let mut fitted = learn(&options, &mut *model, &mut tables, &stop, args, &metrics)?;
+    let leads = || chief;
+    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads);
+    let of = (args, &metrics);
+    let mut fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, of, &mut watching)?;
     tables.close_pusher().map_err(backend_failure)?;
     if !chief {
-        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?);
+        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
         return ended_early(fitted.stopped, fitted.examples);
     }
     if !fitted.stopped {
@@ -201,7 +211,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         }
         fitted.measure(&*model, &mut tables).map_err(backend_failure)?;
     }
-    finish(args, &shape, &*model, &mut tables, &fitted)?;
+    finish(args, &shape, &*model, &mut tables, &fitted, watching.into_validations())?;
     ended_early(fitted.stopped, fitted.examples)
 }
 
@@ -246,26 +256,48 @@ fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
 /// Trains with a progress display.
 fn learn<T: Tables>(
     options: &Options,
-    model: &mut dyn Model,
+    (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
     stop: &AtomicBool,
-    args: &TrainArgs,
-    metrics: &Metrics,
+    (args, metrics): (&TrainArgs, &Metrics),
+    watching: &mut Watching<'_>,
 ) -> Result<Fitted, Failure> {
     let mut teller = Teller::new(args.json);
     let training = Arc::<FitTraining>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));
     let task = model.task();
-    let fitted = fit(options, model, tables, stop, &mut |f| {
+    let mut progress = |f: &Fitting| {
         training.progress(f);
         report::progress(&mut teller, f, args.epochs, task);
-    });
+    };
+    let mut watch = |step: &Step<'_>, model: &mut dyn Model, tables: &mut T| {
+        watching.step(step, &mut InTables { model, shape, tables })
+    };
+    let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
     teller.finish();
+    watching.failed()?;
     let fitted = fitted.map_err(train_failure)?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
     Ok(fitted)
+}
+
+/// A model in the middle of its training.
+struct InTables<'a, T> {
+    model: &'a mut dyn Model,
+    shape: &'a Shape,
+    tables: &'a mut T,
+}
+
+impl<T: Tables> Midway for InTables<'_, T> {
+    fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
+        score(data, self.model, self.tables)
+    }
+
+    fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
+        saved::save(folder, self.shape, self.model, self.tables, notes)
+    }
 }
 
 /// Saves the model and prints the report.
@@ -275,17 +307,18 @@ fn finish<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
     fitted: &Fitted,
+    validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let rows = match &args.out {
         Some(folder) => {
             let counts = input::counts(&args.input);
             let (format, columns) = (fitted.format, fitted.columns.as_ref());
-            let notes = super::model::Notes { format, columns, counts, intercept: !args.no_intercept };
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept };
             Some((folder.as_path(), saved::save(folder, shape, model, tables, &notes)?))
         }
         None => None,
     };
-    report::tell(args, fitted, &report::weights(model, tables, fitted)?);
+    report::tell(args, fitted, &report::weights(model, tables, fitted)?, validations);
     tell_saved(args, fitted.stopped, rows);
     Ok(())
 }

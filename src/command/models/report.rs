@@ -58,7 +58,8 @@ pub fn weights<T: Tables>(
     Ok(named)
 }
 
-fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
+/// Sets the members of an object that say how good predictions are; their names begin with `before`.
+pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
     let mut put = |name: &str, value: Option<f64>| object.insert(format!("{before}{name}"), json!(value));
     match measured {
         None => {}
@@ -86,7 +87,12 @@ pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
     object
 }
 
-fn json_of(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)]) -> Value {
+fn json_of(
+    args: &TrainArgs,
+    fitted: &Fitted,
+    weights: &[(String, f32)],
+    validations: Option<Vec<Value>>,
+) -> Value {
     let mut object = Map::new();
     let mut set = |name: &str, value: Value| object.insert(name.into(), value);
     set("model", json!(format!("{:?}", args.model.model).to_lowercase()));
@@ -110,13 +116,17 @@ fn json_of(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)]) -> Valu
         let weights: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
         set("weights", Value::Object(weights));
     }
+    if let Some(validations) = validations {
+        set("validations", validations.into());
+    }
     put(&mut object, "", fitted.progressive.as_ref());
     put(&mut object, "last_pass_", fitted.last_pass.as_ref());
     put(&mut object, "test_", fitted.test.as_ref());
     Value::Object(object)
 }
 
-fn in_words(measured: &Measured) -> String {
+/// The same in words.
+pub fn in_words(measured: &Measured) -> String {
     match measured {
         Measured::Click(quality) => words(quality),
         Measured::Number(q) => format!("RMSE {:.6}  MAE {:.6}", q.rmse, q.mae),
@@ -125,9 +135,9 @@ fn in_words(measured: &Measured) -> String {
 }
 
 /// Prints what a training did.
-pub fn tell(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)]) {
+pub fn tell(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)], validations: Option<Vec<Value>>) {
     if args.json {
-        return say!("{}", json_of(args, fitted, weights));
+        return say!("{}", json_of(args, fitted, weights, validations));
     }
     let Fitted { examples, steps, seconds, transport, push, format, .. } = fitted;
     let (of_examples, of_steps) = (*examples as f64 / seconds, *steps as f64 / seconds);

@@ -1,5 +1,5 @@
-//! Models of several tables on disk: the table of the examples' keys in the folder itself, each other table in a folder of
-//! its name in it, and all of one save bear the same note.
+//! Models of several tables on disk: the table of the examples' keys in the folder itself, each other table in a folder in it of
+//! its name and the save's. The first is written last: until then the folder has the model that it had before.
 
 use super::super::args::PredictArgs;
 use super::super::model::{Notes, Reading, reading, write};
@@ -9,11 +9,11 @@ use super::{build, report};
 use crate::command::{Failure, input};
 use gannet::train::models::{Forecast, Model, Settings, forecast};
 use gannet::train::{SavedTables, Tables};
-use gannet::{Checkpoint, CheckpointWriter, Init};
+use gannet::{Checkpoint, CheckpointWriter, Init, Schema};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// What a model is made of, besides its tables' settings.
@@ -40,7 +40,7 @@ pub fn save<T: Tables>(
     let save = since.as_nanos().to_string();
     let mut rows = 0;
     for (table, (schema, _)) in (1..).zip(model.dense()) {
-        let mut writer = CheckpointWriter::create(&folder.join(&schema.name), &schema)?;
+        let mut writer = CheckpointWriter::create(&layer(folder, &schema, &save), &schema)?;
         writer.note("save", &save);
         rows += write(writer, &schema, |page| tables.scan(table, page))?;
     }
@@ -53,7 +53,26 @@ pub fn save<T: Tables>(
     writer.note("hidden", &hidden.join(","));
     writer.note("save", &save);
     notes.write(&mut writer);
-    Ok(rows + write(writer, &schema, |page| tables.scan(0, page))?)
+    rows += write(writer, &schema, |page| tables.scan(0, page))?;
+    for (layer, _) in model.dense() {
+        remove_others(folder, &layer, &save);
+    }
+    Ok(rows)
+}
+
+/// The folder of a table other than the first.
+fn layer(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
+    folder.join(format!("{}-{save}", schema.name))
+}
+
+/// Removes what other saves left of a table; where that fails it costs space only.
+fn remove_others(folder: &Path, schema: &Schema, save: &str) {
+    let (ours, prefix) = (layer(folder, schema, save), format!("{}-", schema.name));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) && entry.path() != ours {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A saved model.
@@ -92,8 +111,9 @@ pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
     let table = tables.add(schema);
     checkpoint.read(|keys, rows| tables.put(table, keys, rows))?;
     for (schema, _) in model.dense() {
-        let layer = Checkpoint::open(&folder.join(&schema.name))?;
-        if *layer.schema() != schema || layer.note("save") != checkpoint.note("save") {
+        let save = checkpoint.note("save");
+        let layer = Checkpoint::open(&layer(folder, &schema, save.unwrap_or_default()))?;
+        if *layer.schema() != schema || layer.note("save") != save {
             return Err(unfit(format!("table {} is of another save", schema.name)));
         }
         let table = tables.add(&schema);

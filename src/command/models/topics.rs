@@ -32,6 +32,7 @@ fn asked(args: &TrainArgs) -> Result<Asked, Failure> {
         ("--push", args.optimizer.push.is_some()),
         ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
         ("--test", !args.test.is_empty()),
+        ("--save-secs", args.watch.save_secs.is_some()),
     ];
     if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
         return Err(Failure::input(format!("{flag}: a setting {learns}")));

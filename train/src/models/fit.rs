@@ -11,9 +11,11 @@ use crate::gradient::Reduce;
 use crate::models::score;
 use crate::push::Push;
 use crate::reader::Reader;
+use crate::report::{Step, TrainError};
 use crate::tables::{TableIndex, Tables};
-use crate::train::{Options, TrainError};
+use crate::train::Options;
 use gannet_node::optim::Rule;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -104,12 +106,34 @@ pub fn fit<T: Tables>(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Fitting),
 ) -> Result<Fitted, TrainError> {
+    fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
+}
+
+/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag does.
+pub type FitWatch<'w, T> = dyn FnMut(&Step<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
+
+/// [`fit`], with somebody who looks on after each step.
+///
+/// # Errors
+/// As for [`fit`].
+///
+/// # Panics
+/// As [`fit`].
+pub fn fit_watched<T: Tables>(
+    options: &Options,
+    model: &mut dyn Model,
+    tables: &mut T,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Fitting),
+    watch: &mut FitWatch<'_, T>,
+) -> Result<Fitted, TrainError> {
     let push = push_of(options, model)?;
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
     }
     let start = Instant::now();
     let reader = Reader::open(&options.data, options.batch, options.share)?;
+    let (format, columns) = (reader.format(), reader.columns().cloned());
     let mut learner = Learner::new(options, model, tables, push)?;
     let plan = Plan {
         data: options.data.clone(),
@@ -123,7 +147,12 @@ pub fn fit<T: Tables>(
     };
     let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
-        let learned = learner.run(&mut feed, stop, start, options, progress);
+        let mut watched = |learner: &mut Learner<'_, T>| {
+            let (number, (mass, loss)) = (learner.steps, learner.sums());
+            let step = Step { number, mass, loss, format, columns: columns.as_ref() };
+            watch(&step, learner.model, learner.tables)
+        };
+        let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
         let found = feed.finish();
         // When both failed, the learner failed first: the reader only by its end.
         let stopped = learned?;
@@ -208,6 +237,8 @@ struct Learner<'a, T> {
     outputs: Vec<f32>,
     /// Of the first pass and, when there are more, of the one that runs.
     passes: Vec<Measures>,
+    /// Importance and losses of passes between those.
+    between: (f64, f64),
     epoch: u32,
     examples: u64,
     steps: u64,
@@ -242,6 +273,7 @@ impl<'a, T: Tables> Learner<'a, T> {
             dense: dense.iter().map(|&(_, rows)| (0..rows).collect()).collect(),
             outputs: vec![0.0; task.outputs()],
             passes: vec![Measures::new(task, false)],
+            between: (0.0, 0.0),
             epoch: 0,
             examples: 0,
             steps: 0,
@@ -260,11 +292,15 @@ impl<'a, T: Tables> Learner<'a, T> {
         start: Instant,
         options: &Options,
         progress: &mut dyn FnMut(&Fitting),
+        watched: &mut dyn FnMut(&mut Self) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
         let mut told = start;
         while !stop.load(Relaxed) {
             let Some(batch) = feed.next() else { return Ok(stop.load(Relaxed)) };
             self.step(&batch)?;
+            if watched(self).is_break() {
+                break;
+            }
             if told.elapsed() >= options.progress_every {
                 told = Instant::now();
                 progress(&self.fitting(&batch, start));
@@ -278,7 +314,10 @@ impl<'a, T: Tables> Learner<'a, T> {
     fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
-            self.passes.truncate(1);
+            if let Some(pass) = self.passes.drain(1..).next() {
+                let (mass, loss) = pass.sums();
+                self.between = (self.between.0 + mass, self.between.1 + loss);
+            }
             self.passes.push(Measures::new(self.task, false));
         }
         let keys = || std::iter::once(&batch.keys).chain(&self.dense);
@@ -292,6 +331,12 @@ impl<'a, T: Tables> Learner<'a, T> {
         self.pushed.push(batch.block.len() as u32);
         self.count_late();
         Ok(())
+    }
+
+    /// Importance and losses of all examples so far.
+    fn sums(&self) -> (f64, f64) {
+        let sums = self.passes.iter().map(Measures::sums);
+        sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
     }
 
     /// Counts the examples of pushes that came too late; a model of several tables has none such.

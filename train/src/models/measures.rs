@@ -44,6 +44,11 @@ impl Task {
         }
     }
 
+    /// What a mean loss is told as: the root of the mean squared error where numbers are predicted.
+    pub fn mean(self, loss: f64) -> f64 {
+        if self == Task::Number { (2.0 * loss).sqrt() } else { loss }
+    }
+
     /// The loss of an example, in nats where it is of probabilities.
     pub fn loss(self, outputs: &[f32], label: f32) -> f64 {
         match self {
@@ -153,10 +158,14 @@ impl Measures {
         }
     }
 
+    /// The examples' importance, and the sum of their losses times it, so far.
+    pub(crate) fn sums(&self) -> (f64, f64) {
+        (self.mass, self.loss)
+    }
+
     /// What is to be made small, so far; NaN without examples. Cheap.
     pub fn loss(&self) -> f64 {
-        let mean = self.loss / self.mass;
-        if self.task == Task::Number { (2.0 * mean).sqrt() } else { mean }
+        self.task.mean(self.loss / self.mass)
     }
 
     /// All of it; `None` without examples that count.

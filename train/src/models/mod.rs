@@ -15,7 +15,7 @@ mod score;
 mod softmax;
 
 pub use deepfm::DeepFm;
-pub use fit::{Fitted, Fitting, fit, push_of};
+pub use fit::{FitWatch, Fitted, Fitting, fit, fit_watched, push_of};
 pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;

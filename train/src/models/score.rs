@@ -8,8 +8,8 @@ use crate::error::BadLines;
 use crate::limits::SCORE_BATCH;
 use crate::metrics::sigmoid;
 use crate::reader::Reader;
+use crate::report::TrainError;
 use crate::tables::WeightTables;
-use crate::train::TrainError;
 
 /// What is predicted of an example.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,126 @@
+//! `--validate-every` and `--save-secs`: what a training does between its steps.
+
+use super::args::TrainArgs;
+use super::model::{self, Notes};
+use super::models::{in_words, put};
+use super::train::train_failure;
+use super::{Failure, input};
+use gannet::train::models::{Measured, Task};
+use gannet::train::{Backend, Data, ReadError, Step, TrainError, evaluate};
+use serde_json::{Map, Value, json};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Who looks on while a model is trained.
+pub struct Watching<'a> {
+    args: &'a TrainArgs,
+    test: Option<Data>,
+    /// Whether this process is the one to do it, asked when something is due.
+    chief: &'a dyn Fn() -> bool,
+    task: Task,
+    /// Importance and losses at the last validation.
+    before: (f64, f64),
+    saved: Instant,
+    validations: Vec<Value>,
+    failure: Option<Failure>,
+}
+
+/// What a model can do in the middle of its training.
+pub trait Midway {
+    /// How good it is on this data.
+    fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError>;
+
+    /// Writes it; the rows.
+    fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure>;
+}
+
+impl<B: Backend> Midway for &mut B {
+    fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
+        Ok(evaluate(data, *self)?.map(|quality| Measured::Click(Box::new(quality))))
+    }
+
+    fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
+        model::save(folder, *self, notes)
+    }
+}
+
+impl<'a> Watching<'a> {
+    /// Of a training with these arguments; `test` is what is scored.
+    pub fn new(
+        args: &'a TrainArgs,
+        test: Option<&Data>,
+        task: Task,
+        chief: &'a dyn Fn() -> bool,
+    ) -> Watching<'a> {
+        let (before, saved) = ((0.0, 0.0), Instant::now());
+        let test = test.cloned();
+        Watching { args, test, chief, task, before, saved, validations: Vec::new(), failure: None }
+    }
+
+    /// A step has been made.
+    pub fn step(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
+        let of = &self.args.watch;
+        let validates = of.validate_every.is_some_and(|every| step.number.is_multiple_of(every));
+        let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));
+        if !(validates || saves) {
+            return ControlFlow::Continue(());
+        }
+        if saves {
+            self.saved = Instant::now();
+        }
+        if !(self.chief)() {
+            return ControlFlow::Continue(());
+        }
+        let validated = if validates { self.validate(step, model) } else { Ok(ControlFlow::Continue(())) };
+        let saved = |flow| if saves { self.save(step, model).map(|()| flow) } else { Ok(flow) };
+        validated.and_then(saved).unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            ControlFlow::Break(())
+        })
+    }
+
+    fn validate(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> Result<ControlFlow<()>, Failure> {
+        let Some(test) = &self.test else { return Ok(ControlFlow::Continue(())) };
+        let measured = match model.score(test) {
+            // Whoever ends the wait for the test set keeps what was learned.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => return Ok(ControlFlow::Break(())),
+            measured => measured.map_err(train_failure)?,
+        };
+        let (mass, loss) = (step.mass - self.before.0, step.loss - self.before.1);
+        self.before = (step.mass, step.loss);
+        let (number, loss) = (step.number, self.task.mean(loss / mass));
+        let mut object = Map::new();
+        object.insert("step".into(), json!(number));
+        object.insert("loss".into(), json!(loss));
+        put(&mut object, "validation_", measured.as_ref());
+        self.validations.push(Value::Object(object));
+        if !self.args.json {
+            let words = measured.as_ref().map_or_else(|| "no example has a label".to_owned(), in_words);
+            say!("step {number}  loss {loss:.6}  validation {words}");
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn save(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> Result<(), Failure> {
+        let Some(folder) = &self.args.out else { return Ok(()) };
+        let counts = input::counts(&self.args.input);
+        let intercept = !self.args.no_intercept;
+        let rows =
+            model.save(folder, &Notes { format: step.format, columns: step.columns, counts, intercept })?;
+        tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
+        // From its end: a save that takes long does not become all that is done.
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// Why it ended the training, if it did.
+    pub fn failed(&mut self) -> Result<(), Failure> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// All validations, when they were asked for.
+    pub fn into_validations(self) -> Option<Vec<Value>> {
+        self.args.watch.validate_every.map(|_| self.validations)
+    }
+}
