@@ -60,6 +60,8 @@ fn validations_agree_with_the_report() {
         ("--save-secs 10", "--out"),
         ("--test x --validate-every 0", "--validate-every"),
         ("--model lda --save-secs 1 --out x", "--save-secs"),
+        ("--optimizer lbfgs --save-secs 1 --out x", "--save-secs"),
+        ("--optimizer lbfgs --test x --validate-every 5", "--validate-every"),
     ] {
         let refused = run(&format!("train {} {flags}", data.display()));
         assert!(refused.code == Some(2) && refused.err.contains(said), "{refused:?}");
