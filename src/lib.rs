@@ -24,12 +24,13 @@ pub use gannet_core::{
     Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Shards,
     hash, initial_weights, mix, shard_of, try_huge_page,
 };
-pub use gannet_node::limits::BSP_WORKERS_MAX;
+pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN};
 pub use gannet_node::{
-    Admission, Applied, BUCKETS, Buckets, Chunk, Counters, Cut, GrowError, Growing, Growth, Init, Membership,
-    Merge, OneSided, Page, PullId, Pulled, PushId, PusherStatus, Read, Refusal, Schema, Segment, Segments,
-    Served, Server, ServerConfig, ServerError, ServerTally, SessionLimits, Stats, Store, SyncMode, TableId,
-    TableStatus, Together, WaitingFor, Worker, WorkerConfig, WorkerError, WorkerTally, Write, bucket,
+    Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, Cut, GrowError, Growing, Growth,
+    Init, Membership, Merge, OneSided, Page, PullId, Pulled, PushId, PusherStatus, Read, Refusal, RowCache,
+    Schema, Segment, Segments, Served, Server, ServerConfig, ServerError, ServerTally, SessionLimits,
+    Staleness, Stats, Store, SyncMode, TableId, TableStatus, Together, WaitingFor, Worker, WorkerConfig,
+    WorkerError, WorkerTally, Write, bucket,
 };
 pub use gannet_node::{
     Attendance, Given, Hands, JobStatus, Joined, Life, Member, Orders, Plan, PlanFile, Seat, Standing, Task,

@@ -124,6 +124,12 @@ pub enum ServerError {
     /// The scheduler's book cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The system gave no random number to tell this life of the server from others.
+    #[error("cannot name this life of the server: {source}")]
+    Life {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The images could not be closed in order.
     #[error(
         "table {table:?}: cannot close its images: {source}; they are whole, but a machine that goes down now may tear them"

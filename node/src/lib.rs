@@ -12,6 +12,7 @@ mod error;
 pub mod hostile;
 pub mod limits;
 mod message;
+mod newer;
 mod partition;
 mod scheduler;
 mod server;
@@ -41,6 +42,6 @@ pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Attendance, Counters, DataName, Hands, JobStatus, Joined, OneSided, PullId, Pulled, PushId, Seat,
-    TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
+    Attendance, CacheConfig, Counters, DataName, Hands, JobStatus, Joined, OneSided, PullId, Pulled, PushId,
+    RowCache, Seat, Staleness, TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
 };

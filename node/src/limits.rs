@@ -147,6 +147,10 @@ pub const BEATS: u32 = 5;
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
 /// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
+/// A cache of fewer bytes is none.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// A row that was asked for so many pulls ago and has not come is asked for again: who asked is gone.
+pub const CACHE_ASKED_PULLS_MAX: u64 = 4096;
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 

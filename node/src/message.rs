@@ -84,8 +84,10 @@ pub(crate) fn clock_word(clock: Option<u64>) -> u64 {
 const STATE: u16 = 1;
 /// In a pull's aux: the answer says behind the rows where they are, a u32 each.
 const WITH_SLOTS: u16 = 2;
+/// In a pull's aux: only what is newer than what the worker holds is to be answered (newer.rs has the payloads).
+const NEWER: u16 = 4;
 
-/// A pull: payload `keys` u64. `keep`: the place of the keyset to keep, plus 1; 0 for none.
+/// A pull: payload `keys` u64, or more of those that ask for what is newer. `keep`: the place of the keyset to keep, plus 1; 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pull {
     pub(crate) table: u32,
@@ -95,31 +97,34 @@ pub(crate) struct Pull {
     pub(crate) segments: Segments,
     /// The answer is to say where the rows are.
     pub(crate) slots: bool,
+    /// Rows that are as the worker holds them are not to be answered.
+    pub(crate) newer: bool,
     /// The step that it is for, of a worker that keeps step.
     pub(crate) clock: Option<u64>,
 }
 
 impl Pull {
     pub(crate) fn head(&self, id: u64) -> Head {
-        let aux = if self.read == Read::State { STATE } else { 0 } | if self.slots { WITH_SLOTS } else { 0 };
+        let read = if self.read == Read::State { STATE } else { 0 };
+        let aux = read | if self.slots { WITH_SLOTS } else { 0 } | if self.newer { NEWER } else { 0 };
         let segments = if self.segments == Segments::ALL { 0 } else { self.segments.bits() };
         let (first, keep) = (pair(self.table, self.keys), u64::from(self.keep));
         Head::new(PULL, aux, id, [first, keep, u64::from(segments), clock_word(self.clock)])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Pull> {
-        if head.aux & !(STATE | WITH_SLOTS) != 0 {
+        let (slots, newer) = (head.aux & WITH_SLOTS != 0, head.aux & NEWER != 0);
+        if head.aux & !(STATE | WITH_SLOTS | NEWER) != 0 || slots && newer {
             return None;
         }
         let read = if head.aux & STATE == 0 { Read::Weights } else { Read::State };
-        let slots = head.aux & WITH_SLOTS != 0;
         let (table, keys) = unpair(head.words[0]);
         let segments = match u8::try_from(head.words[2]).ok()? {
             0 => Segments::ALL,
             bits => Segments::of_bits(bits),
         };
         let (keep, clock) = (u32::try_from(head.words[1]).ok()?, head.words[3].checked_sub(1));
-        Some(Pull { table, keys, read, keep, segments, slots, clock })
+        Some(Pull { table, keys, read, keep, segments, slots, newer, clock })
     }
 }
 
@@ -129,6 +134,8 @@ const CHANGE: u16 = 1;
 const SLOTS: u16 = 2;
 /// In a push's aux: the payload begins with the name of the data that was learned: pusher, incarnation and clock, u64 each.
 const NAMED: u16 = 4;
+/// In a push's aux: the keyset is of some of the rows. Which they are stands before the keys of the others, a bit each, in u64.
+const SOME: u16 = 16;
 /// Bytes of the name of data.
 pub(crate) const NAME_BYTES: usize = 24;
 /// In a push's aux: the rows are terms of a pass's sum.
@@ -153,6 +160,8 @@ pub(crate) struct Push {
     pub(crate) slots: bool,
     /// It is named by the data that was learned, not by the session's worker.
     pub(crate) named: bool,
+    /// The keyset is of some of the rows, the keys of the others are in the payload.
+    pub(crate) some: bool,
 }
 
 impl Push {
@@ -163,6 +172,7 @@ impl Push {
             Write::Sum => SUM,
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
+        let aux = aux | if self.some { SOME } else { 0 };
         Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
     }
 
@@ -174,13 +184,14 @@ impl Push {
             _ => return None,
         };
         let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
-        if head.aux & !(CHANGE | SLOTS | NAMED | SUM) != 0 || slots && keyset != 0 {
+        let some = head.aux & SOME != 0;
+        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME) != 0 || slots && keyset != 0 || some && keyset == 0 {
             return None;
         }
         let (table, keys) = unpair(head.words[0]);
         let part = u32::try_from(head.words[2]).ok()?;
         let named = head.aux & NAMED != 0;
-        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots, named })
+        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots, named, some })
     }
 }
 
@@ -210,6 +221,7 @@ mod tests {
             keep: 5,
             segments: Segments::ALL,
             slots: false,
+            newer: false,
             clock: None,
         };
         let with_slots = Pull { slots: true, read: Read::Weights, ..pull };
@@ -229,6 +241,7 @@ mod tests {
             keyset: 1 << 40,
             slots: false,
             named: true,
+            some: false,
         };
         assert_eq!(Push::of(&push.head(9)), Some(push));
         let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
@@ -237,12 +250,18 @@ mod tests {
         assert_eq!((Push::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
         assert_eq!(Push::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
+        let some = Push { some: true, ..push };
+        assert_eq!((Push::of(&some.head(9)), some.head(9).aux), (Some(some), 21));
         assert_eq!(Push::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 32, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
         let in_step = Pull { clock: Some(16), ..pull };
         assert_eq!((Pull::of(&in_step.head(9)), in_step.head(9).words[3]), (Some(in_step), 17));
-        assert_eq!(Pull::of(&Head::new(PULL, 4, 0, [0; 4])), None);
+        let newer = Pull { newer: true, ..pull };
+        assert_eq!((Pull::of(&newer.head(9)), newer.head(9).aux), (Some(newer), 5));
+        assert_eq!(Pull::of(&Head::new(PULL, 6, 0, [0; 4])), None);
+        assert_eq!(Pull::of(&Head::new(PULL, 8, 0, [0; 4])), None);
         let kinds = [JOIN, JOINED, TICK, TICKED, WAITS, FENCE, FENCED, LEAVE, LEFT];
         assert_eq!(kinds, [27, 28, 29, 30, 31, 33, 34, 35, 36]);
         assert_eq!(Push::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);

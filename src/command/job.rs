@@ -4,12 +4,12 @@ use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
 use super::tasks::InJob;
 use super::watching::Watching;
-use super::{Failure, keeping, security, signals, tasks, train};
+use super::{Failure, caching, keeping, security, signals, tasks, train};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
 };
-use gannet::{PusherStatus, SyncMode, TableId, Wires, Worker, WorkerConfig, WorkerTally};
+use gannet::{PusherStatus, Read, SyncMode, TableId, Wires, Worker, WorkerConfig, WorkerTally};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -51,7 +51,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let misplaced =
         misplaced.or(keeping::misplaced(&job.sync).filter(|_| alone).map(|flag| (flag, OF_A_JOB)));
     let of_sessions = sessions.given().filter(|_| !ps).map(|flag| (flag, "a ps or gannet server"));
-    match misplaced.or(of_sessions) {
+    let cache = caching::given(&job.cache).filter(|_| !worker).map(|flag| (flag, "a worker"));
+    match misplaced.or(of_sessions).or(cache) {
         Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
         None => Ok(()),
     }
@@ -150,6 +151,11 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let line = line(job)?;
+    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
+    let workers = job.worker_hosts.len() as u32;
+    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
+    let cache = caching::of_training(args, &schema, push, member.mode)?;
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
         true => {
@@ -159,10 +165,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     };
     let worker = line.connect(&metrics)?;
     let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
-    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
-    let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
-    let workers = job.worker_hosts.len() as u32;
-    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
+    if let Some(cache) = cache {
+        backend.cache(Read::State, cache).map_err(train::backend_failure)?;
+    }
     // Alone there is nobody to keep step with.
     if workers > 1 || member.mode != SyncMode::Asp {
         backend.join(member).map_err(train::backend_failure)?;

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod bench;
+mod caching;
 mod doctor;
 mod failure;
 mod growing;

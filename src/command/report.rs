@@ -31,6 +31,16 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "not_admitted": report.not_admitted,
         "staleness": staleness(&report.pulls_by_staleness),
         "dropped_late": { "records": report.dropped_late.0, "rows": report.dropped_late.1 },
+        "wire": report.wire.map(|wire| json!({
+            "requests": wire.frames_sent,
+            "sent_bytes": wire.bytes_sent,
+            "received_bytes": wire.bytes_received,
+        })),
+        "cache": report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0).map(|wire| json!({
+            "had": wire.cache_hits,
+            "same": wire.cache_same,
+            "sent": wire.cache_asked - wire.cache_same,
+        })),
         "stopped": report.stopped,
     })
 }
@@ -83,6 +93,16 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     }
     say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
     tell_steps(&report.pulls_by_staleness, report.dropped_late);
+    if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0) {
+        let rows = wire.cache_hits + wire.cache_asked;
+        let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
+        say!(
+            "cache        {rows} rows pulled: {:.1} % had, {:.1} % asked about and the same, {:.1} % sent",
+            percent(wire.cache_hits),
+            percent(wire.cache_same),
+            percent(wire.cache_asked - wire.cache_same)
+        );
+    }
     if report.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);
     }

@@ -3,7 +3,7 @@
 use crate::batch::InPiece;
 use crate::flat::Flat;
 use crate::replay::Saw;
-use gannet_node::{OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
+use gannet_node::{Counters, OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
 
 /// Why rows cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -180,6 +180,11 @@ pub trait Backend {
     /// Rows of such pushes.
     fn late_rows(&self) -> u64 {
         0
+    }
+
+    /// What went over the wire so far; `None` where the rows are in this process.
+    fn counters(&self) -> Option<Counters> {
+        None
     }
 
     /// Rows of pushes that were dropped because a value was NaN or infinite.

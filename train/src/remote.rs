@@ -4,7 +4,10 @@ use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
 use crate::limits::DEPTH_MAX;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, DataName, Membership, PullId, Read, Schema, Segments, Stats, TableId, Worker, Write};
+use gannet_node::{
+    CacheConfig, Counters, Cut, DataName, Membership, PullId, Read, RowCache, Schema, Segments, Stats,
+    TableId, Worker, Write,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -78,6 +81,15 @@ impl<N: Net> Remote<N> {
     pub fn leave(&mut self) -> Result<(), BackendError> {
         self.joined = false;
         Ok(self.worker.leave(self.table)?)
+    }
+
+    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the first pull.
+    ///
+    /// # Errors
+    /// As [`RowCache::new`] and [`Worker::cache_rows`].
+    pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
+        let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
+        Ok(self.worker.cache_rows(self.table, rows)?)
     }
 
     /// The worker, for its counters and what else it can do.
@@ -219,6 +231,10 @@ impl<N: Net> Backend for Remote<N> {
 
     fn take_late(&mut self, late: &mut Vec<u64>) {
         late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        Some(self.worker.counters())
     }
 
     fn late_rows(&self) -> u64 {

@@ -5,7 +5,7 @@ use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::metrics::Quality;
 use crate::push::Push;
-use gannet_node::Stats;
+use gannet_node::{Counters, Stats};
 use std::ops::ControlFlow;
 
 /// A step of a training has been made: its push is under way.
@@ -95,6 +95,8 @@ pub struct Report {
     pub pulls_by_staleness: Vec<u64>,
     /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
     pub dropped_late: (u64, u64),
+    /// What went over the wire, the test excluded; `None` where the rows are in this process.
+    pub wire: Option<Counters>,
     /// Whether the stop flag ended it early.
     pub stopped: bool,
 }

@@ -150,7 +150,7 @@ pub fn train_watched<B: Backend>(
     learner.count_late();
     learner.give_up();
     let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
-    let seconds = start.elapsed().as_secs_f64();
+    let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
     let test = match &options.test {
         Some(data) if !stopped => match evaluate(data, backend) {
             // Whoever ends the wait for the test set keeps what was learned.
@@ -182,6 +182,7 @@ pub fn train_watched<B: Backend>(
         not_admitted: backend.not_admitted(),
         pulls_by_staleness: backend.pulls_by_staleness(),
         dropped_late: (late_examples, backend.late_rows()),
+        wire,
         stopped,
     })
 }

@@ -4,6 +4,7 @@
 use super::seats;
 use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1, StepV1, VectorV1};
 use crate::message::{self, Pull, Push, pair};
+use crate::newer::{bit_words, ones};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::Head;
@@ -181,7 +182,9 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             // Their rows have one segment: some of these choose what is not there.
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
-            (Pull { table, keys: count, read, keep, segments, slots, clock }.head(id), bytes_of(&keys))
+            let newer = !slots && choices.below(3) == 0;
+            let head = Pull { table, keys: count, read, keep, segments, slots, newer, clock }.head(id);
+            (head, if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {
@@ -263,6 +266,18 @@ fn program(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32) -> (He
     (Head::new(message::VECTOR, 0, id, [u64::from(table), 0, 0, 0]), payload)
 }
 
+/// What a worker says that it holds of these keys: right lengths, mostly, of any life and age.
+fn asking(choices: &mut Choices<'_>, keys: &[u64]) -> Vec<u8> {
+    let mut payload = bytes_of(&[choices.word(), choices.word()]);
+    payload.extend(bytes_of(keys));
+    let bits: Vec<u64> = (0..bit_words(keys.len())).map(|_| choices.word()).collect();
+    payload.extend(bytes_of(&bits));
+    let held = ones(&bits, keys.len()) + usize::from(choices.below(16) == 0);
+    (0..held).for_each(|_| payload.extend((choices.word() as u32).to_le_bytes()));
+    payload.resize(payload.len().next_multiple_of(8), 0);
+    payload
+}
+
 fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usize) -> (Head, Vec<u8>) {
     let dim = [1, 1, 3, 16, 64][choices.below(5) as usize];
     let keys = some_keys(choices, keys.min((256 << 10) / (8 + 4 * dim)));
@@ -274,8 +289,15 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
     let (part, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;
-    let head = Push { table, keys: count, write, seq: *seq, part, keyset, slots, named: false }.head(id);
+    let some = keyset != 0 && choices.below(2) == 0;
+    let head =
+        Push { table, keys: count, write, seq: *seq, part, keyset, slots, named: false, some }.head(id);
     let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
+    if some {
+        let bits: Vec<u64> = (0..bit_words(keys.len())).map(|_| choices.word()).collect();
+        payload = bytes_of(&bits);
+        payload.extend(bytes_of(&keys[ones(&bits, keys.len())..]));
+    }
     if slots {
         (0..count)
             .for_each(|_| payload.extend((choices.word() as u32 >> (choices.below(4) * 8)).to_le_bytes()));

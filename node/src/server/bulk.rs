@@ -2,13 +2,15 @@
 
 use super::group::is_data;
 use super::keysets::Keysets;
+use super::newer;
 use super::tables::{Table, Tables};
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use crate::message::{self, Pull, Push, pair, unpair};
+use crate::newer::{bit_words, ones};
 use crate::tally::TableTally;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{PushName, Shards};
+use gannet_core::{Held, Newer, PushName, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
@@ -76,6 +78,7 @@ impl Pusher {
     }
 }
 
+/// The shards of a table, and its counts.
 pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
     match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
         Some((Some(shards), tally)) => Ok((shards, tally)),
@@ -84,7 +87,8 @@ pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &
     }
 }
 
-fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> Handled {
+/// Checks the lengths of a request whose payload is to be of so many bytes.
+pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> Handled {
     let got = frame.payload.len();
     if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
         let text = format!(
@@ -98,13 +102,13 @@ fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) ->
     Ok(())
 }
 
-/// Answers a pull: rows straight into the out buffer. `found`: memory for where they are.
+/// Answers a pull: rows straight into the out buffer.
 pub(super) fn pull(
     frame: &Frame<'_>,
     tables: &mut Tables,
     keysets: &mut Keysets,
     (pusher, now): (&Pusher, Duration),
-    found: &mut Vec<u32>,
+    scratch: &mut Scratch,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(request) = Pull::of(&frame.head) else {
@@ -112,6 +116,10 @@ pub(super) fn pull(
     };
     let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
     let lowest = request.clock.map(admitted).transpose()?;
+    if request.newer {
+        return newer::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
+    }
+    let found = &mut scratch.found;
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
@@ -149,14 +157,14 @@ pub(super) fn pull(
     Ok(())
 }
 
-/// Applies a push whole, or keeps it for its step. `found`: memory for the slots that a push names.
+/// Applies a push whole, or keeps it for its step.
 pub(super) fn push(
     frame: &Frame<'_>,
     tables: &mut Tables,
     keysets: &mut Keysets,
     pusher: &mut Pusher,
     now: Duration,
-    found: &mut Vec<u32>,
+    scratch: &mut Scratch,
     transmit: &mut Transmit,
 ) -> Result<Answer, Stop> {
     let Some(request) = Push::of(&frame.head) else {
@@ -169,22 +177,31 @@ pub(super) fn push(
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let bytes = count * shards.schema().write_floats(request.write) * 4;
-    let key_bytes = if request.keyset == 0 { count * 8 } else { 0 };
     let slot_bytes = if request.slots { message::slot_bytes(count) } else { 0 };
     let name_bytes = if request.named { message::NAME_BYTES } else { 0 };
-    check_lengths(frame, count, name_bytes + key_bytes + slot_bytes + bytes, bytes + count * 12)?;
+    let bit_bytes = if request.some { bit_words(count) * 8 } else { 0 };
+    let of_keyset = match (request.keyset, frame.payload.get(name_bytes..name_bytes + bit_bytes)) {
+        (0, _) => 0,
+        (_, Some(bits)) if request.some => ones(cast_slice(bits), count),
+        _ => count,
+    };
+    let key_bytes = (count - of_keyset) * 8;
+    let before = name_bytes + bit_bytes;
+    check_lengths(frame, count, before + key_bytes + slot_bytes + bytes, bytes + count * 12)?;
     // Room for the ack first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
     let (named, rest) = frame.payload.split_at(name_bytes);
+    let (bits, rest) = rest.split_at(bit_bytes);
     let (keys, rest) = rest[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
     let (slots, values) = rest.split_at(slot_bytes);
-    let values: &[f32] = cast_slice(values);
+    let (keys, values): (&[u64], &[f32]) = (cast_slice(keys), cast_slice(values));
     let keyset = match request.keyset {
         0 => None,
         named => {
             let (of_session, place) = unpair(named);
             let own = of_session == pusher.session;
-            let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, count) } else { None };
+            let keyset =
+                if own { keysets.get(place.wrapping_sub(1), request.table, of_keyset) } else { None };
             if keyset.is_none() {
                 pusher.blocked = true;
                 return refuse(Refusal::NoKeyset, format!("keyset {named:#x} is not kept here"));
@@ -192,8 +209,16 @@ pub(super) fn push(
             keyset
         }
     };
+    let Scratch { keys: merged, found, .. } = scratch;
+    let (keys, keyset) = match keyset {
+        Some(keyset) if request.some => {
+            newer::merge(cast_slice(bits), count, keyset, keys, (merged, found));
+            (&merged[..], None)
+        }
+        keyset => (keys, keyset),
+    };
     if keeps {
-        let keys = keyset.map_or(cast_slice(keys), |keyset| &keyset.keys);
+        let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         return tables.keep(request.table, request.write, keys, values, pusher, now);
     }
     let own = PushName {
@@ -216,14 +241,16 @@ pub(super) fn push(
     if request.named != is_data(name.pusher) {
         return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
     }
-    let pushed = if request.slots {
+    let pushed = if request.some {
+        shards.push_at(&name, clock, request.write, keys, Some(found), values)
+    } else if request.slots {
         found.clear();
         found.extend_from_slice(&cast_slice(slots)[..count]);
-        shards.push_at(&name, clock, request.write, cast_slice(keys), Some(found), values)
+        shards.push_at(&name, clock, request.write, keys, Some(found), values)
     } else if let Some(keyset) = keyset {
         shards.push_at(&name, clock, request.write, &keyset.keys, Some(&mut keyset.slots), values)
     } else {
-        shards.push_at(&name, clock, request.write, cast_slice(keys), None, values)
+        shards.push_at(&name, clock, request.write, keys, None, values)
     };
     match pushed {
         Ok(applied) => {
@@ -241,10 +268,13 @@ pub(super) fn push(
 /// Buffers of scans and pushes, used again.
 #[derive(Default)]
 pub(super) struct Scratch {
-    keys: Vec<u64>,
+    pub(super) keys: Vec<u64>,
     rows: Vec<f32>,
     /// The slots that a push names, or a pull finds.
     pub(super) found: Vec<u32>,
+    /// What a worker holds of the keys of a pull, and what it is told.
+    pub(super) held: Vec<Held>,
+    pub(super) told: Vec<Newer>,
 }
 
 /// Answers one page of a shard's rows: keys, then their floats.

@@ -37,7 +37,7 @@ impl Hands<'_, '_> {
             return Err(Stop::Parked(table));
         }
         let answered = match frame.head.kind {
-            message::PUSH => bulk::push(frame, tables, keysets, pusher, now, &mut scratch.found, transmit),
+            message::PUSH => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
             message::TICK => tables.tick(frame, pusher, now),
             message::FENCE => tables.fence(frame, now),
             message::LEAVE => tables.leave(frame, pusher, now),
@@ -46,7 +46,7 @@ impl Hands<'_, '_> {
             _ if !owed.is_empty() => return Err(waiting::behind(owed, tables, pusher)),
             message::PULL => {
                 let by = (&**pusher, now);
-                return bulk::pull(frame, tables, keysets, by, &mut scratch.found, transmit);
+                return bulk::pull(frame, tables, keysets, by, scratch, transmit);
             }
             message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),

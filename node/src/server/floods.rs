@@ -90,6 +90,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
             keep: 0,
             segments: Segments::ALL,
             slots: false,
+            newer: false,
             clock: None,
         }
         .head(5),
@@ -273,6 +274,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
         keep: 0,
         segments: Segments::ALL,
         slots: false,
+        newer: false,
         clock: None,
     }
     .head(5);

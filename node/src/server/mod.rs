@@ -12,6 +12,9 @@ mod group;
 mod images;
 mod keysets;
 mod memory;
+mod newer;
+#[cfg(test)]
+mod newer_tests;
 #[cfg(test)]
 mod refusals;
 mod regions;
@@ -26,7 +29,7 @@ mod waiting;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::tally::ServerTally;
-use crate::token::Token;
+use crate::token::{self, Token};
 use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
@@ -39,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tables::Tables;
 use thread::{Settings, ShardThread};
 
@@ -133,10 +136,12 @@ fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
     Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets }
 }
 
-/// A number that another life of this server has not had.
-fn new_incarnation() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
+/// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock
+/// that may have been put back.
+fn new_incarnation() -> Result<u64, ServerError> {
+    let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
+    let drawn = drawn.map_err(|source| ServerError::Life { source })?;
+    Ok(drawn.iter().fold(0, |word, &byte| word.rotate_left(8) ^ u64::from(byte)))
 }
 
 impl Server {
@@ -155,7 +160,7 @@ impl Server {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (stop, tally, incarnation) =
-            (Arc::new(AtomicBool::new(false)), ServerTally::new(config.threads), new_incarnation());
+            (Arc::new(AtomicBool::new(false)), ServerTally::new(config.threads), new_incarnation()?);
         let settings = settings(&config, incarnation);
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
@@ -284,7 +289,7 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let tally = ServerTally::new(config.threads);
-        let settings = settings(&config, new_incarnation());
+        let settings = settings(&config, new_incarnation()?);
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);

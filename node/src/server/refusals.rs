@@ -10,11 +10,11 @@ use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, Nothing};
 use std::time::Duration;
 
-fn acked(head: &Head) -> gannet_core::Applied {
+pub(super) fn acked(head: &Head) -> gannet_core::Applied {
     message::acked(head).0
 }
 
-fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
+pub(super) fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
     link.transmit().send_copy(head, payload).unwrap();
     for _ in 0..1000 {
         link.flush(&mut Nothing).unwrap();
@@ -29,24 +29,24 @@ fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (He
     panic!("no answer to kind {}", head.kind);
 }
 
-fn refused(answer: (Head, Vec<u8>)) -> (Refusal, String) {
+pub(super) fn refused(answer: (Head, Vec<u8>)) -> (Refusal, String) {
     assert_eq!(answer.0.kind, message::REFUSED);
     (Refusal::of(answer.0.aux), control::open::<RefusedV1>(&answer.1).unwrap().text)
 }
 
-fn greet(sim: &Sim, addr: &str) -> (Link<SimStream>, WelcomeV1) {
+pub(super) fn greet(sim: &Sim, addr: &str) -> (Link<SimStream>, WelcomeV1) {
     let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
     let hello = control::seal(&HelloV1 { pusher: 1, incarnation: 1, thread: 0 });
     let (_, welcome) = ask(sim, &mut link, Head::new(message::HELLO, 0, 0, [0; 4]), &hello);
     (link, control::open(&welcome).unwrap())
 }
 
-fn bytes(keys: &[u64], values: &[f32]) -> Vec<u8> {
+pub(super) fn bytes(keys: &[u64], values: &[f32]) -> Vec<u8> {
     let keys = keys.iter().flat_map(|key| key.to_le_bytes());
     keys.chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
 }
 
-fn small_world() -> (Sim, String) {
+pub(super) fn small_world() -> (Sim, String) {
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig { threads: 1, ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
@@ -55,7 +55,7 @@ fn small_world() -> (Sim, String) {
     (sim, addr)
 }
 
-fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
+pub(super) fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
     let schema = Schema {
         name: "t".into(),
         dim: 1,
@@ -78,8 +78,17 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let (mut link, _) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let pull = |keys| {
-        Pull { table, keys, read: Read::Weights, keep: 0, segments: Segments::ALL, slots: false, clock: None }
-            .head(1)
+        Pull {
+            table,
+            keys,
+            read: Read::Weights,
+            keep: 0,
+            segments: Segments::ALL,
+            slots: false,
+            newer: false,
+            clock: None,
+        }
+        .head(1)
     };
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     assert_eq!(refusal(Head::new(99, 0, 1, [0; 4]), &[]), Refusal::Malformed);
@@ -93,6 +102,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
         keep: 0,
         segments: Segments::only(&[1]),
         slots: false,
+        newer: false,
         clock: None,
     };
     assert_eq!(refusal(second.head(1), &[0; 8]), Refusal::Malformed);
@@ -105,6 +115,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
                 keep: 0,
                 segments: Segments::ALL,
                 slots: false,
+                newer: false,
                 clock: None
             }
             .head(1),
@@ -136,8 +147,18 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let push = |seq, keyset| {
-        Push { table, keys: 1, write: Write::Gradient, seq, part: 0, keyset, slots: false, named: false }
-            .head(1)
+        Push {
+            table,
+            keys: 1,
+            write: Write::Gradient,
+            seq,
+            part: 0,
+            keyset,
+            slots: false,
+            named: false,
+            some: false,
+        }
+        .head(1)
     };
     let keep = Pull {
         table,
@@ -146,6 +167,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         keep: 1,
         segments: Segments::ALL,
         slots: false,
+        newer: false,
         clock: None,
     }
     .head(1);
@@ -179,7 +201,8 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let (_, opened) = ask(&sim, &mut link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
     let table = control::open::<TableOpenedV1>(&opened).unwrap().table;
     let push = |write, seq| {
-        Push { table, keys: 1, write, seq, part: 0, keyset: 0, slots: false, named: false }.head(1)
+        Push { table, keys: 1, write, seq, part: 0, keyset: 0, slots: false, named: false, some: false }
+            .head(1)
     };
     let change = bytes(&[5], &vec![0.0; schema.floats()]);
     let padded = [change.clone(), vec![0; change.len().next_multiple_of(8) - change.len()]].concat();
@@ -195,6 +218,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
         keep: 0,
         segments: Segments::ALL,
         slots: false,
+        newer: false,
         clock: None,
     }
     .head(1);

@@ -354,8 +354,8 @@ impl<S: Stream> Session<S> {
             let settled = match owed {
                 Owed::Pull { head, keys, .. } => {
                     let frame = Frame { head: *head, payload: bytemuck::cast_slice(keys) };
-                    let (by, found) = ((&self.pusher, now), &mut room.scratch.found);
-                    match bulk::pull(&frame, room.tables, &mut self.keysets, by, found, transmit) {
+                    let (by, scratch) = ((&self.pusher, now), &mut *room.scratch);
+                    match bulk::pull(&frame, room.tables, &mut self.keysets, by, scratch, transmit) {
                         Ok(()) => Settled::Given,
                         Err(Stop::Parked(_)) => Settled::Waits,
                         Err(Stop::Full) => Settled::NoRoom,

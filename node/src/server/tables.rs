@@ -43,6 +43,8 @@ pub(super) struct Tables {
     /// It is to have none.
     pub(super) none: bool,
     pub(super) sparing: Sparing,
+    /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
+    pub(super) life: u64,
     store: Store,
     thread: u32,
     threads: u32,
@@ -59,6 +61,7 @@ impl Tables {
             fenced: Vec::new(),
             none: false,
             sparing: Sparing::default(),
+            life: 0,
             store,
             thread,
             threads,

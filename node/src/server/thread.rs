@@ -74,6 +74,7 @@ impl<N: Net> ShardThread<N> {
             _ => None,
         };
         tables.registrar = net.registrar();
+        tables.life = settings.incarnation;
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,

@@ -179,6 +179,8 @@ pub(crate) struct ThreadTally {
 pub(crate) struct TableTally {
     pub(crate) name: String,
     pub(crate) pulled_rows: Count,
+    /// Rows of pulls that were not answered because the worker has them as they are.
+    pub(crate) spared_rows: Count,
     pub(crate) scanned_rows: Count,
     /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
     pub(crate) parts: Count,
@@ -221,6 +223,11 @@ impl TableTally {
         let labels = [("table", self.name.as_str())];
         let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
         counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
+        counter(
+            "gannet_table_spared_rows_total",
+            "Rows of pulls that were not answered: the worker has them as they are.",
+            &self.spared_rows,
+        );
         counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
         counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
         counter(

@@ -18,6 +18,13 @@ pub struct WorkerTally {
     /// Rows read where they are, and rows of the same pulls that were asked for.
     pub(crate) near_rows: Count,
     pub(crate) near_asked_rows: Count,
+    /// Rows of pulls through a cache: had, asked for, of these with what is held of them, and those that were so still.
+    pub(crate) cache_hits: Count,
+    pub(crate) cache_asked: Count,
+    pub(crate) cache_held: Count,
+    pub(crate) cache_same: Count,
+    /// Rows that a cache has.
+    pub(crate) cache_rows: Count,
     /// Times that a request waited for credit; pings.
     pub(crate) credit_waits: Count,
     pub(crate) pings: Count,
@@ -82,6 +89,10 @@ impl WorkerTally {
             links_lost: self.links_lost.get(),
             near_rows: self.near_rows.get(),
             near_asked_rows: self.near_asked_rows.get(),
+            cache_hits: self.cache_hits.get(),
+            cache_asked: self.cache_asked.get(),
+            cache_held: self.cache_held.get(),
+            cache_same: self.cache_same.get(),
             credit_waits: self.credit_waits.get(),
             pings: self.pings.get(),
             applied: self.pushed.applied.get(),
@@ -118,6 +129,12 @@ impl WorkerTally {
         let near = "Rows of pulls that read one-sidedly: read where they are, or asked for.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
             page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
+        }
+        let cached = "Rows of pulls through a cache: had within its staleness, the same still when asked about, or sent.";
+        let sent = self.cache_asked.get().saturating_sub(self.cache_same.get());
+        for (how, count) in [("had", self.cache_hits.get()), ("same", self.cache_same.get()), ("sent", sent)]
+        {
+            page.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
         }
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter(
@@ -168,6 +185,7 @@ impl WorkerTally {
         );
         let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
         gauge("gannet_worker_links", "Links that are there.", &self.links);
+        gauge("gannet_worker_cached_rows", "Rows in the cache.", &self.cache_rows);
         gauge("gannet_worker_links_wanted", "Threads of all servers: a link each.", &self.links_wanted);
         gauge("gannet_worker_clock", "Steps made, of a worker that keeps step with others.", &self.clock);
         gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);

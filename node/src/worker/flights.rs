@@ -1,10 +1,12 @@
 //! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
 
+use super::cache::{AskedPart, RowCache};
 use crate::cut::Cut;
 use crate::message::{self, Pull, Push};
+use crate::newer::{bit_words, told};
 use crate::tally::WorkerTally;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Read, Segments, Write};
+use gannet_core::{Newer, Read, Segments, Write};
 use gannet_transport::{Head, Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub(super) struct NearPart {
     pub(super) with_slots: bool,
     /// The clock that the worker furthest behind had before they were read.
     pub(super) lowest: Option<u64>,
+    /// What was read was in the cache: of the others only what is newer than what it holds is asked for.
+    pub(super) asked: Option<Box<AskedPart>>,
 }
 
 impl PullPart {
@@ -96,6 +100,36 @@ impl PullFlight {
         near.rows = Vec::new();
     }
 
+    /// The answer to a part that asks for what is newer: what is told lands where it belongs, and in the cache. Answers how
+    /// many rows were as they were held; `None` when it cannot be read.
+    pub(super) fn settle_newer(
+        &mut self,
+        chunk: usize,
+        payload: &[u8],
+        stamp: u64,
+        lowest: Option<u64>,
+    ) -> Option<u64> {
+        let (floats, range) = (self.floats, self.cut.chunks()[chunk].floats(self.floats));
+        let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
+        let near = part.near.as_mut()?;
+        let asked = near.asked.as_ref()?;
+        let (newer, rows) = told(payload, near.keys.len(), floats)?;
+        let mut rows = rows.chunks_exact(floats);
+        for (&place, newer) in near.places.iter().zip(&newer) {
+            if *newer != Newer::Same {
+                values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
+            }
+        }
+        asked.fill((&near.keys, &near.places), values, (&newer, stamp), lowest);
+        part.lowest = lowest.min(near.lowest.or(lowest));
+        Some(newer.iter().filter(|newer| **newer == Newer::Same).count() as u64)
+    }
+
+    /// Whether a part asks for what is newer.
+    pub(super) fn asks_newer(&self, chunk: usize) -> bool {
+        self.parts[chunk].near.as_ref().is_some_and(|near| near.asked.is_some())
+    }
+
     /// Floats of the answer to a part, slots counted as such.
     pub(super) fn answer_floats(&self, chunk: usize) -> usize {
         let part = &self.parts[chunk];
@@ -125,11 +159,49 @@ pub(super) struct PushFlight {
     pub(super) slots: Vec<Vec<u32>>,
     /// Rows of it came when their step had been applied without them.
     pub(super) late: bool,
+    /// For each part, where its keyset is of some of its rows only: which, a bit each, and the keys of the others.
+    pub(super) some: Vec<Option<SomeKeys>>,
+    /// What is to hear of rows that do not become what the push made of them.
+    pub(super) cache: Option<Arc<RowCache>>,
+}
+
+/// The rows of a part that its keyset is of, and the keys of the others.
+#[derive(Debug)]
+pub(super) struct SomeKeys {
+    pub(super) bits: Vec<u64>,
+    pub(super) others: Vec<u64>,
+}
+
+impl SomeKeys {
+    /// `places`: those of the keyset's rows among `keys`, ascending.
+    pub(super) fn new(keys: &[u64], places: &[u32]) -> SomeKeys {
+        let mut bits = vec![0; bit_words(keys.len())];
+        let (mut others, mut next) =
+            (Vec::with_capacity(keys.len() - places.len()), places.iter().peekable());
+        for (place, &key) in keys.iter().enumerate() {
+            match next.next_if(|next| **next as usize == place) {
+                Some(_) => bits[place / 64] |= 1 << (place % 64),
+                None => others.push(key),
+            }
+        }
+        SomeKeys { bits, others }
+    }
 }
 
 impl PushFlight {
     fn slots(&self, chunk: usize) -> &[u32] {
         self.slots.get(chunk).map_or(&[], Vec::as_slice)
+    }
+
+    fn some(&self, chunk: usize) -> Option<&SomeKeys> {
+        self.some.get(chunk).and_then(Option::as_ref).filter(|_| self.keysets[chunk] != 0)
+    }
+
+    /// The rows of a part did not become what the push made of them.
+    pub(super) fn doubt(&self, chunk: usize) {
+        if let Some(cache) = &self.cache {
+            self.cut.keys()[self.cut.chunks()[chunk].floats(1)].iter().for_each(|&key| cache.forget(key));
+        }
     }
 }
 
@@ -258,7 +330,10 @@ impl Flights {
                 let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
                 let (segments, clock) = (pull.segments, pull.clock);
-                (Pull { table, keys, read, keep, segments, slots, clock }.head(id), keys as usize * 8)
+                let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
+                let (newer, plain) = (asked.is_some(), keys as usize * 8);
+                let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
+                (Pull { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
             }
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;
@@ -266,11 +341,13 @@ impl Flights {
                 let (table, write, part) = (table(push.cut.table), push.write, request.chunk);
                 let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
                 let slots = keyset == 0 && !push.slots(chunk).is_empty();
-                let key_bytes = if keyset == 0 { keys as usize * 8 } else { 0 };
+                let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);
+                let key_bytes = if keyset == 0 { keys as usize * 8 } else { some.unwrap_or(0) };
                 let slot_bytes = if slots { message::slot_bytes(keys as usize) } else { 0 };
                 let name_bytes = if named { message::NAME_BYTES } else { 0 };
                 let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
-                (Push { table, keys, write, seq, part, keyset, slots, named }.head(id), bytes)
+                let some = some.is_some();
+                (Push { table, keys, write, seq, part, keyset, slots, named, some }.head(id), bytes)
             }
             Work::Control(control) => {
                 let mut words = control.words;
@@ -306,7 +383,14 @@ impl Owner for Lender<'_> {
         let Some(flight) = self.flights.here(place) else { return };
         match &flight.work {
             Work::Pull(pull) => match &pull.parts[chunk as usize].near {
-                Some(near) => parts.push(cast_slice(&near.keys)),
+                Some(near) => match &near.asked {
+                    None => parts.push(cast_slice(&near.keys)),
+                    Some(asked) => {
+                        parts.push(asked.asking.before());
+                        parts.push(cast_slice(&near.keys));
+                        asked.asking.behind().into_iter().for_each(|part| parts.push(part));
+                    }
+                },
                 None => {
                     let chunk = &pull.cut.chunks()[chunk as usize];
                     parts.push(cast_slice(&pull.cut.keys()[chunk.floats(1)]));
@@ -316,6 +400,10 @@ impl Owner for Lender<'_> {
                 let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
                 if let Some((_, name)) = &push.name {
                     parts.push(cast_slice(name));
+                }
+                if let Some(some) = push.some(chunk as usize) {
+                    parts.push(cast_slice(&some.bits));
+                    parts.push(cast_slice(&some.others));
                 }
                 let chunk = &push.cut.chunks()[chunk as usize];
                 if keyset == 0 {
@@ -338,6 +426,9 @@ impl Owner for Lender<'_> {
         let request =
             self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
         let Work::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+        if pull.asks_newer(request.chunk as usize) {
+            return None;
+        }
         let range = pull.cut.chunks()[request.chunk as usize].floats(pull.floats);
         let rows = match &mut pull.parts[request.chunk as usize].near {
             Some(near) => &mut near.rows[..],

@@ -5,6 +5,7 @@
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
 mod attendance;
+mod cache;
 mod clocks;
 mod far;
 mod flights;
@@ -25,6 +26,7 @@ mod tables;
 mod vectors;
 
 pub use attendance::{Attendance, Hands};
+pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
 pub use pipeline::{DataName, PullId, Pulled, PushId};
 pub use seat::{JobStatus, Joined, Seat};
@@ -34,6 +36,7 @@ use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::tally::WorkerTally;
 use crate::token::Token;
+use cache::Caching;
 use clocks::Keeping;
 use flights::Flights;
 use gannet_core::Schema;
@@ -133,6 +136,14 @@ pub struct Counters {
     pub near_rows: u64,
     /// Rows that were not found so, or that an own push was under way to, and were asked for.
     pub near_asked_rows: u64,
+    /// Rows of pulls through a cache that it had.
+    pub cache_hits: u64,
+    /// Rows of such pulls that were asked for.
+    pub cache_asked: u64,
+    /// Of these, rows of which the server was told what the cache holds.
+    pub cache_held: u64,
+    /// Of these, rows that were so still, and not sent.
+    pub cache_same: u64,
     /// Times that a request waited because the link's credit was used up.
     pub credit_waits: u64,
     /// Pings sent over links on which nothing else was said.
@@ -159,6 +170,8 @@ struct Table {
     last_seq: u64,
     /// How it keeps step with others.
     group: Option<Keeping>,
+    /// Rows that pulls may be answered from.
+    cache: Option<Caching>,
 }
 
 /// Pulls from and pushes to the servers. One thread's.

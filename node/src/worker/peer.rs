@@ -41,6 +41,8 @@ pub(super) struct Peer<S> {
     /// The credit is used up: requests wait for it.
     short: bool,
     pub(super) session: u32,
+    /// Which life of the server it is.
+    pub(super) life: u64,
     /// Counts this peer's links from 1.
     pub(super) epoch: u64,
     /// The number of each of the worker's tables on this link.
@@ -106,6 +108,7 @@ impl<S: Stream> Peer<S> {
             posted_bytes: 0,
             short: false,
             session: 0,
+            life: 0,
             epoch: 0,
             tables: Vec::new(),
             acked: Vec::new(),
@@ -322,6 +325,9 @@ fn answer(
             let what = format!("push {:#x}", head.id);
             return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
         }
+        if let Some(Work::Push(push)) = flights.at(request.place).map(|flight| &flight.work) {
+            push.doubt(request.chunk as usize);
+        }
         return Ok(Answered::Refused { request, refusal, text });
     }
     if head.kind != answer_to(kind) {
@@ -329,6 +335,17 @@ fn answer(
     }
     let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
     match &mut flight.work {
+        Work::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
+            let (lowest, stamp) = (head.words[3].checked_sub(1), head.words[2]);
+            let Some(same) = pull.settle_newer(request.chunk as usize, frame.payload, stamp, lowest) else {
+                return Err(nonsense(format!("rows of {} bytes that are not what was asked for", head.len)));
+            };
+            let part = &mut pull.parts[request.chunk as usize];
+            let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
+            part.kept = if kept { context.session_epoch } else { 0 };
+            tally.cache_same.add(same);
+            tally.bytes_received.add(u64::from(head.len));
+        }
         Work::Pull(pull) => {
             let bytes = pull.answer_floats(request.chunk as usize) * 4;
             if head.len as usize != bytes.next_multiple_of(8) {
@@ -348,6 +365,9 @@ fn answer(
             tally.pushed.count(&applied);
             tally.late_rows.add(u64::from(late));
             push.late |= late > 0;
+            if late > 0 || applied.doubled > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
+                push.doubt(request.chunk as usize);
+            }
             if let Some(acked) = context.acked.get_mut(push.cut.table) {
                 *acked = true;
             }

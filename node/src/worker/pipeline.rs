@@ -2,7 +2,7 @@
 //! they are.
 
 use super::Worker;
-use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, Work};
+use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, SomeKeys, Work};
 use super::tables::TableId;
 use crate::cut::Cut;
 use crate::error::WorkerError;
@@ -142,11 +142,16 @@ impl<N: Net> Worker<N> {
         if self.reads(&wanted) {
             self.keep_near(now)?;
         }
+        let cached = self.cached_pull(table, (read, segments), clock)?;
         let mut parts = Vec::with_capacity(cut.chunks().len());
         for chunk in cut.chunks() {
             let (keys, rows) = (&cut.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
-            let near = self.read_near(chunk, keys, &wanted, rows, now)?;
-            let keep = keep && near.is_none();
+            let near = match (self.read_near(chunk, keys, &wanted, rows, now)?, &cached) {
+                (None, Some(asker)) => self.read_cached(table, chunk, keys, rows, asker),
+                (near, _) => near,
+            };
+            // Rows that were read where they are bring their slots; those that the cache asks for have a keyset.
+            let keep = keep && near.as_ref().is_none_or(|near| near.asked.is_some() && !near.keys.is_empty());
             let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
@@ -248,7 +253,8 @@ impl<N: Net> Worker<N> {
         let bytes = keys * (8 + 4 * floats);
         self.begin_step_push(table, &cut, floats, bytes)?;
         self.wait_for_room(bytes)?;
-        let (keysets, slots) = self.handles_of(keyset_of, &cut);
+        let (keysets, slots, some) = self.handles_of(keyset_of, &cut);
+        let cache = self.push_cached(table, &cut, write, &values)?;
         for chunk in cut.chunks() {
             self.peers[chunk.peer as usize].near.stamps.begin(&cut, chunk);
         }
@@ -263,6 +269,8 @@ impl<N: Net> Worker<N> {
             keysets,
             slots,
             late: false,
+            some,
+            cache,
         });
         let id = self.launch(work, &cut, bytes, true)?;
         Ok(PushId(id))
@@ -365,11 +373,16 @@ impl<N: Net> Worker<N> {
 
     /// For each part of a push to this cut the keyset that stands for its keys, or the slots where this worker found its
     /// rows; the pull's keysets are used up. Their places are free at once: what takes them over comes after the push on the
-    /// same link.
-    fn handles_of(&mut self, pull: Option<PullId>, cut: &Arc<Cut>) -> (Vec<u64>, Vec<Vec<u32>>) {
+    /// same link. Of a pull through the cache a keyset is of the rows that were asked for: with the keys of the others.
+    #[allow(clippy::type_complexity)]
+    fn handles_of(
+        &mut self,
+        pull: Option<PullId>,
+        cut: &Arc<Cut>,
+    ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<SomeKeys>>) {
         let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
         let Some(mut kept) = found.and_then(|at| self.kept.remove(at)) else {
-            return (vec![0; cut.chunks().len()], Vec::new());
+            return (vec![0; cut.chunks().len()], Vec::new(), Vec::new());
         };
         let same = Arc::ptr_eq(&kept.cut, cut) || kept.cut.keys() == cut.keys();
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
@@ -377,17 +390,26 @@ impl<N: Net> Worker<N> {
             let valid = same && part.kept == peer.epoch && peer.link.is_some();
             if valid { pair(peer.session, part.keep) } else { 0 }
         };
-        let names = match same {
+        let names: Vec<u64> = match same {
             true => cut.chunks().iter().zip(&kept.parts).map(name).collect(),
             false => vec![0; cut.chunks().len()],
         };
         self.forget(&kept);
+        let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
+            let near =
+                part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
+            Some(SomeKeys::new(&cut.keys()[chunk.floats(1)], &near.places))
+        };
+        let some = match kept.parts.iter().any(|part| part.near.is_some()) {
+            true => cut.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
+            false => Vec::new(),
+        };
         let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
         let slots = match same && kept.parts.iter().any(|part| part.near.is_some()) {
             true => kept.parts.iter_mut().map(found).collect(),
             false => Vec::new(),
         };
-        (names, slots)
+        (names, slots, some)
     }
 
     fn forget(&mut self, kept: &Kept) {

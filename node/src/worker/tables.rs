@@ -71,7 +71,14 @@ impl<N: Net> Worker<N> {
             peer.acked.push(false);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
-        self.tables.push(Table { schema: schema.clone(), owners, one_owner, last_seq: 0, group: None });
+        self.tables.push(Table {
+            schema: schema.clone(),
+            owners,
+            one_owner,
+            last_seq: 0,
+            group: None,
+            cache: None,
+        });
         for number in 0..self.peers.len() {
             self.seek(number)?;
         }

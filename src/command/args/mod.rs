@@ -2,6 +2,7 @@
 
 mod admission;
 mod bench;
+mod cache;
 mod doctor;
 mod input;
 mod io;
@@ -22,6 +23,7 @@ mod watching;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
+pub use cache::{CacheArgs, SyncRowsName};
 pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs};
 pub use io::{IoArgs, IoName};
@@ -179,6 +181,9 @@ pub struct JobArgs {
     /// Whether rows are read without asking.
     #[command(flatten)]
     pub one_sided: OneSidedArgs,
+    /// The rows that a worker keeps.
+    #[command(flatten)]
+    pub cache: CacheArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,

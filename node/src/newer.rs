@@ -1,0 +1,238 @@
+//! The payloads of pulls that ask only for what is newer than what the worker holds, and of pushes that name a keyset for
+//! some of their rows (docs/wire.md).
+//!
+//! ```text
+//! request: life u64 | stamp u64 | keys u64.. | held: a bit a key, in u64.. | ages u32.., one for each bit, padded to 8
+//! answer:  told: two bits a key, in u64.. | the rows that are told of
+//! ```
+//! An age is how far below the stamp that row's own lies. Only lengths can be wrong: whatever is in them means something.
+
+use bytemuck::{cast_slice, try_cast_slice};
+use gannet_core::{Held, Newer};
+
+/// The age that says that there was no row.
+const NO_ROW: u32 = u32::MAX;
+
+/// Words of so many bits.
+pub(crate) fn bit_words(bits: usize) -> usize {
+    bits.div_ceil(64)
+}
+
+/// Whether bit `i` is set.
+pub(crate) fn bit(bits: &[u64], i: usize) -> bool {
+    bits[i / 64] >> (i % 64) & 1 == 1
+}
+
+/// Set bits of the first `n`.
+pub(crate) fn ones(bits: &[u64], n: usize) -> usize {
+    let whole: u32 = bits[..n / 64].iter().map(|word| word.count_ones()).sum();
+    let rest = if n.is_multiple_of(64) { 0 } else { bits[n / 64] & ((1 << (n % 64)) - 1) };
+    (whole + rest.count_ones()) as usize
+}
+
+/// What a worker holds of the keys that it asks for, as it travels.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    /// The life of the shards that the stamps are of; the stamp that ages are counted down from.
+    of: [u64; 2],
+    bits: Vec<u64>,
+    ages: Vec<u32>,
+    keys: usize,
+}
+
+impl Asking {
+    /// Of a life. What is too old to be said is as if it were not held.
+    pub(crate) fn new(life: u64, held: &[Held]) -> Asking {
+        let stamps = held.iter().filter_map(|held| match held {
+            Held::Row(stamp) => Some(*stamp),
+            _ => None,
+        });
+        let newest = stamps.max().unwrap_or(0);
+        let (mut bits, mut ages) = (vec![0; bit_words(held.len())], Vec::new());
+        for (i, held) in held.iter().enumerate() {
+            let age = match held {
+                Held::Nothing => None,
+                Held::NoRow => Some(NO_ROW),
+                Held::Row(stamp) => u32::try_from(newest - stamp).ok().filter(|age| *age != NO_ROW),
+            };
+            if let Some(age) = age {
+                bits[i / 64] |= 1 << (i % 64);
+                ages.push(age);
+            }
+        }
+        Asking { of: [life, newest], bits, ages, keys: held.len() }
+    }
+
+    /// Keys of which something is held.
+    pub(crate) fn held(&self) -> usize {
+        self.ages.len()
+    }
+
+    /// Bytes of the payload, the keys among them, without the padding.
+    pub(crate) fn bytes(&self) -> usize {
+        16 + 8 * (self.keys + self.bits.len()) + 4 * self.ages.len()
+    }
+
+    /// What stands before the keys.
+    pub(crate) fn before(&self) -> &[u8] {
+        cast_slice(&self.of)
+    }
+
+    /// What stands behind them.
+    pub(crate) fn behind(&self) -> [&[u8]; 2] {
+        [cast_slice(&self.bits), cast_slice(&self.ages)]
+    }
+}
+
+/// A request's payload as the server reads it.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) life: u64,
+    stamp: u64,
+    pub(crate) keys: &'a [u64],
+    bits: &'a [u64],
+    ages: &'a [u32],
+}
+
+impl<'a> Asked<'a> {
+    /// The payload of a request for so many keys; `None` when it has not the length that it must have.
+    pub(crate) fn of(payload: &'a [u8], keys: usize) -> Option<Asked<'a>> {
+        let fixed = 2 + keys + bit_words(keys);
+        let (words, ages) = payload.split_at_checked(fixed * 8)?;
+        let words: &[u64] = try_cast_slice(words).ok()?;
+        let ([life, stamp], words) = words.split_first_chunk()?;
+        let (keys, bits) = words.split_at(keys);
+        let held = ones(bits, keys.len());
+        if ages.len() != (4 * held).next_multiple_of(8) {
+            return None;
+        }
+        let ages: &[u32] = try_cast_slice(&ages[..4 * held]).ok()?;
+        Some(Asked { life: *life, stamp: *stamp, keys, bits, ages })
+    }
+
+    /// What is held of each key; nothing in another life than `life`.
+    pub(crate) fn held(&self, life: u64, out: &mut Vec<Held>) {
+        out.clear();
+        if life != self.life {
+            return out.resize(self.keys.len(), Held::Nothing);
+        }
+        let mut ages = self.ages.iter();
+        out.extend((0..self.keys.len()).map(|i| match bit(self.bits, i).then(|| ages.next()).flatten() {
+            None => Held::Nothing,
+            Some(&NO_ROW) => Held::NoRow,
+            // Below all stamps: an age that no worker says.
+            Some(&age) => self.stamp.checked_sub(u64::from(age)).map_or(Held::Nothing, Held::Row),
+        }));
+    }
+}
+
+/// Bytes of what is told of so many keys, before the rows.
+pub(crate) fn told_bytes(keys: usize) -> usize {
+    bit_words(2 * keys) * 8
+}
+
+/// Writes what is told of each key into the first [`told_bytes`] of an answer.
+pub(crate) fn tell(told: &[Newer], out: &mut [u8]) {
+    for (told, out) in told.chunks(32).zip(out.chunks_exact_mut(8)) {
+        let code = |newer: &Newer| match newer {
+            Newer::Same => 0u64,
+            Newer::Row => 1,
+            Newer::NoRow => 2,
+        };
+        let word = told.iter().rev().fold(0, |word, newer| word << 2 | code(newer));
+        out.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// What an answer tells of each of so many keys, and its rows of `floats` floats; `None` when it is not as long as it says, or says what
+/// nobody does.
+pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<Newer>, &[f32])> {
+    let (words, rows) = payload.split_at_checked(told_bytes(keys))?;
+    let words: &[u64] = try_cast_slice(words).ok()?;
+    let told = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
+        0 => Some(Newer::Same),
+        1 => Some(Newer::Row),
+        2 => Some(Newer::NoRow),
+        _ => None,
+    });
+    let told: Vec<Newer> = told.collect::<Option<_>>()?;
+    let bytes = told.iter().filter(|newer| **newer != Newer::Same).count() * floats * 4;
+    if rows.len() != bytes.next_multiple_of(8) {
+        return None;
+    }
+    Some((told, try_cast_slice(&rows[..bytes]).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn held() -> impl Strategy<Value = Held> {
+        prop_oneof![
+            Just(Held::Nothing),
+            Just(Held::NoRow),
+            (0u64..1000).prop_map(Held::Row),
+            Just(Held::Row(1 << 40)),
+            Just(Held::Row((1 << 40) - u64::from(u32::MAX))),
+        ]
+    }
+
+    /// In memory that is aligned as a frame's payload is.
+    fn aligned(bytes: &[u8]) -> Vec<u64> {
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        words
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), life in 1u64..3) {
+            let asking = Asking::new(life, &held);
+            let newest = held.iter().filter_map(|held| match held { Held::Row(at) => Some(*at), _ => None }).max();
+            let keys: Vec<u64> = (0..held.len() as u64).collect();
+            let mut payload = asking.before().to_vec();
+            payload.extend_from_slice(cast_slice(&keys));
+            asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
+            prop_assert_eq!(payload.len(), asking.bytes());
+            payload.resize(payload.len().next_multiple_of(8), 0);
+            let words = aligned(&payload);
+            let asked = Asked::of(cast_slice(&words), keys.len()).unwrap();
+            prop_assert_eq!((asked.life, asked.keys), (life, &keys[..]));
+            let mut got = Vec::new();
+            asked.held(life, &mut got);
+            // What is too old to be said is as if it were not held.
+            let old = |held: &Held| matches!(held, Held::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
+            let want: Vec<Held> = held.iter().map(|held| if old(held) { Held::Nothing } else { *held }).collect();
+            prop_assert_eq!(&got, &want);
+            asked.held(life + 1, &mut got);
+            prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == Held::Nothing));
+            prop_assert!(Asked::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
+        }
+
+        #[test]
+        fn an_answer_comes_as_it_was_made(codes in prop::collection::vec(0u8..3, 0..200), floats in 1usize..4) {
+            let newer: Vec<Newer> = codes.iter().map(|code| [Newer::Same, Newer::Row, Newer::NoRow][*code as usize]).collect();
+            let rows: Vec<f32> = (0..newer.iter().filter(|n| **n != Newer::Same).count() * floats).map(|i| i as f32).collect();
+            let mut payload = vec![7; told_bytes(newer.len())];
+            tell(&newer, &mut payload);
+            payload.extend_from_slice(cast_slice(&rows));
+            payload.resize(payload.len().next_multiple_of(8), 0);
+            let words = aligned(&payload);
+            prop_assert_eq!(told(cast_slice(&words), newer.len(), floats), Some((newer.clone(), &rows[..])));
+            prop_assert!(told(&cast_slice(&words)[..payload.len().saturating_sub(8)], newer.len(), floats).is_none() || payload.is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_read(words in prop::collection::vec(any::<u64>(), 0..40), keys in 0usize..60) {
+            if let Some(asked) = Asked::of(cast_slice(&words), keys) {
+                let mut held = Vec::new();
+                asked.held(asked.life, &mut held);
+                prop_assert_eq!(held.len(), keys);
+            }
+            if let Some((newer, _)) = told(cast_slice(&words), keys, 2) {
+                prop_assert_eq!(newer.len(), keys);
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight. And
+//! what own pushes mean to it.
+
+use super::{Asker, Looked, RowCache};
+use crate::cut::{Chunk, Cut};
+use crate::error::WorkerError;
+use crate::newer::{Asking, bit, bit_words};
+use crate::worker::Worker;
+use crate::worker::flights::NearPart;
+use crate::worker::tables::TableId;
+use gannet_core::{Held, Newer, Read, Schema, Segments, Write};
+use gannet_optim::Rule;
+use gannet_transport::Net;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The cache of one of a worker's tables.
+pub(in crate::worker) struct Caching {
+    rows: Arc<RowCache>,
+    asker: u32,
+}
+
+impl Drop for Caching {
+    fn drop(&mut self) {
+        self.rows.sharers.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What of a part of a pull is asked for because the cache has it not.
+#[derive(Debug)]
+pub(in crate::worker) struct AskedPart {
+    pub(in crate::worker) asking: Asking,
+    rows: Arc<RowCache>,
+    who: Asker,
+    /// What is held of each key that is asked for, and whether its answer is to be kept.
+    held: Vec<Held>,
+    fills: Vec<u64>,
+}
+
+impl AskedPart {
+    /// The answer: what it tells of each of `keys`, whose rows stand at `places` of `values` now.
+    pub(in crate::worker) fn fill(
+        &self,
+        (keys, places): (&[u64], &[u32]),
+        values: &[f32],
+        told: (&[Newer], u64),
+        lowest: Option<u64>,
+    ) {
+        let (newer, stamp) = told;
+        let floats = self.rows.floats;
+        for (i, ((&key, &place), newer)) in keys.iter().zip(places).zip(newer).enumerate() {
+            if bit(&self.fills, i) {
+                let held = match (newer, self.held[i]) {
+                    (Newer::NoRow, _) | (Newer::Same, Held::NoRow) => Held::NoRow,
+                    _ => Held::Row(stamp),
+                };
+                let row = &values[place as usize * floats..][..floats];
+                self.rows.fill(key, &self.who, row, held, lowest);
+            }
+        }
+    }
+}
+
+/// Whether a push's values are what its rows change by, so that a copy of a row can be kept by adding them.
+fn adds(schema: &Schema, read: Read, write: Write) -> bool {
+    let sums = matches!(schema.rule, Rule::Add(_)) && schema.more.is_empty() && schema.replays();
+    sums || read == Read::State && write == Write::Change
+}
+
+impl<N: Net> Worker<N> {
+    /// From now on pulls of a table's rows (all segments of them, read as the cache was made for) may be answered from a cache.
+    ///
+    /// # Errors
+    /// The cache is of another table; or keys need not be admitted to it at once, so that a push to a row that is not there says
+    /// nothing of what becomes of it.
+    pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
+        let schema = &self.tables[table.0].schema;
+        if schema.name != rows.table || schema.read_floats(rows.read) != rows.floats {
+            let (of, table) = (&rows.table, &schema.name);
+            return Err(WorkerError::Call(format!("a cache of rows of table {of:?} for table {table:?}")));
+        }
+        if schema.admission != gannet_core::Admission::All {
+            let text = format!(
+                "table {:?} admits keys by count or chance: whether a push makes its row is not known to a cache",
+                schema.name
+            );
+            return Err(WorkerError::Call(text));
+        }
+        rows.sharers.fetch_add(1, Relaxed);
+        let asker = rows.askers.fetch_add(1, Relaxed);
+        self.tables[table.0].cache = Some(Caching { rows, asker });
+        Ok(())
+    }
+
+    /// A pull through the cache begins: which it is. `None` when it does not go through one.
+    pub(in crate::worker) fn cached_pull(
+        &mut self,
+        table: TableId,
+        (read, segments): (Read, Segments),
+        clock: Option<u64>,
+    ) -> Result<Option<Asker>, WorkerError> {
+        let Some(caching) = &self.tables[table.0].cache else { return Ok(None) };
+        if caching.rows.read != read || segments != Segments::ALL {
+            return Ok(None);
+        }
+        let asker = caching.asker;
+        let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
+        self.tally.cache_rows.set(caching.rows.rows());
+        // Answers that have come: their rows need not be asked for again.
+        if self.in_flight() {
+            self.poll()?;
+        }
+        let (least, in_step) = (self.least(table, clock), clock.is_some());
+        Ok(Some(Asker { asker, turn, at: self.net.now(), life: 0, epoch: 0, least, in_step }))
+    }
+
+    /// Has what the cache has of a chunk's rows, into `values`; the rest is to be asked for.
+    pub(in crate::worker) fn read_cached(
+        &mut self,
+        table: TableId,
+        chunk: &Chunk,
+        keys: &[u64],
+        values: &mut [f32],
+        asker: &Asker,
+    ) -> Option<Box<NearPart>> {
+        let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
+        let peer = &self.peers[chunk.peer as usize];
+        let who = Asker { life: peer.life, epoch: peer.epoch, ..*asker };
+        let mut near = NearPart::default();
+        let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
+        let (mut had, mut lowest) = (0, u64::MAX);
+        for (place, (&key, row)) in keys.iter().zip(values.chunks_exact_mut(rows.floats)).enumerate() {
+            match rows.look(key, &who, row) {
+                Looked::Had(of) => (had, lowest) = (had + 1, lowest.min(of.unwrap_or(0))),
+                Looked::Ask { held, fills: fill } => {
+                    fills[near.keys.len() / 64] |= u64::from(fill) << (near.keys.len() % 64);
+                    asked.push(held);
+                    near.keys.push(key);
+                    near.places.push(place as u32);
+                }
+            }
+        }
+        let asking = Asking::new(peer.life, &asked);
+        near.lowest = (had > 0 && asker.in_step).then_some(lowest);
+        self.tally.cache_hits.add(had);
+        self.tally.cache_asked.add(near.keys.len() as u64);
+        self.tally.cache_held.add(asking.held() as u64);
+        near.asked = Some(Box::new(AskedPart { asking, rows, who, held: asked, fills }));
+        Some(Box::new(near))
+    }
+
+    /// A push begins: what it means to the rows that are kept. Answers the cache that is to hear what becomes of it.
+    ///
+    /// # Errors
+    /// The cache is shared with other workers.
+    pub(in crate::worker) fn push_cached(
+        &self,
+        table: TableId,
+        cut: &Cut,
+        write: Write,
+        values: &[f32],
+    ) -> Result<Option<Arc<RowCache>>, WorkerError> {
+        let known = &self.tables[table.0];
+        let Some(Caching { rows, .. }) = &known.cache else { return Ok(None) };
+        if rows.sharers.load(Relaxed) > 1 {
+            let text = format!(
+                "a push to table {:?}, whose cache is shared by several workers: it is for reading",
+                rows.table
+            );
+            return Err(WorkerError::Call(text));
+        }
+        // What a synchronous step comes to is not known here.
+        let in_step = known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
+        if adds(&known.schema, rows.read, write) && !in_step {
+            let changes = values.chunks_exact(rows.floats);
+            cut.keys().iter().zip(changes).for_each(|(&key, change)| rows.change(key, change));
+        } else {
+            cut.keys().iter().for_each(|&key| rows.forget(key));
+        }
+        Ok(Some(rows.clone()))
+    }
+}

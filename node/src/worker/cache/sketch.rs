@@ -1,0 +1,77 @@
+//! How often keys are pulled, in eight bytes a row of the cache: a count-min sketch with conservative update, all counters of a
+//! key in one line of 64 bytes. Counts are halved now and then, so that what was frequent once is not so for ever (TinyLFU;
+//! Einziger, Friedman, Manes 2017). An estimate is never below the pulls since the last halving, by more than ones that were lost to two
+//! threads counting at once.
+
+use gannet_core::{hash, mix};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+const LINE: usize = 64;
+/// Counts a row between two halvings.
+const COUNTS_A_ROW: u64 = 10;
+
+pub(super) struct Sketch {
+    counters: Box<[AtomicU8]>,
+    lines: u64,
+    counted: AtomicU64,
+    counts_max: u64,
+}
+
+impl Sketch {
+    /// Of a cache of so many rows.
+    pub(super) fn new(rows: u32) -> Sketch {
+        let lines = u64::from(rows).div_ceil(8).next_power_of_two();
+        let counters = (0..lines as usize * LINE).map(|_| AtomicU8::new(0)).collect();
+        let counts_max = COUNTS_A_ROW * u64::from(rows).max(64);
+        Sketch { counters, lines, counted: AtomicU64::new(0), counts_max }
+    }
+
+    /// The key's counters: one in each quarter of its line.
+    fn counters(&self, key: u64) -> [&AtomicU8; 4] {
+        // Other bits than those that choose a shard: keys of one shard are not to share a line.
+        let bits = mix(hash(key) ^ 0x9E37_79B9_7F4A_7C15);
+        let line = (bits & (self.lines - 1)) as usize * LINE;
+        std::array::from_fn(|i| &self.counters[line + 16 * i + (bits >> (40 + 4 * i) & 15) as usize])
+    }
+
+    /// How often a key has been counted, about.
+    pub(super) fn estimate(&self, key: u64) -> u8 {
+        self.counters(key).iter().map(|counter| counter.load(Relaxed)).min().unwrap_or(0)
+    }
+
+    /// Counts a key; its new estimate.
+    pub(super) fn count(&self, key: u64) -> u8 {
+        let counters = self.counters(key);
+        let least = counters.iter().map(|counter| counter.load(Relaxed)).min().unwrap_or(0);
+        if least == u8::MAX {
+            return least;
+        }
+        counters.iter().filter(|c| c.load(Relaxed) == least).for_each(|c| c.store(least + 1, Relaxed));
+        if self.counted.fetch_add(1, Relaxed) + 1 == self.counts_max {
+            self.counters.iter().for_each(|counter| counter.store(counter.load(Relaxed) / 2, Relaxed));
+            self.counted.store(0, Relaxed);
+        }
+        least + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_keys_stand_out_and_are_forgotten_in_time() {
+        let sketch = Sketch::new(1000);
+        for round in 0..8 {
+            (0..100).for_each(|key| assert!(sketch.count(key) > round));
+            (0..800).for_each(|key| assert!(sketch.count(10_000 + 800 * u64::from(round) + key) >= 1));
+        }
+        assert!((0..100).all(|key| sketch.estimate(key) >= 8));
+        let seen_once = (10_000..16_400).filter(|&key| sketch.estimate(key) <= 3).count();
+        assert!(seen_once > 6000, "{seen_once}");
+        // Nobody pulls the hundred any more.
+        (0..60_000).for_each(|i| assert!(sketch.count(1 << 40 | i) > 0));
+        assert!((0..100).filter(|&key| sketch.estimate(key) >= 8).count() < 60);
+        assert!((0..300).map(|_| sketch.count(7)).max() == Some(u8::MAX));
+    }
+}

@@ -1,0 +1,111 @@
+//! A cache under threads: each row that is had is one that its server had, whole, and in places that keys take from each other
+//! nobody's row is another's.
+
+use super::*;
+use gannet_optim::{Add, Rule};
+
+fn cache(staleness: u64) -> RowCache {
+    let schema = Schema { dim: 5, ..Schema::scalar("t", Rule::Add(Add)) };
+    let config =
+        CacheConfig { bytes: CACHE_BYTES_MIN, staleness: Staleness::Pulls(staleness), incremental: true };
+    RowCache::new(&schema, Read::Weights, config).unwrap()
+}
+
+/// The row of a key, as the server has it at that time.
+fn row(key: u64, time: u64) -> [f32; 5] {
+    std::array::from_fn(|i| (key * 8 + i as u64) as f32 + time as f32 / 256.0)
+}
+
+#[test]
+fn rows_are_whole_and_their_keys_own() {
+    // A thousand keys too many for the places.
+    let rows = cache(3);
+    let keys = u64::from(rows.arena.places()) + 1_000;
+    let time = AtomicU64::new(0);
+    let had: u64 = std::thread::scope(|scope| {
+        let reader = |asker: u32| {
+            let (rows, time) = (&rows, &time);
+            move || {
+                let mut had = 0;
+                for pull in 0..60 {
+                    let turn = rows.turns.fetch_add(1, Relaxed) + 1;
+                    let before = time.load(Relaxed);
+                    let at = Duration::ZERO;
+                    let who = Asker { asker, turn, at, life: 7, epoch: 1, least: 0, in_step: false };
+                    for i in 0..1_500 {
+                        let chance = gannet_core::mix(pull << 32 | u64::from(asker) << 20 | i);
+                        let key = (chance >> 8) % if chance.is_multiple_of(4) { keys } else { 800 };
+                        let mut out = [0.0; 5];
+                        match rows.look(key, &who, &mut out) {
+                            Looked::Had(_) => {
+                                had += 1;
+                                let of = ((out[0] - (key * 8) as f32) * 256.0) as u64;
+                                assert_eq!(out, row(key, of), "key {key}: torn, or another's");
+                                assert!(of <= time.load(Relaxed));
+                            }
+                            Looked::Ask { held, .. } => {
+                                assert!(matches!(held, Held::Nothing | Held::Row(_)));
+                                rows.fill(key, &who, &row(key, before), Held::Row(before), None);
+                            }
+                        }
+                        if chance.is_multiple_of(1_001) {
+                            rows.forget(key);
+                        }
+                    }
+                    time.fetch_add(1, Relaxed);
+                }
+                had
+            }
+        };
+        let threads: Vec<_> = (0..3).map(|asker| scope.spawn(reader(asker))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(had > 20_000, "{had}");
+    assert!(rows.rows() <= rows.rows_max());
+    // No place is lost, and none belongs to two keys.
+    let mut places: Vec<u32> = rows.map.iter().map(|entry| entry.place).collect();
+    places.extend_from_slice(&rows.free.lock().unwrap());
+    places.sort_unstable();
+    let taken = places.len();
+    places.dedup();
+    assert_eq!((places.len(), taken), (taken, rows.fresh.load(Relaxed) as usize));
+}
+
+#[test]
+fn own_changes_are_in_whatever_comes_first() {
+    let rows = cache(100);
+    let who =
+        |turn| Asker { asker: 0, turn, at: Duration::ZERO, life: 7, epoch: 1, least: 0, in_step: false };
+    let mut out = [0.0; 5];
+    let asks = |fills, held| Looked::Ask { held, fills };
+    assert_eq!(rows.look(1, &who(1), &mut out), asks(false, Held::Nothing));
+    assert_eq!(rows.look(1, &who(2), &mut out), asks(true, Held::Nothing));
+    // Pushed while it is asked for: the answer does not have it.
+    rows.change(1, &[1.0; 5]);
+    assert_eq!(rows.look(1, &who(3), &mut out), asks(false, Held::Nothing));
+    rows.fill(1, &who(3), &[50.0; 5], Held::Row(9), None);
+    rows.fill(1, &who(2), &[10.0; 5], Held::Row(9), None);
+    assert_eq!((rows.look(1, &who(4), &mut out), out), (Looked::Had(None), [11.0; 5]));
+    rows.change(1, &[0.5; 5]);
+    assert_eq!((rows.look(1, &who(102), &mut out), out), (Looked::Had(None), [11.5; 5]));
+    // Too old; own changes are in it, so what is held says nothing.
+    assert_eq!(rows.look(1, &who(103), &mut out), asks(true, Held::Nothing));
+    rows.fill(1, &who(103), &[20.0; 5], Held::Row(12), None);
+    assert_eq!(rows.look(1, &who(204), &mut out), asks(true, Held::Row(12)));
+    assert_eq!(out, [20.0; 5]);
+    // The link is lost: what was asked over it is asked again, and what comes late is nobody's.
+    let after = Asker { epoch: 2, ..who(205) };
+    assert_eq!(rows.look(1, &after, &mut out), asks(true, Held::Nothing));
+    rows.fill(1, &who(204), &[30.0; 5], Held::Row(15), None);
+    rows.fill(1, &after, &[40.0; 5], Held::Row(15), Some(3));
+    assert_eq!((rows.look(1, &after, &mut out), out), (Looked::Had(Some(3)), [40.0; 5]));
+    // Another life of the server, and a clock that must have been reached.
+    assert_eq!(rows.look(1, &Asker { life: 8, ..after }, &mut out), asks(true, Held::Nothing));
+    rows.fill(1, &Asker { life: 8, ..after }, &[41.0; 5], Held::Row(15), Some(3));
+    let in_step = Asker { life: 8, least: 3, in_step: true, ..after };
+    assert_eq!(rows.look(1, &in_step, &mut out), Looked::Had(Some(3)));
+    assert_eq!(rows.look(1, &Asker { least: 4, ..in_step }, &mut out), asks(true, Held::Row(15)));
+    // What is not finite is dropped.
+    rows.change(1, &[f32::INFINITY; 5]);
+    assert_eq!(rows.rows(), 0);
+}

@@ -1,0 +1,49 @@
+//! The rows that a worker keeps: `--cache-bytes`, `--cache-staleness`, `--sync-rows`.
+
+use super::memory::size;
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use gannet::Staleness;
+use std::time::Duration;
+
+/// What `--sync-rows` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncRowsName {
+    /// Rows come whole.
+    Full,
+    /// Rows come only if they have changed.
+    Incremental,
+}
+
+/// The cache of a worker.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct CacheArgs {
+    /// Keep rows in the worker, up to so many bytes, instead of pulling them each time; 0: none. Rows that are pulled often are
+    /// kept [default: 0]
+    #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
+    pub cache_bytes: Option<ByteSize>,
+    /// How long a kept row may be used: so many batches of this worker (8), or so long (250ms, 2s). Of ssp:N the bound holds as
+    /// well [default: 8]
+    #[arg(long, value_name = "BATCHES|TIME", value_parser = staleness)]
+    pub cache_staleness: Option<Staleness>,
+    /// How a kept row that is too old is pulled again: whole, or only if it has changed [default: incremental]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub sync_rows: Option<SyncRowsName>,
+}
+
+fn size_or_none(text: &str) -> Result<ByteSize, String> {
+    if text == "0" { Ok(ByteSize(0)) } else { size(text) }
+}
+
+fn staleness(text: &str) -> Result<Staleness, String> {
+    let time = |number: &str, unit: u64| {
+        let number = number.parse::<u64>().ok()?.checked_mul(unit)?;
+        (number <= 86_400_000).then_some(Staleness::Time(Duration::from_millis(number)))
+    };
+    let read = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => time(number, 1),
+        (_, Some(number)) => time(number, 1000),
+        _ => text.parse().ok().map(Staleness::Pulls),
+    };
+    read.ok_or_else(|| "batches (8) or a time up to a day (250ms, 2s)".into())
+}

@@ -1,0 +1,67 @@
+//! What the flags of the cache come to, and with what it cannot be had.
+
+use super::Failure;
+use super::args::{CacheArgs, SyncRowsName, TrainArgs};
+use gannet::train::Push;
+use gannet::{Admission, CACHE_BYTES_MIN, CacheConfig, Schema, Staleness, SyncMode};
+
+/// Batches for which a row may be used: docs/benchmarks.md has what others cost and save.
+const STALENESS: u64 = 8;
+
+/// The first of the flags that is given.
+pub fn given(args: &CacheArgs) -> Option<&'static str> {
+    let given = [
+        (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
+        (args.cache_staleness.is_some(), "--cache-staleness"),
+        (args.sync_rows.is_some(), "--sync-rows"),
+    ];
+    given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+}
+
+/// The cache that is asked for.
+pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
+    let bytes = args.cache_bytes.map_or(0, |bytes| bytes.as_u64());
+    if bytes == 0 {
+        return match given(args) {
+            Some(flag) => Err(Failure::input(format!("{flag}: only with a cache (--cache-bytes)"))),
+            None => Ok(None),
+        };
+    }
+    if bytes < CACHE_BYTES_MIN {
+        let text = format!("--cache-bytes {bytes}: {CACHE_BYTES_MIN} bytes are the least");
+        return Err(Failure::input(text));
+    }
+    let staleness = args.cache_staleness.unwrap_or(Staleness::Pulls(STALENESS));
+    let incremental = args.sync_rows != Some(SyncRowsName::Full);
+    Ok(Some(CacheConfig { bytes, staleness, incremental }))
+}
+
+/// The cache of a worker that trains, which pushes to the rows that it has pulled.
+pub fn of_training(
+    args: &TrainArgs,
+    schema: &Schema,
+    push: Push,
+    mode: SyncMode,
+) -> Result<Option<CacheConfig>, Failure> {
+    let Some(config) = config(&args.job.cache)? else { return Ok(None) };
+    let refused = |why: &str| Err(Failure::input(format!("--cache-bytes cannot be had with {why}")));
+    if args.job.sync.deterministic {
+        return refused("--deterministic: a step reads the rows as the step before has made them");
+    }
+    if matches!(mode, SyncMode::Bsp(_)) {
+        return refused(
+            "--sync bsp: a step reads the rows as the step before has made them; ssp:N uses a cache within its bound",
+        );
+    }
+    if push == Push::Gradient {
+        return refused(
+            "pushes of gradients (--push): what they make of a row only the servers know, so no row could be kept",
+        );
+    }
+    if schema.admission != Admission::All {
+        return refused(
+            "--admit-count or --admit-probability: whether a push makes its row only the servers know",
+        );
+    }
+    Ok(Some(config))
+}
