@@ -60,17 +60,17 @@ fn what_a_cache_cannot_be_had_with_is_refused_by_name() {
     let alone = |flags: &str| run(&format!("train {} {flags}", data.display()));
     let worker = |flags: &str| run(&line(&data, "127.0.0.1:9", 0, flags));
     for (done, words) in [
-        (alone("--cache-bytes 1MB"), "--cache-bytes: for a worker"),
+        (alone("--cache-bytes 2MB"), "--cache-bytes: for a worker"),
         (worker("--cache-staleness 4"), "--cache-staleness: only with a cache"),
         (worker("--cache-bytes 0 --sync-rows full"), "--sync-rows: only with a cache"),
-        (worker("--cache-bytes 1MB --deterministic"), "--deterministic"),
-        (worker("--cache-bytes 1MB --sync bsp"), "--sync bsp"),
-        (worker("--cache-bytes 1MB --push gradient"), "--push"),
-        (worker("--cache-bytes 1MB --admit-count 2"), "--admit-count"),
+        (worker("--cache-bytes 2MB --deterministic"), "--deterministic"),
+        (worker("--cache-bytes 2MB --sync bsp"), "--sync bsp"),
+        (worker("--cache-bytes 2MB --push gradient"), "--push"),
+        (worker("--cache-bytes 2MB --admit-count 2"), "--admit-count"),
         (worker("--cache-bytes 100"), "--cache-bytes 100: 1048576 bytes are the least"),
         (worker("--cache-bytes lots"), "a size like 4GiB"),
-        (worker("--cache-bytes 1MB --cache-staleness 5d"), "250ms"),
-        (worker("--cache-bytes 1MB --cache-staleness 90000s"), "up to a day"),
+        (worker("--cache-bytes 2MB --cache-staleness 5d"), "250ms"),
+        (worker("--cache-bytes 2MB --cache-staleness 90000s"), "up to a day"),
     ] {
         assert_eq!(done.code, Some(2), "{done:?}");
         assert!(done.err.contains(words), "{words}: {done:?}");

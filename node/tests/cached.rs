@@ -70,7 +70,8 @@ fn bounded(sim: &Sim, seed: u64, staleness: u64, bytes: u64, durable: bool) -> (
     let servers = vec![addr.clone(), start(sim, "sim:0", &Store::memory(), 1).1];
     let (mut first, mut second) = (connect(sim, &servers, 1), connect(sim, &servers, 2));
     let schema = schema("t", 2, 16);
-    let config = CacheConfig { bytes, staleness: Staleness::Pulls(staleness), incremental: seed % 4 != 0 };
+    let config =
+        CacheConfig { bytes, staleness: Staleness::Pulls(staleness), incremental: !seed.is_multiple_of(4) };
     let tables: Vec<TableId> =
         [&mut first, &mut second].into_iter().map(|worker| worker.open_table(&schema).unwrap()).collect();
     let rows = Arc::new(RowCache::new(&schema, Read::State, config).unwrap());

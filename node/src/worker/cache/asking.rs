@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The cache of one of a worker's tables.
 pub(in crate::worker) struct Caching {
     rows: Arc<RowCache>,
-    asker: u32,
+    asker: u16,
 }
 
 impl Drop for Caching {
@@ -105,13 +105,22 @@ impl<N: Net> Worker<N> {
         }
         let asker = caching.asker;
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
+        caching.rows.sketch.tick(turn);
         self.tally.cache_rows.set(caching.rows.rows());
         // Answers that have come: their rows need not be asked for again.
         if self.in_flight() {
             self.poll()?;
         }
         let (least, in_step) = (self.least(table, clock), clock.is_some());
-        Ok(Some(Asker { asker, turn, at: self.net.now(), life: 0, epoch: 0, least, in_step }))
+        Ok(Some(Asker {
+            asker,
+            turn,
+            at_us: self.net.now().as_micros() as u64,
+            life: 0,
+            epoch: 0,
+            least,
+            in_step,
+        }))
     }
 
     /// Has what the cache has of a chunk's rows, into `values`; the rest is to be asked for.

@@ -27,13 +27,14 @@ pub(super) use asking::{AskedPart, Caching};
 
 use crate::error::WorkerError;
 use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN};
+use crate::message::clock_word;
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
 use gannet_core::{Held, Read, Schema, hash};
 use sketch::Sketch;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a cached row may be had.
@@ -56,39 +57,55 @@ pub struct CacheConfig {
     pub incremental: bool,
 }
 
-/// What is known of a key.
+/// What is known of a key: with the key itself a cache line.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    place: u32,
+    asker: u16,
+    state: State,
+    /// Own changes are in it: its stamp says nothing.
+    mixed: bool,
+    /// The pull that read it or asks for it, and when that was begun, in microseconds.
+    turn: u64,
+    at_us: u64,
+    /// The life of its server; of what is asked for, the link.
+    life: u64,
+    /// Of a row, that of its answer.
+    stamp: u64,
+    /// The clock that the worker furthest behind had, plus 1; 0 when nobody keeps step.
+    lowest: u64,
+}
+
+const _: () = assert!(size_of::<Entry>() + size_of::<u64>() <= 64);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It is asked for; the arena has the sum of own changes since.
     Asked,
-    /// The row; or that there is none, and its initial value.
-    Kept(Held),
+    /// The arena has the row; or, there being none, its initial value.
+    Row,
+    NoRow,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    place: u32,
-    asker: u32,
-    state: State,
-    /// Own changes are in it: its stamp says nothing.
-    mixed: bool,
-    /// The pull that read it or asks for it, and when that was begun.
-    turn: u64,
-    at: Duration,
-    /// The life of its server; of what is asked for, the link.
-    life: u64,
-    /// The clock that the worker furthest behind had.
-    lowest: Option<u64>,
+impl Entry {
+    /// What its server can be told of it.
+    fn held(&self) -> Held {
+        match self.state {
+            State::Asked => Held::Nothing,
+            State::Row => Held::Row(self.stamp),
+            State::NoRow => Held::NoRow,
+        }
+    }
 }
 
 /// Who looks, and for which pull.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
     /// Which of the workers that share the cache.
-    pub(super) asker: u32,
+    pub(super) asker: u16,
     /// The pull's number and its time.
     pub(super) turn: u64,
-    pub(super) at: Duration,
+    pub(super) at_us: u64,
     /// The life of the server, and which link to it this is.
     pub(super) life: u64,
     pub(super) epoch: u64,
@@ -139,7 +156,7 @@ pub struct RowCache {
     turns: AtomicU64,
     /// Workers that have it, and those that ever had.
     sharers: AtomicU32,
-    askers: AtomicU32,
+    askers: AtomicU16,
     /// Chance, for victims.
     chance: AtomicU64,
 }
@@ -166,12 +183,12 @@ impl RowCache {
             config,
             map: DashMap::default(),
             arena: Arena::new(rows, floats),
-            sketch: Sketch::new(rows),
+            sketch: Sketch::new(rows, config.staleness),
             fresh: AtomicU32::new(0),
             free: Mutex::default(),
             turns: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
-            askers: AtomicU32::new(0),
+            askers: AtomicU16::new(0),
             chance: AtomicU64::new(1),
         })
     }
@@ -187,12 +204,12 @@ impl RowCache {
     }
 
     fn is_fresh(&self, entry: &Entry, who: &Asker) -> bool {
-        let in_step = who.least == 0 || entry.lowest.is_some_and(|lowest| lowest >= who.least);
+        let in_step = who.least == 0 || entry.lowest > who.least;
         in_step
             && entry.life == who.life
             && match self.config.staleness {
                 Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn) <= pulls,
-                Staleness::Time(time) => who.at.saturating_sub(entry.at) <= time,
+                Staleness::Time(time) => who.at_us.saturating_sub(entry.at_us) <= time.as_micros() as u64,
             }
     }
 
@@ -203,29 +220,26 @@ impl RowCache {
             let fills = pulled > 1 && self.admit(key, pulled, who);
             return Looked::Ask { held: Held::Nothing, fills };
         };
-        match entry.state {
-            State::Kept(_) if self.is_fresh(&entry, who) => {
-                self.arena.read(entry.place, out);
-                Looked::Had(entry.lowest)
-            }
-            State::Kept(held) => {
-                let tells = self.config.incremental && !entry.mixed && entry.life == who.life;
-                if tells {
-                    self.arena.read(entry.place, out);
-                }
-                self.ask(&mut entry, who);
-                Looked::Ask { held: if tells { held } else { Held::Nothing }, fills: true }
-            }
+        if entry.state == State::Asked {
             // Its answer never came, or never will.
-            State::Asked
-                if entry.asker == who.asker && entry.life != who.epoch
-                    || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX =>
-            {
+            let lost = entry.asker == who.asker && entry.life != who.epoch;
+            let fills = lost || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
+            if fills {
                 self.ask(&mut entry, who);
-                Looked::Ask { held: Held::Nothing, fills: true }
             }
-            State::Asked => Looked::Ask { held: Held::Nothing, fills: false },
+            return Looked::Ask { held: Held::Nothing, fills };
         }
+        if self.is_fresh(&entry, who) {
+            self.arena.read(entry.place, out);
+            return Looked::Had(entry.lowest.checked_sub(1));
+        }
+        let tells = self.config.incremental && !entry.mixed && entry.life == who.life;
+        let held = if tells { entry.held() } else { Held::Nothing };
+        if tells {
+            self.arena.read(entry.place, out);
+        }
+        self.ask(&mut entry, who);
+        Looked::Ask { held, fills: true }
     }
 
     /// A row is asked for from now on.
@@ -263,7 +277,7 @@ impl RowCache {
         }
         let victim = (0..VICTIMS).map(|_| {
             let chance = gannet_core::mix(self.chance.fetch_add(1, Relaxed));
-            let place = (u128::from(chance) * u128::from(places) >> 64) as u32;
+            let place = ((u128::from(chance) * u128::from(places)) >> 64) as u32;
             let key = self.arena.key(place);
             (self.sketch.estimate(key), key, place)
         });
@@ -294,7 +308,11 @@ impl RowCache {
             drop(entry);
             return self.forget(key);
         }
-        (entry.state, entry.life, entry.lowest) = (State::Kept(told), who.life, lowest);
+        (entry.state, entry.stamp) = match told {
+            Held::Row(stamp) => (State::Row, stamp),
+            _ => (State::NoRow, 0),
+        };
+        (entry.life, entry.lowest) = (who.life, clock_word(lowest));
     }
 
     /// An own push of this change to a key's row has begun.
@@ -326,6 +344,6 @@ impl std::fmt::Debug for RowCache {
 const VICTIMS: usize = 5;
 
 fn asked(place: u32, who: &Asker) -> Entry {
-    let &Asker { asker, turn, at, epoch, .. } = who;
-    Entry { place, asker, state: State::Asked, mixed: false, turn, at, life: epoch, lowest: None }
+    let &Asker { asker, turn, at_us, epoch, .. } = who;
+    Entry { place, asker, state: State::Asked, mixed: false, turn, at_us, life: epoch, stamp: 0, lowest: 0 }
 }

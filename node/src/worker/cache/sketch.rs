@@ -1,29 +1,38 @@
 //! How often keys are pulled, in eight bytes a row of the cache: a count-min sketch with conservative update, all counters of a
 //! key in one line of 64 bytes. Counts are halved now and then, so that what was frequent once is not so for ever (TinyLFU;
-//! Einziger, Friedman, Manes 2017). An estimate is never below the pulls since the last halving, by more than ones that were lost to two
-//! threads counting at once.
+//! Einziger, Friedman, Manes 2017), and where a row may be had for so many pulls also after about twice as many: a key that comes again later than that
+//! has no use for a place. An estimate is never below the pulls since the last halving, but for counts lost to two threads that count at once.
 
+use super::Staleness;
 use gannet_core::{hash, mix};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const LINE: usize = 64;
 /// Counts a row between two halvings.
 const COUNTS_A_ROW: u64 = 10;
+/// Pulls that are remembered at least: halving goes through all counters.
+const TURNS_MIN: u64 = 8;
 
 pub(super) struct Sketch {
     counters: Box<[AtomicU8]>,
     lines: u64,
     counted: AtomicU64,
     counts_max: u64,
+    /// Pulls between two halvings, at most.
+    turns: u64,
 }
 
 impl Sketch {
     /// Of a cache of so many rows.
-    pub(super) fn new(rows: u32) -> Sketch {
+    pub(super) fn new(rows: u32, staleness: Staleness) -> Sketch {
         let lines = u64::from(rows).div_ceil(8).next_power_of_two();
         let counters = (0..lines as usize * LINE).map(|_| AtomicU8::new(0)).collect();
         let counts_max = COUNTS_A_ROW * u64::from(rows).max(64);
-        Sketch { counters, lines, counted: AtomicU64::new(0), counts_max }
+        let turns = match staleness {
+            Staleness::Pulls(pulls) => pulls.saturating_add(1).saturating_mul(2).max(TURNS_MIN),
+            Staleness::Time(_) => u64::MAX,
+        };
+        Sketch { counters, lines, counted: AtomicU64::new(0), counts_max, turns }
     }
 
     /// The key's counters: one in each quarter of its line.
@@ -48,10 +57,21 @@ impl Sketch {
         }
         counters.iter().filter(|c| c.load(Relaxed) == least).for_each(|c| c.store(least + 1, Relaxed));
         if self.counted.fetch_add(1, Relaxed) + 1 == self.counts_max {
-            self.counters.iter().for_each(|counter| counter.store(counter.load(Relaxed) / 2, Relaxed));
-            self.counted.store(0, Relaxed);
+            self.halve();
         }
         least + 1
+    }
+
+    /// Pull `turn` begins.
+    pub(super) fn tick(&self, turn: u64) {
+        if turn.is_multiple_of(self.turns) {
+            self.halve();
+        }
+    }
+
+    fn halve(&self) {
+        self.counters.iter().for_each(|counter| counter.store(counter.load(Relaxed) / 2, Relaxed));
+        self.counted.store(0, Relaxed);
     }
 }
 
@@ -61,7 +81,7 @@ mod tests {
 
     #[test]
     fn frequent_keys_stand_out_and_are_forgotten_in_time() {
-        let sketch = Sketch::new(1000);
+        let sketch = Sketch::new(1000, Staleness::Time(std::time::Duration::ZERO));
         for round in 0..8 {
             (0..100).for_each(|key| assert!(sketch.count(key) > round));
             (0..800).for_each(|key| assert!(sketch.count(10_000 + 800 * u64::from(round) + key) >= 1));
@@ -73,5 +93,11 @@ mod tests {
         (0..60_000).for_each(|i| assert!(sketch.count(1 << 40 | i) > 0));
         assert!((0..100).filter(|&key| sketch.estimate(key) >= 8).count() < 60);
         assert!((0..300).map(|_| sketch.count(7)).max() == Some(u8::MAX));
+        let sketch = Sketch::new(1000, Staleness::Pulls(9));
+        (1..=60).for_each(|turn| {
+            sketch.tick(turn);
+            sketch.count(7);
+        });
+        assert!((20..40).contains(&sketch.estimate(7)), "{}", sketch.estimate(7));
     }
 }

@@ -23,15 +23,14 @@ fn rows_are_whole_and_their_keys_own() {
     let keys = u64::from(rows.arena.places()) + 1_000;
     let time = AtomicU64::new(0);
     let had: u64 = std::thread::scope(|scope| {
-        let reader = |asker: u32| {
+        let reader = |asker: u16| {
             let (rows, time) = (&rows, &time);
             move || {
                 let mut had = 0;
                 for pull in 0..60 {
                     let turn = rows.turns.fetch_add(1, Relaxed) + 1;
                     let before = time.load(Relaxed);
-                    let at = Duration::ZERO;
-                    let who = Asker { asker, turn, at, life: 7, epoch: 1, least: 0, in_step: false };
+                    let who = Asker { asker, turn, at_us: 0, life: 7, epoch: 1, least: 0, in_step: false };
                     for i in 0..1_500 {
                         let chance = gannet_core::mix(pull << 32 | u64::from(asker) << 20 | i);
                         let key = (chance >> 8) % if chance.is_multiple_of(4) { keys } else { 800 };
@@ -74,8 +73,7 @@ fn rows_are_whole_and_their_keys_own() {
 #[test]
 fn own_changes_are_in_whatever_comes_first() {
     let rows = cache(100);
-    let who =
-        |turn| Asker { asker: 0, turn, at: Duration::ZERO, life: 7, epoch: 1, least: 0, in_step: false };
+    let who = |turn| Asker { asker: 0, turn, at_us: 0, life: 7, epoch: 1, least: 0, in_step: false };
     let mut out = [0.0; 5];
     let asks = |fills, held| Looked::Ask { held, fills };
     assert_eq!(rows.look(1, &who(1), &mut out), asks(false, Held::Nothing));
