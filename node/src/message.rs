@@ -185,7 +185,10 @@ impl Push {
         };
         let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
         let some = head.aux & SOME != 0;
-        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME) != 0 || slots && keyset != 0 || some && keyset == 0 {
+        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME) != 0
+            || slots && keyset != 0
+            || some && keyset == 0
+        {
             return None;
         }
         let (table, keys) = unpair(head.words[0]);

@@ -1,7 +1,7 @@
 //! What the flags of the cache come to, and with what it cannot be had.
 
 use super::Failure;
-use super::args::{CacheArgs, SyncRowsName, TrainArgs};
+use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
 use gannet::train::Push;
 use gannet::{Admission, CACHE_BYTES_MIN, CacheConfig, Schema, Staleness, SyncMode};
 
@@ -16,6 +16,11 @@ pub fn given(args: &CacheArgs) -> Option<&'static str> {
         (args.sync_rows.is_some(), "--sync-rows"),
     ];
     given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+}
+
+/// Whether what is trained pulls rows and pushes changes to them again.
+pub fn learns_so(args: &TrainArgs) -> bool {
+    args.model.model == ModelName::Lr && args.optimizer.optimizer != Some(OptimizerName::Lbfgs)
 }
 
 /// The cache that is asked for.
