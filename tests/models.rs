@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name}: {value}"))
@@ -172,6 +172,36 @@ fn a_deep_model_is_the_same_bit_for_bit() {
         models.push(rows);
     }
     assert!(models[0].len() > 1_000 && models[0] == models[1], "other bits");
+}
+
+/// Worker 1 gets half of its data and is killed: worker 0 has it fenced over every table of the model, and goes on.
+#[test]
+fn a_worker_that_dies_is_not_waited_for_in_any_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 3_000, 1);
+    let bytes = std::fs::read(&data).unwrap();
+    for sync in ["ssp:1", "bsp"] {
+        let (_served, hosts) = serve(1, 2);
+        let worker = |data: &Path, index| {
+            gannet(&format!(
+                "train {} --model deepfm --hidden 4 --batch 100 --sync {sync} --worker-timeout 3 --peer-timeout 5 --json \
+                 --ps-hosts {hosts} --worker-hosts a:1,b:1 --job-name worker --task-index {index}",
+                data.display()
+            ))
+        };
+        let mut command = worker(Path::new("-"), 1);
+        command.stdin(Stdio::piped());
+        let mut victim = Process::start(command);
+        let mut pipe = victim.child.0.stdin.take().unwrap();
+        pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
+        let chief = Process::start(worker(&data, 0));
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        victim.signal(rustix::process::Signal::KILL);
+        let done = chief.wait();
+        drop(pipe);
+        assert_eq!((done.code, &done.json()["examples"]), (Some(0), &1_500.into()), "{sync}: {done:?}");
+        assert!(done.err.contains("waiting for worker 1, which is at clock"), "{sync}: {done:?}");
+    }
 }
 
 #[test]
