@@ -41,6 +41,8 @@ pub struct Rates {
     pub cycle: Rate,
     /// Bytes a row on the server, at the end.
     pub bytes_per_row: f64,
+    /// CPU seconds a second that the server's process had while the worker only kept its links, when rows had been pulled.
+    pub idle_server_cores: Option<f64>,
 }
 
 /// Whom a worker measures, and how it reaches it.
@@ -193,6 +195,18 @@ impl Bench {
         Ok(Rate { keys_per_s: keys as f64 / took, server_cores, one_sided })
     }
 
+    /// What the server's process costs while this worker pulls and pushes nothing, but keeps its links and its lease.
+    fn idle(&mut self, seconds: f64) -> Result<Option<f64>, WorkerError> {
+        let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
+        let (before, start) = (cpu(self), Instant::now());
+        while start.elapsed().as_secs_f64() < seconds {
+            self.worker.poll()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let took = start.elapsed().as_secs_f64();
+        Ok(before.zip(cpu(self)).map(|(before, after)| (after - before) / took))
+    }
+
     /// Does the work until it goes as it will go on: for so long, every batch once, and, where rows may be read without asking,
     /// until nearly all of them are.
     fn warm(&mut self, work: Work, seconds: f64) -> Result<(), WorkerError> {
@@ -304,8 +318,10 @@ impl Bench {
     /// # Errors
     /// The server is gone or refuses.
     pub fn rates(&mut self, seconds: f64) -> Result<Rates, WorkerError> {
+        let pull = self.throughput(Work::Pull, seconds)?;
         Ok(Rates {
-            pull: self.throughput(Work::Pull, seconds)?,
+            pull,
+            idle_server_cores: self.idle(seconds)?,
             push: self.throughput(Work::Push, seconds)?,
             cycle: self.throughput(Work::Cycle, seconds)?,
             bytes_per_row: self.bytes_per_row()?,

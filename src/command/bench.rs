@@ -19,7 +19,8 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         Some(("grow", addr)) => growing::part(addr, args),
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
             let rates = bench.rates(seconds)?;
-            let mut all = json!({"bytes_per_row": rates.bytes_per_row});
+            let mut all =
+                json!({"bytes_per_row": rates.bytes_per_row, "idle_server_cores": rates.idle_server_cores});
             tell("pull", &rates.pull, &mut all);
             tell("push", &rates.push, &mut all);
             tell("cycle", &rates.cycle, &mut all);

@@ -7,7 +7,6 @@ use super::{Failure, security, signals};
 use gannet::{Growing, Server, ServerConfig, Store, Wires};
 use std::path::Path;
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Runs the command.
@@ -107,9 +106,7 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         true => say!("gannet scheduler listening on {}", server.addr()),
         false => say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr()),
     }
-    while !stop.load(Relaxed) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    signals::wait(&stop)?;
     let served = server.served();
     let rows = server.stop()?;
     let kept = match data_dir {

@@ -2,8 +2,10 @@
 
 use super::failure::{Failure, SYSTEM};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A flag that the first SIGINT or SIGTERM sets; a second one exits with 130.
 ///
@@ -18,4 +20,24 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|e| Failure::new(SYSTEM, format!("setting the handler of signal {signal}: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Sleeps until one of them has come, and costs nothing meanwhile.
+///
+/// # Errors
+/// The handlers cannot be set.
+pub fn wait(stop: &AtomicBool) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
+    let (mut heard, told) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, told.try_clone().map_err(failed)?).map_err(failed)?;
+    }
+    // One that came before has set the flag; one that comes from here on writes a byte.
+    while !stop.load(Relaxed) {
+        match heard.read(&mut [0]) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
