@@ -243,3 +243,13 @@ pub enum PushError {
         source: GrowError,
     },
 }
+
+impl PushError {
+    /// What did not grow, as a reason to refuse a push to this shard.
+    pub(crate) fn of_growth(shard: u32, error: GrowError) -> PushError {
+        match error {
+            GrowError::System(source) => PushError::NoSpace { shard, source },
+            source => PushError::Limit { shard, source },
+        }
+    }
+}

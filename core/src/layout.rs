@@ -14,7 +14,7 @@
 use crate::limits::*;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Immutable head: magic, format, shard, boot id, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
@@ -57,8 +57,10 @@ pub(crate) const EXTENTS_USED: usize = 0x540;
 pub(crate) const EXTENTS: usize = 0x1000;
 pub(crate) const PUSHERS: usize = EXTENTS + EXTENTS_MAX * 8;
 pub(crate) const PUSHER_BYTES: usize = 64;
-/// Bytes of the header that an image without a journal touches (its first pushers included).
-pub(crate) const TOUCHED: usize = PUSHERS + 4096;
+/// Bytes in which the file space of pushers is taken, as they come.
+pub(crate) const PUSHERS_STEP: usize = 4096;
+/// Bytes of the header from its beginning that every image has from the start: its first pushers are among them.
+pub(crate) const TOUCHED: usize = PUSHERS + PUSHERS_STEP;
 pub(crate) const UNDO: usize = PUSHERS + PUSHERS_MAX * PUSHER_BYTES;
 /// Bytes of an undo half before its records: the used length.
 pub(crate) const UNDO_HEAD: usize = 64;
@@ -71,6 +73,12 @@ pub(crate) const fn undo_half(stride: usize) -> usize {
 /// Bytes of the header for rows of this stride, without the sketch.
 pub(crate) const fn header_bytes(stride: usize) -> usize {
     (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
+}
+
+/// Bytes of the header that have file space when so many entries of pushers are used.
+pub(crate) fn held_bytes(stride: usize, journaled: bool, pushers: usize) -> usize {
+    let pushers = (pushers * PUSHER_BYTES).next_multiple_of(PUSHERS_STEP).max(PUSHERS_STEP);
+    PUSHERS + pushers + if journaled { header_bytes(stride) - UNDO } else { 0 }
 }
 
 /// Where the admission sketch stands: behind the undo halves, in the same chunk.

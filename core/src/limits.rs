@@ -31,8 +31,8 @@ pub const DIM_MAX: u32 = 4096;
 pub const SEGMENTS_MAX: usize = 8;
 /// Longest table name, bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
-/// Pushers that a shard remembers.
-pub const PUSHERS_MAX: usize = 256;
+/// Pushers that a shard remembers: a thousand workers, each with two pieces of data, and those of jobs before.
+pub const PUSHERS_MAX: usize = 4096;
 /// Extents that a shard's directory can hold.
 pub const EXTENTS_MAX: usize = 1024;
 /// Most keys of one pull or push call.

@@ -42,9 +42,7 @@ impl Shard {
                 }
             }
         }
-        let Some(place) = known.or_else(|| self.pushers.vacant(&self.image)) else {
-            return Err(PushError::TooManyPushers { shard: self.number, max: crate::limits::PUSHERS_MAX });
-        };
+        let place = known.map_or_else(|| self.place(), Ok)?;
         // A run of writes gets a version of its own.
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
@@ -56,6 +54,18 @@ impl Shard {
             self.pushers.put(place, name.pusher);
         }
         Ok(Start::From(from))
+    }
+
+    /// An entry for a pusher that has none, with file space.
+    pub(crate) fn place(&self) -> Result<usize, PushError> {
+        let shard = self.number;
+        let Some(place) = self.pushers.vacant(&self.image) else {
+            return Err(PushError::TooManyPushers { shard, max: crate::limits::PUSHERS_MAX });
+        };
+        if place == self.pushers.len() {
+            self.image.hold_pusher(place).map_err(|error| PushError::of_growth(shard, error))?;
+        }
+        Ok(place)
     }
 
     pub(crate) fn entry(&self, name: &PushName, rows: u32, start: u64) -> Entry {

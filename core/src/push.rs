@@ -209,13 +209,10 @@ impl Shards {
             } else if known.is_some() && entry.flags & flags == flags {
                 continue;
             }
-            let Some(i) = known.or_else(|| shard.pushers.vacant(&shard.image)) else {
-                return Err(PushError::TooManyPushers {
-                    shard: shard.number,
-                    max: crate::limits::PUSHERS_MAX,
-                });
-            };
-            shard.pushers.put(i, pusher);
+            let i = known.map_or_else(|| shard.place(), Ok)?;
+            if known.is_none() {
+                shard.pushers.put(i, pusher);
+            }
             entry.flags |= flags;
             shard.store_entry(&entry, i, false);
             shard.journal.settle(&shard.image);
@@ -441,10 +438,7 @@ impl Shard {
     #[inline(never)]
     fn insert(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
         let shard = self.number;
-        let refuse = |error| match error {
-            GrowError::System(source) => PushError::NoSpace { shard, source },
-            source => PushError::Limit { shard, source },
-        };
+        let refuse = |error| PushError::of_growth(shard, error);
         let h = hash(key);
         let home = self.geometry.home(h);
         index::prepare(&mut self.image, home).map_err(refuse)?;

@@ -4,6 +4,7 @@
 use crate::image::Image;
 use crate::layout::*;
 use crate::limits::PUSHERS_MAX;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// The name of a part: parts of one pusher come in ascending (seq, part) order; a higher incarnation fences lower ones.
@@ -92,13 +93,18 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Pushers {
     ids: Vec<u64>,
-    last: usize,
+    /// The entry of each.
+    places: HashMap<u64, usize>,
+    /// Who was asked for last, and where it is.
+    last: Option<(u64, usize)>,
 }
 
 impl Pushers {
     pub(crate) fn load(image: &Image) -> Pushers {
         let used = (image.word(PUSHERS_USED).load(Relaxed) as usize).min(PUSHERS_MAX);
-        Pushers { ids: (0..used).map(|i| Entry::load(image, i).pusher).collect(), last: 0 }
+        let mut pushers = Pushers::default();
+        (0..used).for_each(|i| pushers.put(i, Entry::load(image, i).pusher));
+        pushers
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,10 +113,14 @@ impl Pushers {
 
     /// The entry of a pusher, if it has one.
     pub(crate) fn find(&mut self, pusher: u64) -> Option<usize> {
-        if self.ids.get(self.last) != Some(&pusher) {
-            self.last = self.ids.iter().position(|&p| p == pusher)?;
+        if let Some((last, place)) = self.last
+            && last == pusher
+        {
+            return Some(place);
         }
-        Some(self.last)
+        let place = *self.places.get(&pusher)?;
+        self.last = Some((pusher, place));
+        Some(place)
     }
 
     /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
@@ -125,8 +135,13 @@ impl Pushers {
     /// Remembers whose an entry is that was [`vacant`](Self::vacant).
     pub(crate) fn put(&mut self, i: usize, pusher: u64) {
         match self.ids.get_mut(i) {
-            Some(id) => *id = pusher,
+            Some(id) => {
+                self.places.remove(id);
+                self.last = None;
+                *id = pusher;
+            }
             None => self.ids.push(pusher),
         }
+        self.places.insert(pusher, i);
     }
 }

@@ -79,7 +79,7 @@ fn the_lowest_clock_is_seen_where_images_are_mapped() {
 /// are not data, pieces that are open, and all of it after a reopening, stay as they were.
 #[test]
 fn places_of_data_that_is_done_are_used_again_and_no_others() {
-    const PIECES: u64 = 3 * limits::PUSHERS_MAX as u64;
+    const PIECES: u64 = limits::PUSHERS_MAX as u64 + 100;
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
     let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
@@ -111,7 +111,18 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
     let mut out = vec![0.0; 64];
     shards.pull(&(0..64).collect::<Vec<_>>(), Read::Weights, &mut out, None).unwrap();
     assert!(out.iter().all(|&row| row == sum), "{} and {sum}", out[0]);
-    // Without closing there is an end, and it is named.
-    let full = (0..).find_map(|piece| push(&mut shards, DATA_PUSHERS | 1 << 50 | piece, 3, 1).err()).unwrap();
+    // Without closing there is an end, and it is named. What all these take is file space from the first on.
+    let (piece, before) = (|n: u64| DATA_PUSHERS | 1 << 50 | n, shards.stats().bytes);
+    let (n, full) =
+        (0..).find_map(|n| push(&mut shards, piece(n), 3, 1).err().map(|full| (n, full))).unwrap();
     assert!(matches!(full, PushError::TooManyPushers { max: limits::PUSHERS_MAX, .. }), "{full}");
+    let grown = shards.stats().bytes;
+    assert!(n > limits::PUSHERS_MAX as u64 - 10 && grown > before + 4 * 60 * n, "{n}: {before}, {grown}");
+    drop(shards);
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    assert_eq!(shards.stats().bytes, grown);
+    for n in [0, 1, n / 2, n - 1] {
+        assert_eq!(push(&mut shards, piece(n), 3, 1).unwrap().doubled, 64, "piece {n}");
+    }
+    assert!(push(&mut shards, piece(n), 3, 1).is_err());
 }

@@ -125,6 +125,8 @@ pub const WAITS_SILENCE: Duration = Duration::from_secs(4);
 pub const DECIDER_SILENCE: Duration = Duration::from_secs(12);
 /// Steps behind the furthest that are counted apart in a worker's staleness.
 pub const STALENESS_BUCKETS: usize = 64;
+/// Pushers that a table's status names.
+pub const STATUS_PUSHERS_MAX: usize = 4096;
 /// Data tasks of one pass over the data.
 pub const TASKS_MAX: u64 = 1 << 20;
 /// Workers of a job whose data is handed out.
@@ -174,6 +176,9 @@ const _: () = {
         JOB_WORKERS_MAX as usize * (128 + HELD_MAX * 48) + UNFENCED_MAX * 16 + TEXT_BYTES_MAX + 1024
             <= FRAME_BYTES_MAX
     );
+    assert!(STATUS_PUSHERS_MAX * 48 + 1024 <= FRAME_BYTES_MAX);
+    // Each worker, and each piece of data that it may have, is a pusher to every shard.
+    assert!(JOB_WORKERS_MAX as usize * (1 + HELD_MAX) < gannet_core::limits::PUSHERS_MAX);
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);

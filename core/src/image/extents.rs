@@ -58,12 +58,17 @@ unsafe impl Send for Extents {}
 unsafe impl Sync for Extents {}
 
 impl Extents {
-    /// Reserves the address range and maps the header of `file`, which must hold at least a header of `header` bytes.
-    pub(super) fn map(file: File, header: usize, medium: Medium, budget: Arc<Budget>) -> io::Result<Extents> {
+    /// Reserves the address range and maps the header of `file`, which must hold at least a header. `counted` says how many bytes
+    /// of it have file space, by the entries of pushers that are used.
+    pub(super) fn map(
+        file: File,
+        counted: impl Fn(usize) -> usize,
+        medium: Medium,
+        budget: Arc<Budget>,
+    ) -> io::Result<Extents> {
         // Pages past the end of the file are never touched: each extent is allocated before it is published.
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
         let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
-        budget.charge(header as u64);
         let zero = || [0; 3].map(AtomicUsize::new);
         let extents = Extents {
             base,
@@ -74,11 +79,31 @@ impl Extents {
             wanted: zero(),
             named: zero(),
             queued: AtomicBool::new(false),
-            charged: Mutex::new(Charged { header: header as u64, regions: [0; 3], closed: false }),
+            charged: Mutex::new(Charged { header: 0, regions: [0; 3], closed: false }),
             _reservation: reservation,
         };
         extents.overlay(0, 0, CHUNK_BYTES)?;
+        let pushers = extents.word(PUSHERS_USED).load(Relaxed).min(PUSHERS_MAX as u64) as usize;
+        extents.charge_header(counted(pushers) as u64);
         Ok(extents)
+    }
+
+    fn charge_header(&self, bytes: u64) {
+        self.budget.charge(bytes);
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).header += bytes;
+    }
+
+    /// File space for more of the header: a page of it is then touched without fear.
+    ///
+    /// # Errors
+    /// No space, or the limit of memory.
+    pub(super) fn hold(&self, at: usize, bytes: usize) -> Result<(), GrowError> {
+        assert!(at + bytes <= CHUNK_BYTES);
+        let space = || fallocate(&self.file, FallocateFlags::empty(), at as u64, bytes as u64);
+        retry_on_intr(space).map_err(io::Error::from)?;
+        self.budget.take(bytes as u64)?;
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).header += bytes as u64;
+        Ok(())
     }
 
     /// The first byte of the address range.

@@ -65,8 +65,8 @@ impl Image {
     ) -> io::Result<Image> {
         let header = header_bytes(stride) + sketch;
         assert!(header <= CHUNK_BYTES, "the header, sketch and all, is one chunk");
-        // Without a journal most of the header is never touched; a memfd's pages come as they are.
-        let counted = if journaled { header } else { TOUCHED + sketch };
+        // Without a journal the undo halves are never touched.
+        let counted = |pushers| held_bytes(stride, journaled, pushers) + sketch;
         let extents = Arc::new(Extents::map(file, counted, medium, grower.budget.clone())?);
         Ok(Image {
             base: extents.base(),
@@ -92,12 +92,28 @@ impl Image {
         grower: &Arc<Grower>,
     ) -> io::Result<Image> {
         ftruncate(&file, CHUNK_BYTES as u64)?;
-        let bytes = if journaled { header_bytes(stride) } else { TOUCHED };
-        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        fallocate(&file, FallocateFlags::empty(), 0, TOUCHED as u64)?;
+        if journaled {
+            let halves = header_bytes(stride) - UNDO;
+            fallocate(&file, FallocateFlags::empty(), UNDO as u64, halves as u64)?;
+        }
         if sketch > 0 {
             fallocate(&file, FallocateFlags::empty(), sketch_at(stride) as u64, sketch as u64)?;
         }
         Image::map(file, stride, sketch, medium, journaled, grower)
+    }
+
+    /// File space for entry `i` of the pushers, when it is the first one of a step of them.
+    ///
+    /// # Errors
+    /// No space, or the limit of memory.
+    pub(crate) fn hold_pusher(&self, i: usize) -> Result<(), GrowError> {
+        let at = PUSHERS + i * PUSHER_BYTES;
+        if at < TOUCHED || !at.is_multiple_of(PUSHERS_STEP) {
+            Ok(())
+        } else {
+            self.extents.hold(at, PUSHERS_STEP)
+        }
     }
 
     /// Maps the extents that the directory names, once it has been checked against the file's length.

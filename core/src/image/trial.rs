@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub fn try_huge_page() -> io::Result<()> {
     let file = File::from(memfd_create("gannet-trial", MemfdFlags::CLOEXEC)?);
     ftruncate(&file, CHUNK_BYTES as u64)?;
-    let extents = Extents::map(file, 0, Medium::Memory, Arc::new(Budget::new(u64::MAX)))?;
+    let extents = Extents::map(file, |_| 0, Medium::Memory, Arc::new(Budget::new(u64::MAX)))?;
     extents.prepare(Region::Slab, CHUNK_BYTES).map_err(io::Error::other)?;
     extents.try_collapse(Region::Slab, 0)
 }
@@ -32,7 +32,7 @@ mod tests {
         let file = File::from(memfd_create("gannet-other", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, CHUNK_BYTES as u64).unwrap();
         let budget = Arc::new(Budget::new(u64::MAX));
-        let extents = Extents::map(file, 0, Medium::Memory, budget.clone()).unwrap();
+        let extents = Extents::map(file, |_| 0, Medium::Memory, budget.clone()).unwrap();
         extents.prepare(Region::Slab, CHUNK_BYTES).unwrap();
         assert_eq!(try_huge_page().is_ok(), extents.collapse(Region::Slab, 0));
         drop(extents);

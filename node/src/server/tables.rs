@@ -5,12 +5,12 @@ use super::group::{Group, is_data};
 use super::regions::Regions;
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
 use crate::error::{Refusal, ServerError};
-use crate::limits::TABLES_MAX;
+use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::message;
 use crate::partition::share;
 use crate::sparing::Sparing;
 use crate::tally::{ServerTally, TableTally};
-use gannet_core::{PusherStatus, Schema, Shards, Store};
+use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
@@ -171,7 +171,9 @@ impl Tables {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
         };
-        let pushers = pushers.into_iter().map(|status| PusherV1 {
+        // Of workers: those of data are the scheduler's to know, and more than a frame may hold.
+        let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
+        let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
             pusher: status.pusher,
             incarnation: status.incarnation,
             seq: status.seq,
