@@ -145,6 +145,7 @@ fn what_makes_no_sense_is_refused() {
         ("--sync bsp --replicas-to-aggregate 1", "--sync:"),
         ("--replicas-to-aggregate 1", "--replicas-to-aggregate: L-BFGS needs the gradients of all workers"),
         ("--worker-timeout 5", "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
+        ("--damping on", "--damping: L-BFGS pushes no changes of state"),
         ("--deterministic", "--deterministic cannot be had with --optimizer lbfgs"),
         ("--tasks on", "--tasks on cannot be had with --optimizer lbfgs"),
         ("--tasks on --sync bsp", "--sync:"),

@@ -174,6 +174,9 @@ pub enum PushError {
         "table {0:?} takes gradients, not changes of state: its rule is {1}, and only add, sgd, adagrad, row-adagrad, ftrl and group-ftrl without schedule, clipping and L2 can be replayed"
     )]
     NoReplay(String, &'static str),
+    /// Damped changes of state in a table whose rows do not count their pushes.
+    #[error("table {0:?}: its rows do not count their pushes, which damped changes of state need")]
+    NoCount(String),
     /// What is for tables of vectors was asked of another, or cannot be done there.
     #[error("table {table:?}: {why}")]
     Program {

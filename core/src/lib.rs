@@ -8,6 +8,7 @@
 mod admission;
 mod budget;
 mod checkpoint;
+mod damping;
 mod effect;
 mod error;
 mod glimpse;

@@ -1,6 +1,7 @@
 //! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
+use crate::damping::Damped;
 use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, sound};
 use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
@@ -81,8 +82,11 @@ impl Shards {
         if values.len() != want {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
-        if write == Write::Change && !self.schema.replays() {
+        if matches!(write, Write::Change | Write::Damped) && !self.schema.replays() {
             return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
+        }
+        if write == Write::Damped && !self.schema.counts() {
+            return Err(PushError::NoCount(self.schema.name.clone()));
         }
         if write == Write::Sum && Vectors::of(&self.schema).is_none() {
             let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
@@ -97,7 +101,7 @@ impl Shards {
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
-                Write::Change | Write::Sum => Cpu::Scalar,
+                Write::Change | Write::Sum | Write::Damped => Cpu::Scalar,
             };
             let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
@@ -270,8 +274,8 @@ impl Work for Push<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
-            // Rows of vectors have several segments.
-            (Write::Sum, _) => Ok(()),
+            // Rows of vectors, and those that count, have several segments.
+            (Write::Sum | Write::Damped, _) => Ok(()),
         }
     }
 }
@@ -285,6 +289,10 @@ impl Push<'_> {
             Write::Change => {
                 let floats = width.floats::<Segmented<'_>>();
                 push(self, width, floats, Scalar, rule, Changes)
+            }
+            Write::Damped => {
+                let floats = width.floats::<Segmented<'_>>();
+                push(self, width, floats, Scalar, rule, Damped)
             }
             Write::Sum => {
                 let terms = Terms { pass: Vectors::pass_of(self.name.seq) };

@@ -30,6 +30,9 @@ pub enum Write {
     /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it: added to the row's sum of the pass that the push's
     /// sequence number says. In tables of vectors only ([`Vectors`](crate::Vectors)).
     Sum,
+    /// [`Schema::floats`] floats: a change of state, and last of them how many pushes the row had counted, as the pusher thinks,
+    /// when it is applied. Damped by those of others since (damping.rs). In tables of [`Schema::counting`] only.
+    Damped,
 }
 
 impl Schema {
@@ -45,7 +48,7 @@ impl Schema {
     pub fn write_floats(&self, write: Write) -> usize {
         match write {
             Write::Gradient => self.weights(),
-            Write::Change => self.floats(),
+            Write::Change | Write::Damped => self.floats(),
             Write::Sum => 2,
         }
     }

@@ -43,7 +43,7 @@ impl Visitor for ModelPush<'_> {
                 rule.update(&mut row, &shaped)
             }
             Write::Change => add_change(&mut row, value),
-            Write::Sum => unreachable!("no table of vectors"),
+            Write::Sum | Write::Damped => unreachable!("no table of vectors, none that counts"),
         }
         if row.iter().chain(value).all(|x| x.is_finite()) {
             model.rows.insert(key, row);

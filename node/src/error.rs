@@ -84,7 +84,7 @@ impl Refusal {
         match error {
             PushError::Keys(error) => Refusal::of_pull(error),
             PushError::Fenced { .. } => Refusal::Fenced,
-            PushError::Program { .. } => Refusal::Malformed,
+            PushError::Program { .. } | PushError::NoCount(_) => Refusal::Malformed,
             PushError::TooManyPushers { .. } | PushError::Limit { .. } => Refusal::Limit,
             PushError::NoSpace { .. } => Refusal::NoSpace,
             PushError::Unfinished { .. } | PushError::Recut { .. } => Refusal::Name,

@@ -140,6 +140,8 @@ const SOME: u16 = 16;
 pub(crate) const NAME_BYTES: usize = 24;
 /// In a push's aux: the rows are terms of a pass's sum.
 const SUM: u16 = 8;
+/// In a push's aux: changes of state that are damped.
+const DAMPED: u16 = 32;
 
 /// Bytes that the slots of so many keys take in a push.
 pub(crate) fn slot_bytes(keys: usize) -> usize {
@@ -170,6 +172,7 @@ impl Push {
             Write::Gradient => 0,
             Write::Change => CHANGE,
             Write::Sum => SUM,
+            Write::Damped => DAMPED,
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 };
@@ -177,15 +180,16 @@ impl Push {
     }
 
     pub(crate) fn of(head: &Head) -> Option<Push> {
-        let write = match head.aux & (CHANGE | SUM) {
+        let write = match head.aux & (CHANGE | SUM | DAMPED) {
             0 => Write::Gradient,
             CHANGE => Write::Change,
             SUM => Write::Sum,
+            DAMPED => Write::Damped,
             _ => return None,
         };
         let (slots, keyset) = (head.aux & SLOTS != 0, head.words[3]);
         let some = head.aux & SOME != 0;
-        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME) != 0
+        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME | DAMPED) != 0
             || slots && keyset != 0
             || some && keyset == 0
         {
@@ -251,12 +255,15 @@ mod tests {
         assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
         let sum = Push { write: Write::Sum, named: false, ..push };
         assert_eq!((Push::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
+        let damped = Push { write: Write::Damped, ..push };
+        assert_eq!((Push::of(&damped.head(9)), damped.head(9).aux), (Some(damped), 36));
         assert_eq!(Push::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 33, 0, [0; 4])), None);
         assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
         let some = Push { some: true, ..push };
         assert_eq!((Push::of(&some.head(9)), some.head(9).aux), (Some(some), 21));
         assert_eq!(Push::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
-        assert_eq!(Push::of(&Head::new(PUSH, 32, 0, [0; 4])), None);
+        assert_eq!(Push::of(&Head::new(PUSH, 64, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
         let in_step = Pull { clock: Some(16), ..pull };

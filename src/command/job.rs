@@ -43,6 +43,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         ),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
         (alone && job.one_sided.one_sided.is_some(), "--one-sided", OF_A_JOB),
+        (alone && job.damping.damping.is_some(), "--damping", OF_A_JOB),
         (alone && job.security.token_file.is_some(), "--token-file", OF_A_JOB),
         (alone && job.security.insecure, "--insecure", OF_A_JOB),
         (alone && (tls_ca || job.security.tls_cert.is_some()), "TLS", OF_A_JOB),
@@ -143,6 +144,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let chief = job.task_index == 0;
     // With a scheduler any worker may become the chief.
     let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
+    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let damped = keeping::is_damped(job, push)?;
+    // What the servers have of it.
+    let kept = if damped { schema.counting() } else { schema.clone() };
     if chief {
         train::preflight(args, &options, &schema)?;
     }
@@ -152,20 +157,30 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let line = line(job)?;
-    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let workers = job.worker_hosts.len() as u32;
     let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
     let cache = caching::of_training(args, &schema, push, member.mode)?;
+    if damped && cache.is_some() {
+        return Err(Failure::input(
+            "--cache-bytes cannot be had with damped replay, of which only the servers know what it makes of a row: leave it out, or say \
+             --damping off",
+        ));
+    }
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
         true => {
-            Some(tasks::join(args, &mut options, &schema, (&line.net, &line.config), line.tally.clone())?)
+            Some(tasks::join(args, &mut options, &kept, (&line.net, &line.config), line.tally.clone())?)
         }
         false => None,
     };
     let worker = line.connect(&metrics)?;
-    let mut backend = Remote::open(worker, &schema, DEPTH).map_err(train::backend_failure)?;
+    let backend = if damped {
+        Remote::open_damped(worker, &schema, DEPTH)
+    } else {
+        Remote::open(worker, &schema, DEPTH)
+    };
+    let mut backend = backend.map_err(train::backend_failure)?;
     if let Some(cache) = cache {
         backend.cache(Read::State, cache).map_err(train::backend_failure)?;
     }

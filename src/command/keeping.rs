@@ -1,7 +1,7 @@
 //! What the flags of `--sync` come to: how a worker of a job keeps step with the others.
 
 use super::Failure;
-use super::args::{JobArgs, JobName, SyncArgs, SyncName, TasksName};
+use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
 use gannet::train::{Push, Reduce};
 use gannet::{Membership, Merge, SyncMode, Together};
 use std::time::Duration;
@@ -90,6 +90,27 @@ pub fn misplaced(args: &SyncArgs) -> Option<&'static str> {
 pub fn push(job: &JobArgs) -> Option<Push> {
     let worker = job.job_name == Some(JobName::Worker);
     (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
+}
+
+/// From so many workers on changes of state are damped unless it is said: the plain sum of two learns as well as one worker
+/// (docs/benchmarks.md).
+const DAMPED_FROM: usize = 3;
+
+/// Whether changes of state are damped by those of other workers.
+pub fn is_damped(job: &JobArgs, push: Push) -> Result<bool, Failure> {
+    let can = match push {
+        Push::Gradient => Err("--damping on: only changes of state are damped; --push gradient pushes none"),
+        Push::Replay if is_bsp(&job.sync) => {
+            Err("--damping on cannot be had with bsp, which averages the changes of state of a step")
+        }
+        Push::Replay => Ok(job.worker_hosts.len() >= DAMPED_FROM),
+    };
+    match (job.damping.damping, can) {
+        (Some(DampingName::On), Err(why)) => Err(Failure::input(why)),
+        (Some(DampingName::On), _) => Ok(true),
+        (Some(DampingName::Off), _) => Ok(false),
+        (None, default) => Ok(default.unwrap_or(false)),
+    }
 }
 
 /// How long a worker without a sign is waited for.

@@ -71,6 +71,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             replicas_to_aggregate.is_some(),
             "--replicas-to-aggregate: L-BFGS needs the gradients of all workers",
         ),
+        (args.job.damping.damping.is_some(), "--damping: L-BFGS pushes no changes of state"),
         (worker_timeout.is_some(), "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
         (
             deterministic,

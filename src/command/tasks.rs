@@ -71,6 +71,7 @@ fn settings(args: &TrainArgs) -> Result<Vec<String>, Failure> {
         format!("the schedule, clipping and L2 are {:?}", schema.shaping),
         format!("--admit is {:?}", schema.admission),
         format!("--push is {:?}", args.optimizer.push),
+        format!("--damping is {:?}", args.job.damping.damping),
         format!(
             "--format, --label and columns are {:?}",
             (input.format, &input.label, &input.categorical, &input.numeric)

@@ -83,6 +83,12 @@ pub trait Backend {
         false
     }
 
+    /// Whether replay's changes of state are damped by the pushes of other workers: rows of pulls of state have their count of pushes
+    /// behind the state, and pushes the count that is expected ([`Write::Damped`]).
+    fn is_damped(&self) -> bool {
+        false
+    }
+
     /// The rows, when they can be learned where they are: replay then uses no pulls and pushes.
     fn in_place(&mut self) -> Option<&mut Flat> {
         None

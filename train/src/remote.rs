@@ -26,6 +26,8 @@ pub struct Remote<N: Net> {
     pushes: u64,
     /// Pulls begun.
     pulls: u64,
+    /// The servers' rows count their pushes, which `schema` does not say.
+    damped: bool,
     /// It keeps step with other workers.
     joined: bool,
     /// How it did before it rested.
@@ -41,9 +43,33 @@ impl<N: Net> Remote<N> {
     ///
     /// # Panics
     /// When `depth` is above [`DEPTH_MAX`].
-    pub fn open(mut worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
+    pub fn open(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
+        Remote::open_as(worker, schema, depth, false)
+    }
+
+    /// The same where the changes of state that replay pushes are damped by those of other workers ([`Write::Damped`]): the
+    /// table at the servers is the [counting](Schema::counting) one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub fn open_damped(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
+        Remote::open_as(worker, schema, depth, true)
+    }
+
+    fn open_as(
+        mut worker: Worker<N>,
+        schema: &Schema,
+        depth: usize,
+        damped: bool,
+    ) -> Result<Remote<N>, BackendError> {
         assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
-        let table = worker.open_table(schema)?;
+        let table = match damped {
+            true => worker.open_table(&schema.counting())?,
+            false => worker.open_table(schema)?,
+        };
         let base = worker.next_seq(table) - 1;
         Ok(Remote {
             worker,
@@ -56,6 +82,7 @@ impl<N: Net> Remote<N> {
             base,
             pushes: 0,
             pulls: 0,
+            damped,
             joined: false,
             member: None,
             saws: Vec::new(),
@@ -86,8 +113,11 @@ impl<N: Net> Remote<N> {
     /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the first pull.
     ///
     /// # Errors
-    /// As [`RowCache::new`] and [`Worker::cache_rows`].
+    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.
     pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
+        if self.damped {
+            return Err(BackendError::Order("what becomes of a damped change is not known here: no rows are kept"));
+        }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
         Ok(self.worker.cache_rows(self.table, rows)?)
     }
@@ -147,6 +177,10 @@ impl<N: Net> Backend for Remote<N> {
 
     fn is_near(&self, read: Read) -> bool {
         self.worker.is_near(self.table, read, true)
+    }
+
+    fn is_damped(&self) -> bool {
+        self.damped
     }
 
     fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
@@ -214,11 +248,20 @@ impl<N: Net> Backend for Remote<N> {
     }
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
-        Ok(self.worker.pull(self.table, keys, Read::Weights, weights)?)
+        let own = if self.damped { Segments::only(&[0]) } else { Segments::ALL };
+        Ok(self.worker.pull_segments(self.table, keys, Read::Weights, own, weights)?)
     }
 
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
-        Ok(self.worker.scan(self.table, page)?)
+        if !self.damped {
+            return Ok(self.worker.scan(self.table, page)?);
+        }
+        let (own, mut rows) = (self.schema.floats(), Vec::new());
+        Ok(self.worker.scan(self.table, &mut |keys: &[u64], counted: &[f32]| {
+            rows.clear();
+            counted.chunks_exact(own + 1).for_each(|row| rows.extend_from_slice(&row[..own]));
+            page(keys, &rows);
+        })?)
     }
 
     fn stats(&mut self) -> Result<Stats, BackendError> {

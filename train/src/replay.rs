@@ -31,17 +31,25 @@ impl Replay {
     }
 
     /// Learns a batch. `state` is the state of its rows as the batch's first example finds it, and becomes the change
-    /// of state; `margins` gets each example's margin, predicted before it was learned.
+    /// of state; `margins` gets each example's margin, predicted before it was learned. What stands behind the state of a row, `planes`
+    /// floats, stays as it is.
     ///
     /// # Panics
     /// When `state` is not one row for each of the batch's keys.
-    pub fn learn(&mut self, batch: &Batch, state: &mut [f32], margins: &mut Vec<f32>) {
+    pub fn learn(&mut self, batch: &Batch, state: &mut [f32], planes: usize, margins: &mut Vec<f32>) {
+        let width = state.len().checked_div(batch.keys.len()).unwrap_or(planes).max(planes);
         self.rows.clear();
-        self.rows.extend_from_slice(state);
+        if width == planes {
+            self.rows.extend_from_slice(state);
+        } else {
+            state.chunks_exact(width).for_each(|row| self.rows.extend_from_slice(&row[..planes]));
+        }
         margins.clear();
         self.kernel.run(OnCopy { batch, rows: &mut self.rows, margins });
-        for (before, after) in state.iter_mut().zip(&self.rows) {
-            *before = after - *before;
+        for (before, after) in state.chunks_exact_mut(width).zip(self.rows.chunks_exact(planes)) {
+            for (before, after) in before.iter_mut().zip(after) {
+                *before = after - *before;
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
 use crate::report::{Progress, Report, Step, TrainError, Watch};
 use crate::stop::Stop;
+use gannet_node::Write;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -132,7 +133,8 @@ pub fn train_watched<B: Backend>(
     let way = match (push, Replay::new(&schema)) {
         _ if in_place => Way::InPlace,
         (Push::Replay, Some(replay)) => {
-            Way::Replay { replay, planes: schema.floats(), changes: VecDeque::new() }
+            let (planes, damped) = (schema.floats(), backend.is_damped());
+            Way::Replay { replay, planes, damped, changes: VecDeque::new() }
         }
         _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
@@ -192,8 +194,8 @@ enum Way {
     /// By replay, where the rows are.
     InPlace,
     /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
-    /// newest first.
-    Replay { replay: Replay, planes: usize, changes: VecDeque<Vec<f32>> },
+    /// newest first. `damped`: behind the state stands how many pushes the row has had.
+    Replay { replay: Replay, planes: usize, damped: bool, changes: VecDeque<Vec<f32>> },
     /// By the rule, from gradients.
     Gradient(Gradients),
 }
@@ -203,6 +205,13 @@ impl Way {
         match self {
             Way::InPlace | Way::Replay { .. } => Push::Replay,
             Way::Gradient(_) => Push::Gradient,
+        }
+    }
+
+    fn write(&self) -> Write {
+        match self {
+            Way::Replay { damped: true, .. } => Write::Damped,
+            way => way.push().write(),
         }
     }
 
@@ -360,7 +369,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     fn learn(&mut self, batch: &Batch, feed: &mut Feed<'_>, stop: &AtomicBool) -> Result<(), BackendError> {
-        let write = self.way.push().write();
+        let write = self.way.write();
         if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
@@ -368,14 +377,19 @@ impl<'a, B: Backend> Loop<'a, B> {
         }
         let mut rows = self.backend.finish_pull()?;
         match &mut self.way {
-            Way::Replay { replay, planes, changes } => {
-                overlay(batch, &mut rows.values, *planes, &rows.saw, changes.iter().map(Vec::as_slice));
-                replay.learn(batch, &mut rows.values, &mut self.margins);
+            Way::Replay { replay, planes, damped, changes } => {
+                let width = *planes + usize::from(*damped);
+                // Of a count of pushes that is: with those that it does not include it is the count that is expected.
+                overlay(batch, &mut rows.values, width, &rows.saw, changes.iter().map(Vec::as_slice));
+                replay.learn(batch, &mut rows.values, *planes, &mut self.margins);
                 if self.depth > 0 {
                     let kept = if changes.len() == self.depth { changes.pop_back() } else { None };
                     let mut kept = kept.unwrap_or_default();
                     kept.clear();
                     kept.extend_from_slice(&rows.values);
+                    if *damped {
+                        kept.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
+                    }
                     changes.push_front(kept);
                 }
             }

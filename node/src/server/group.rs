@@ -126,6 +126,12 @@ impl Table {
             let text = format!("table {:?} takes no changes of state", schema.name);
             return refuse(Refusal::Malformed, text);
         }
+        if write == Write::Damped {
+            return refuse(
+                Refusal::Malformed,
+                "damped changes of state in a synchronous step, whose changes are averaged",
+            );
+        }
         let (range, mut last) = (shards.range(), 0);
         for &key in keys {
             let shard = shard_of(hash(key), schema.shards);

@@ -3,6 +3,7 @@
 mod admission;
 mod bench;
 mod cache;
+mod damping;
 mod doctor;
 mod input;
 mod io;
@@ -24,6 +25,7 @@ mod watching;
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
+pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs};
 pub use io::{IoArgs, IoName};
@@ -166,6 +168,9 @@ pub struct JobArgs {
     /// How the workers keep step.
     #[command(flatten)]
     pub sync: SyncArgs,
+    /// How their pushes meet.
+    #[command(flatten)]
+    pub damping: DampingArgs,
     /// Seconds to wait for a peer before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,

@@ -168,6 +168,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     job::check(&args.job)?;
     let job = &args.job;
+    if job.damping.damping.is_some() {
+        return Err(Failure::input("--damping: only pushes of --model lr are damped so far; leave it out"));
+    }
     if args.model.model == ModelName::Lda {
         return topics::worker(args);
     }
