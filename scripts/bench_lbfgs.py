@@ -11,12 +11,14 @@ penalty (vw: has none to free, so it runs without, and gannet once more beside i
 liblinear penalises it. scikit-learn runs at its default tolerance and at a tight one; the least objective of all is the
 reference, and `excess` is how far a system is above it, as a share. seconds: scikit-learn's fit; gannet's training and,
 apart, its reading; vw's whole run with its cache in a file (`python -m vowpalwabbit`'s driver, not Python's start).
+cpu_seconds: of all threads; scikit-learn's fit, vw's run, gannet's processes whole, servers and reading included.
 `--quick` leaves out liblinear at a tight tolerance. JSON on stdout.
 """
 import argparse
 import csv
 import json
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -32,10 +34,16 @@ TIMEOUT = 3600
 VW = """
 import json, sys, time
 import vowpalwabbit
-start = time.perf_counter()
+start, cpu = time.perf_counter(), time.process_time()
 vw = vowpalwabbit.Workspace(arg_list=sys.argv[1:])
-print(json.dumps({"seconds": time.perf_counter() - start}))
+print(json.dumps({"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}))
 """
+
+
+def children_cpu():
+    """CPU seconds of the processes that were started and have been waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def last_json(command):
@@ -56,11 +64,11 @@ def sklearn_fit(x, y, l1, l2, intercept, tol):
                                    random_state=0)
     else:
         model = LogisticRegression(C=1 / l2, fit_intercept=intercept, max_iter=100_000, tol=tol)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     model.fit(x, y)
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     w, b = model.coef_[0], float(np.ravel(model.intercept_)[0]) if intercept else 0.0
-    return {"objective": objective(x, y, w, b, l1, l2), "seconds": seconds, "iterations": int(np.ravel(model.n_iter_)[0]),
+    return {"objective": objective(x, y, w, b, l1, l2), "seconds": seconds, "cpu_seconds": cpu, "iterations": int(np.ravel(model.n_iter_)[0]),
             "nonzero": int(np.count_nonzero(w))}
 
 
@@ -115,7 +123,7 @@ def vw_fit(directory, path, x, y, l2, passes):
         at, _, value = line.strip().partition(":")
         if at.isdigit() and int(at) < len(w):
             w[int(at)] = float(value.split()[0])
-    return {"objective": objective(x, y, w, 0.0, 0, l2), "seconds": answer["seconds"], "passes_at_most": passes}
+    return {"objective": objective(x, y, w, 0.0, 0, l2), "seconds": answer["seconds"], "cpu_seconds": answer["cpu_seconds"], "passes_at_most": passes}
 
 
 def run(o, path, directory):
@@ -125,9 +133,12 @@ def run(o, path, directory):
     y = a[:, 0].astype(int)
     x = OneHotEncoder().fit_transform(a[:, 1:]).tocsr()
     base = ["--optimizer", "lbfgs", "--json", "--categorical", ",".join(header[1:])]
-    out = {}
+    out, cpu = {}, children_cpu()
 
     def record(task, name, answer):
+        nonlocal cpu
+        before, cpu = cpu, children_cpu()
+        answer.setdefault("cpu_seconds", cpu - before)
         out.setdefault(task, {})[name] = answer
         print(f"{path.name} {task} {name}: {answer}", file=sys.stderr, flush=True)
 

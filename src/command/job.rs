@@ -169,9 +169,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
-        true => {
-            Some(tasks::join(args, &mut options, &kept, (&line.net, &line.config), line.tally.clone())?)
-        }
+        true => Some(tasks::join(args, &mut options, &kept, (&line.net, &line.config), line.tally.clone())?),
         false => None,
     };
     let worker = line.connect(&metrics)?;

@@ -50,6 +50,7 @@ mod text_key;
 mod train;
 mod unpack;
 mod vw;
+mod way;
 mod weights;
 
 pub use auc::Auc;

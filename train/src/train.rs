@@ -16,7 +16,7 @@ use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
 use crate::report::{Progress, Report, Step, TrainError, Watch};
 use crate::stop::Stop;
-use gannet_node::Write;
+use crate::way::Way;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -187,41 +187,6 @@ pub fn train_watched<B: Backend>(
         wire,
         stopped,
     })
-}
-
-/// How a batch is learned.
-enum Way {
-    /// By replay, where the rows are.
-    InPlace,
-    /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
-    /// newest first. `damped`: behind the state stands how many pushes the row has had.
-    Replay { replay: Replay, planes: usize, damped: bool, changes: VecDeque<Vec<f32>> },
-    /// By the rule, from gradients.
-    Gradient(Gradients),
-}
-
-impl Way {
-    fn push(&self) -> Push {
-        match self {
-            Way::InPlace | Way::Replay { .. } => Push::Replay,
-            Way::Gradient(_) => Push::Gradient,
-        }
-    }
-
-    fn write(&self) -> Write {
-        match self {
-            Way::Replay { damped: true, .. } => Write::Damped,
-            way => way.push().write(),
-        }
-    }
-
-    fn not_finite(&self) -> u64 {
-        match self {
-            Way::InPlace => 0,
-            Way::Replay { replay, .. } => replay.not_finite(),
-            Way::Gradient(gradients) => gradients.not_finite(),
-        }
-    }
 }
 
 struct Loop<'a, B> {
