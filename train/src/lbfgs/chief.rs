@@ -103,6 +103,8 @@ pub struct Chief<'a, C> {
     order: VecDeque<usize>,
     next: usize,
     half: usize,
+    /// With L1 how much of the direction is taken before it is projected (see [`Chief::learn_reach`]).
+    reach: f64,
     stamp: u64,
     /// `|w|^2` and `|w|_1` of what is penalised.
     norms: [f64; 2],
@@ -133,6 +135,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             order: VecDeque::new(),
             next: 0,
             half: 0,
+            reach: 1.0,
             stamp,
             norms: [0.0; 2],
             arrived,
@@ -297,6 +300,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             let line = self.aim()?;
             let found = if line.from.slope < 0.0 { self.search(&line, &mut moved)? } else { None };
             if let Some((point, pass)) = found {
+                self.learn_reach(&line, point);
                 self.step(point, pass)?;
                 return Ok(Some(point.step));
             }
@@ -305,6 +309,18 @@ impl<'a, C: Columns> Chief<'a, C> {
                 return Ok(None);
             }
             self.order.clear();
+            self.reach = 1.0;
+        }
+    }
+
+    /// With L1 the inverse curvature of all weights is more than that of those which may move, so whole steps overshoot, and a
+    /// shorter step along a segment leaves weights just beside the 0 where the segment would end. So the direction is shortened first, by
+    /// what would have been right the last time, and then projected: steps of 1 fit, and what reaches 0 is 0.
+    fn learn_reach(&mut self, line: &Line, at: Point) {
+        let bent = line.from.slope - at.slope;
+        if self.settings.l1 > 0.0 && bent < 0.0 {
+            let right = at.step * line.from.slope / bent;
+            self.reach = (self.reach * right.clamp(0.1, 2.0)).clamp(0.01, 1.0);
         }
     }
 
@@ -313,7 +329,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         // Without curvature nothing says how far: as far as a gradient of length 1.
-        let scale = if order.is_empty() { (1.0 / self.done.slope).min(1.0) } else { 1.0 };
+        let scale = if order.is_empty() { (1.0 / self.done.slope).min(1.0) } else { self.reach };
         let program = self.columns.layout().aim(&self.gram, order, self.half, scale, &self.penalties);
         let sums = self.columns.run(&program)?;
         if sums.iter().any(|sum| !sum.is_finite()) {
