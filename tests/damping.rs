@@ -53,6 +53,7 @@ fn what_makes_no_sense_is_refused() {
         ("--damping on --sync bsp --push replay", "--damping on cannot be had with bsp"),
         ("--damping on --model fm", "--damping: only pushes of --model lr"),
         ("--damping maybe", "maybe"),
+        ("--cache-bytes 1MiB", "--cache-bytes cannot be had with damped replay"),
     ] {
         let flags = format!("{flags} --peer-timeout 2");
         let done = run(&line(&data, "127.0.0.1:9", 3, 0, &flags));

@@ -116,7 +116,9 @@ impl<N: Net> Remote<N> {
     /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.
     pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
         if self.damped {
-            return Err(BackendError::Order("what becomes of a damped change is not known here: no rows are kept"));
+            return Err(BackendError::Order(
+                "what becomes of a damped change is not known here: no rows are kept",
+            ));
         }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
         Ok(self.worker.cache_rows(self.table, rows)?)
