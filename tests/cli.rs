@@ -64,6 +64,8 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} --optimizer sgd --l1 1"), "--l1 is no setting of --optimizer sgd"),
         (format!("train {data} --batch 0"), "1..=65536"),
         (format!("train {data} --threads 3"), "side by side"),
+        (format!("train {data} --shards 8"), "--shards: for a worker of --model lr"),
+        (format!("train {data} {job} --job-name worker --shards 3"), "a power of two from 1 to 4096"),
         (format!("train {data} --categorical b"), "a.csv"),
         (format!("train {data} {job} --job-name worker --issync 2"), "issync"),
         (format!("train {data} {job} --job-name worker --sync ssp"), "ssp:N"),

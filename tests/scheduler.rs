@@ -142,12 +142,14 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     let book = job.store.with_extension("book");
     command.arg("--data-dir").arg(&book);
     let scheduler = Served::start(command);
-    let more = format!("--scheduler {}", scheduler.addr);
+    let more = format!("--shards 8 --scheduler {}", scheduler.addr);
     let workers = [job.worker(&served.addr, 0, &more), job.worker(&served.addr, 2, &more)];
     let examples: u64 = workers.into_iter().map(|w| w.wait().json()["examples"].as_u64().unwrap()).sum();
     assert_eq!(examples, 2 * LINES);
     check_end(&scheduler.addr);
     assert_eq!(status(&served.addr), serde_json::Value::Null);
+    let other = run(&job.line(&served.addr, 0, ""));
+    assert!(other.code != Some(0) && other.err.contains("shards"), "{other:?}");
     assert!(Path::new(&book).join("scheduler.book").is_file());
     let wrong = run(&job.line(&scheduler.addr, 0, ""));
     assert!(wrong.code == Some(3) && wrong.err.contains("this is a scheduler"), "{wrong:?}");

@@ -52,9 +52,10 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let misplaced =
         misplaced.or(keeping::misplaced(&job.sync).filter(|_| alone).map(|flag| (flag, OF_A_JOB)));
     let of_sessions = sessions.given().filter(|_| !ps).map(|flag| (flag, "a ps or gannet server"));
-    let cache = caching::given(&job.cache).filter(|_| !worker || !caching::learns_so(args));
-    let cache = cache.map(|flag| (flag, "a worker of --model lr, but for --optimizer lbfgs"));
-    match misplaced.or(of_sessions).or(cache) {
+    let shards = job.table.shards.map(|_| "--shards");
+    let of_lr = caching::given(&job.cache).or(shards).filter(|_| !worker || !caching::learns_so(args));
+    let of_lr = of_lr.map(|flag| (flag, "a worker of --model lr, but for --optimizer lbfgs"));
+    match misplaced.or(of_sessions).or(of_lr) {
         Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
         None => Ok(()),
     }

@@ -55,8 +55,9 @@ pub fn run(args: TrainArgs) -> Result<(), Failure> {
 
 /// The schema that the flags ask for.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
-    let schema =
-        Schema { admission: args.admission.admission(), ..optimizer::schema(TABLE, &args.optimizer)? };
+    let mut schema = optimizer::schema(TABLE, &args.optimizer)?;
+    schema.admission = args.admission.admission();
+    schema.shards = args.job.table.shards.unwrap_or(schema.shards);
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
     Ok(schema)
 }

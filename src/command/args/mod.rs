@@ -18,6 +18,7 @@ mod scheduling;
 pub mod security;
 mod sessions;
 mod sync;
+mod table;
 mod tasks;
 mod transport;
 mod watching;
@@ -39,6 +40,7 @@ pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, Schedule
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
+pub use table::TableArgs;
 pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
 pub use watching::WatchArgs;
@@ -171,6 +173,9 @@ pub struct JobArgs {
     /// How their pushes meet.
     #[command(flatten)]
     pub damping: DampingArgs,
+    /// How the table is cut.
+    #[command(flatten)]
+    pub table: TableArgs,
     /// Seconds to wait for a peer before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,
