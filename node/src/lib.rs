@@ -10,6 +10,7 @@ mod cut;
 mod error;
 #[doc(hidden)]
 pub mod hostile;
+mod keyed;
 pub mod limits;
 mod message;
 mod newer;

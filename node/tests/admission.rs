@@ -4,20 +4,13 @@
 mod model;
 
 use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{Admission, LocalServer, Read, ServerConfig, Store, Worker, WorkerConfig, Write};
-use model::{random_values, schema, unique_keys};
+use gannet_node::{Admission, Read, Store, Worker, WorkerConfig, Write};
+use model::{random_values, schema, start, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const PUSHES: u32 = 3;
-
-fn start(sim: &Sim, addr: &str, store: &Store) -> (u64, String) {
-    let config = ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) };
-    let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let addr = server.addr().to_owned();
-    (sim.add_actor(move || server.run().unwrap()), addr)
-}
 
 #[test]
 fn each_push_is_counted_once_whatever_breaks() {
@@ -32,7 +25,7 @@ fn each_push_is_counted_once_whatever_breaks() {
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
-        let (mut actor, addr) = start(&sim, "sim:0", &store);
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let config = WorkerConfig::new([addr.clone()], 3, 1);
         let mut worker = Worker::connect(sim.clone(), config).unwrap();
         let mut schema = schema("t", 2, 4);
@@ -56,7 +49,7 @@ fn each_push_is_counted_once_whatever_breaks() {
                 // The images stay as they are, as after a kill; connections break.
                 sim.remove_actor(actor);
                 sim.reset_all(&addr);
-                actor = start(&sim, &addr, &store).0;
+                actor = start(&sim, &addr, &store, 2).0;
             }
         }
         worker.drain().unwrap();

@@ -7,20 +7,13 @@ use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    CacheConfig, LocalServer, Membership, Read, RowCache, Schema, ServerConfig, Staleness, Store, SyncMode,
-    TableId, Worker, WorkerConfig, Write,
+    CacheConfig, Membership, Read, RowCache, Schema, Staleness, Store, SyncMode, TableId, Worker,
+    WorkerConfig, Write,
 };
-use model::{Model, random_values, schema};
+use model::{Model, random_values, schema, start};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
-    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
-    let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let addr = server.addr().to_owned();
-    (sim.add_actor(move || server.run().unwrap()), addr)
-}
 
 fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
     Worker::connect(sim.clone(), WorkerConfig::new(servers.to_vec(), pusher, 1)).unwrap()

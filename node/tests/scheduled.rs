@@ -6,10 +6,10 @@ mod model;
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    DataName, Given, JobStatus, LocalServer, Plan, PlanFile, Read, Schema, Seat, ServerConfig, Store,
-    TableId, Told, Worker, WorkerConfig, WorkerError, Write,
+    DataName, Given, JobStatus, Plan, PlanFile, Read, Schema, Seat, Store, TableId, Told, Worker,
+    WorkerConfig, WorkerError, Write,
 };
-use model::schema;
+use model::{schema, start};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,7 +137,7 @@ impl World {
         let sim = Sim::new(seed, faults);
         let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
-        let servers = stores.iter().map(|store| start(&sim, "sim:0", store)).collect();
+        let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
         World { sim, stores, servers, _folders: folders }
     }
 
@@ -149,15 +149,8 @@ impl World {
         let (actor, addr) = self.servers[which].clone();
         self.sim.remove_actor(actor);
         self.sim.reset_all(&addr);
-        self.servers[which] = start(&self.sim, &addr, &self.stores[which]);
+        self.servers[which] = start(&self.sim, &addr, &self.stores[which], 2);
     }
-}
-
-fn start(sim: &Sim, addr: &str, store: &Store) -> (u64, String) {
-    let config = ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) };
-    let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let addr = server.addr().to_owned();
-    (sim.add_actor(move || server.run().unwrap()), addr)
 }
 
 /// What the sums must be.

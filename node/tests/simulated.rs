@@ -5,8 +5,8 @@ mod model;
 
 use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{LocalServer, Read, Schema, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
-use model::{Model, random_keys, random_values, schema, unique_keys};
+use gannet_node::{Read, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
+use model::{Model, random_keys, random_values, schema, start, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,6 @@ fn far(seed: u64, faults: Faults) -> Sim {
 }
 
 /// A server of the simulation.
-fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
-    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
-    let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let addr = server.addr().to_owned();
-    (sim.add_actor(move || server.run().unwrap()), addr)
-}
-
 fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
     // Short rows too are read where they are, whatever becomes of them.
     let config = WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };

@@ -143,7 +143,12 @@ impl InJob {
         if job.tasks.start_together {
             let limit = Duration::from_secs_f64(job.peer_timeout);
             let met = self.scheduled.attendance().meet("the start", limit, &|| stop.load(Relaxed));
-            met.map_err(|why| Failure::new(PEER, format!("{why} (--start-together, --peer-timeout)")))?;
+            met.map_err(|why| {
+                Failure::new(
+                    PEER,
+                    format!("{why} (--start-together): start them within --peer-timeout, or give it more"),
+                )
+            })?;
         }
         Ok(())
     }

@@ -240,7 +240,7 @@ impl Book {
                 if self.unfenced.len() >= UNFENCED_MAX {
                     let n = self.unfenced.len();
                     return Err(BookError::Limit(format!(
-                        "{n} workers that died are not yet fenced at every server"
+                        "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
                 if heard.is_there(before, now, self.plan.worker_timeout()) {

@@ -6,11 +6,11 @@
 
 use super::clocks::Clocks;
 use crate::error::Refusal;
+use crate::keyed::ByKey;
 use crate::limits::{BSP_BYTES_MAX, BSP_STEPS_REMEMBERED};
 use crate::sync::Merge;
 use gannet_core::{Write, hash, shard_of};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// What one worker has pushed in one step.
 #[derive(Debug, Clone, Default)]
@@ -273,31 +273,12 @@ impl Sums {
     }
 }
 
-/// Hashes keys as shards do.
-#[derive(Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = hash(self.0 ^ u64::from(byte)));
-    }
-    fn write_u64(&mut self, key: u64) {
-        self.0 = hash(key);
-    }
-}
-
 /// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks that
 /// have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the sums, depends on
 /// what each worker sent to a shard and on nothing else.
 fn merged(parts: &[(u32, &Kept)], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
     let most = parts.iter().map(|(_, kept)| kept.keys.len()).sum();
-    let mut places = HashMap::<u64, u32, BuildHasherDefault<KeyHasher>>::with_capacity_and_hasher(
-        most,
-        BuildHasherDefault::default(),
-    );
+    let mut places = HashMap::<u64, u32, ByKey>::with_capacity_and_hasher(most, ByKey::default());
     let (mut keys, mut sums): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
     // For each key how many ranks have it, and the last of them.
     let mut ranks: Vec<(u32, u32)> = Vec::new();

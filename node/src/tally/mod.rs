@@ -5,10 +5,12 @@
 //! the table in docs/operations.md, which a test compares with what is told.
 
 mod server;
+mod table;
 mod worker;
 
 pub use server::ServerTally;
-pub(crate) use server::{Kind, Over, TableTally, ThreadTally};
+pub(crate) use server::{Kind, Over, ThreadTally};
+pub(crate) use table::TableTally;
 pub use worker::WorkerTally;
 
 use gannet_core::Applied;

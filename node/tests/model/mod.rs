@@ -2,8 +2,8 @@
 //! numbers, so that every sum is exact whatever its order.
 
 use gannet_node::optim::{Add, Rule, Shaping};
-use gannet_node::transport::sim::Prng;
-use gannet_node::{Admission, Init, Schema};
+use gannet_node::transport::sim::{Prng, Sim};
+use gannet_node::{Admission, Init, LocalServer, Schema, ServerConfig, Store};
 use std::collections::HashMap;
 
 /// The sums of one table.
@@ -76,4 +76,13 @@ pub fn unique_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
 #[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn random_values(prng: &mut Prng, count: usize) -> Vec<f32> {
     (0..count).map(|_| prng.below(9) as f32 - 4.0).collect()
+}
+
+/// A simulated server on `store`: its actor and its address.
+#[allow(dead_code)]
+pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
+    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    (sim.add_actor(move || server.run().unwrap()), addr)
 }

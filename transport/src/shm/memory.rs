@@ -90,12 +90,12 @@ impl Memory {
         }
     }
 
+    /// All words. Whoever else writes there is another mapping or process: through atomics any bits are a value and no access
+    /// is a race, and nothing but this slice is ever made of the memory.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`. Its
-        // file is sealed against shrinking, so that every page of it can be touched. Whoever else writes there is another
-        // mapping or process; through atomics any bits are a value and no access is a race. Nothing but this slice is ever
-        // made of the memory.
+        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`; its
+        // file is sealed against shrinking, so that every page of it can be touched.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), total_bytes(self.ring_bytes) / 8) }
     }
 

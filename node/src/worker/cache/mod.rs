@@ -26,13 +26,13 @@ mod trials;
 pub(super) use asking::{AskedPart, Caching};
 
 use crate::error::WorkerError;
+use crate::keyed::ByKey;
 use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN};
 use crate::message::clock_word;
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
-use gannet_core::{Held, Read, Schema, hash};
+use gannet_core::{Held, Read, Schema};
 use sketch::Sketch;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -123,30 +123,13 @@ pub(super) enum Looked {
     Ask { held: Held, fills: bool },
 }
 
-#[derive(Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = hash(self.0 ^ u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = hash(key);
-    }
-}
-
 /// Cached rows of one table, read in one way. Workers have it by `Arc`.
 pub struct RowCache {
     table: String,
     read: Read,
     floats: usize,
     config: CacheConfig,
-    map: DashMap<u64, Entry, BuildHasherDefault<KeyHasher>>,
+    map: DashMap<u64, Entry, ByKey>,
     arena: Arena,
     sketch: Sketch,
     /// Places that were never taken begin here; others that are free.

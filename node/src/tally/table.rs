@@ -1,0 +1,117 @@
+//! A table's counts on one of a server's threads.
+
+use super::{Buckets, Count, Histogram, Outcomes, Page};
+use gannet_core::{Applied, Shards};
+use std::time::Duration;
+
+/// One table's counts on one thread.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct TableTally {
+    pub(crate) name: String,
+    pub(crate) pulled_rows: Count,
+    /// Rows of pulls that were not answered because the worker has them as they are.
+    pub(crate) spared_rows: Count,
+    pub(crate) scanned_rows: Count,
+    /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
+    pub(crate) parts: Count,
+    pub(crate) doubled_parts: Count,
+    /// Rows of pushes, by what became of them.
+    pub(crate) pushed: Outcomes,
+    /// Rows that came when their step had been applied without them; bytes of pushes that wait for their step.
+    pub(crate) late_rows: Count,
+    pub(crate) kept_bytes: Count,
+    /// At the last tick.
+    pub(crate) rows: Count,
+    pub(crate) bytes: Count,
+    /// What growth has cost the thread, up to the last tick, and who made its steps ready.
+    pub(crate) growth: Histogram,
+    pub(crate) growth_longest_nanos: Count,
+    pub(crate) grown_by_owner: Count,
+    pub(crate) grown_by_grower: Count,
+}
+
+impl TableTally {
+    /// Takes over what the shards say of themselves.
+    pub(crate) fn note(&self, shards: &Shards) {
+        let (stats, growth) = (shards.stats(), shards.growth());
+        self.rows.set(stats.rows);
+        self.bytes.set(stats.bytes);
+        self.growth.replace(&Buckets { counts: growth.stalls, sum_nanos: growth.total.as_nanos() as u64 });
+        self.growth_longest_nanos.set(growth.longest.as_nanos() as u64);
+        self.grown_by_owner.set(growth.by_owner);
+        self.grown_by_grower.set(growth.by_grower);
+    }
+
+    /// Counts a push.
+    pub(crate) fn count(&self, applied: &Applied) {
+        self.parts.add(1);
+        self.doubled_parts.add(u64::from(applied.doubled > 0));
+        self.pushed.count(applied);
+    }
+
+    pub(super) fn tell(&self, thread: &str, page: &mut dyn Page) {
+        let labels = [("table", self.name.as_str())];
+        let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+        counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
+        counter(
+            "gannet_table_spared_rows_total",
+            "Rows of pulls that were not answered: the worker has them as they are.",
+            &self.spared_rows,
+        );
+        counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
+        counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
+        counter(
+            "gannet_table_doubled_parts_total",
+            "Parts of pushes that the shards had already, in part or whole, and did not apply again.",
+            &self.doubled_parts,
+        );
+        for (outcome, count) in self.pushed.named() {
+            page.counter(
+                "gannet_table_pushed_rows_total",
+                "Rows of pushes, by what became of them.",
+                &[labels[0], ("outcome", outcome)],
+                count.get() as f64,
+            );
+        }
+        page.counter(
+            "gannet_table_late_rows_total",
+            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            &labels,
+            self.late_rows.get() as f64,
+        );
+        page.gauge(
+            "gannet_table_kept_bytes",
+            "Bytes of pushes that wait for their synchronous step to be complete.",
+            &labels,
+            self.kept_bytes.get() as f64,
+        );
+        page.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
+        page.gauge(
+            "gannet_table_bytes",
+            "Bytes of memory or disk: headers, indexes and rows.",
+            &labels,
+            self.bytes.get() as f64,
+        );
+        page.histogram(
+            "gannet_table_growth_seconds",
+            "Time that serving threads spent at a stretch on making the table larger.",
+            &labels,
+            &self.growth.read(),
+        );
+        page.gauge(
+            "gannet_table_growth_longest_seconds",
+            "The longest of these times.",
+            &[labels[0], ("thread", thread)],
+            Duration::from_nanos(self.growth_longest_nanos.get()).as_secs_f64(),
+        );
+        for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
+            page.counter(
+                "gannet_table_growth_steps_total",
+                "Steps by which the table grew, by who made them ready: the grower ahead, or the serving thread.",
+                &[labels[0], ("by", by)],
+                count.get() as f64,
+            );
+        }
+    }
+}
