@@ -149,6 +149,12 @@ pub const BEATS: u32 = 5;
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
 /// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
+/// Rows that a session may have subscribed on a server thread.
+pub const SUBSCRIBED_ROWS_MAX: usize = 1 << 18;
+/// Subscribed rows that a thread looks at before its other sessions have their turn.
+pub const SWEEP_ROWS: usize = 1 << 15;
+/// Who has said nothing for so long is not sent what has changed: it may not take it.
+pub const DELTAS_QUIET: Duration = Duration::from_secs(1);
 /// A cache of fewer bytes is none.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A row that was asked for so many pulls ago and has not come is asked for again: who asked is gone.
@@ -166,6 +172,8 @@ const _: () = {
     assert!(STUCK_TIME.as_secs() > 2 * TICK.as_secs());
     assert!(OWN_SLEEP.as_millis() > 2 * TICK.as_millis());
     assert!(KEYSETS_MAX < u32::MAX as usize);
+    // The highest bit of a row's number says that there is none.
+    assert!(SUBSCRIBED_ROWS_MAX < 1 << 31);
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
     assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());
     assert!(WAITS_SILENCE.as_secs() > WAITS_TOLD.as_secs() + 2 * TICK.as_secs());

@@ -50,9 +50,17 @@ pub(crate) const VECTOR_DONE: u16 = 38;
 pub(crate) const BOOK: u16 = 41;
 pub(crate) const BOOKED: u16 = 42;
 
+pub(crate) const SUBSCRIBE: u16 = 45;
+pub(crate) const SUBSCRIBED: u16 = 46;
+/// No answer: what has changed of the rows that are subscribed.
+pub(crate) const DELTA: u16 = 47;
+/// In the high half of word 1 of SUBSCRIBE: instead of all before; and the rows' state is to be sent, not their weights.
+pub(crate) const SUBSCRIBE_ANEW: u32 = 1;
+pub(crate) const SUBSCRIBE_STATE: u32 = 2;
+
 /// Requests about a link itself: none is sent again over another, and no call waits for the answer.
 pub(crate) fn is_of_link(kind: u16) -> bool {
-    matches!(kind, PING | IMAGES | REGIONS)
+    matches!(kind, PING | IMAGES | REGIONS | SUBSCRIBE)
 }
 
 /// Requests that go again in the order in which they went, before all others: what they say depends on it.

@@ -55,7 +55,14 @@ impl Others {
 
 /// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys. Rows are
 /// two sums: that of the first worker's pushes and that of the second's.
-fn bounded(sim: &Sim, seed: u64, staleness: u64, bytes: u64, durable: bool) -> (u64, u64, u64) {
+fn bounded(
+    sim: &Sim,
+    seed: u64,
+    staleness: u64,
+    bytes: u64,
+    durable: bool,
+    active: Option<Duration>,
+) -> [u64; 4] {
     let mut prng = Prng::new(seed);
     let folder = tempfile::tempdir().unwrap();
     let store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
@@ -63,8 +70,12 @@ fn bounded(sim: &Sim, seed: u64, staleness: u64, bytes: u64, durable: bool) -> (
     let servers = vec![addr.clone(), start(sim, "sim:0", &Store::memory(), 1).1];
     let (mut first, mut second) = (connect(sim, &servers, 1), connect(sim, &servers, 2));
     let schema = schema("t", 2, 16);
-    let config =
-        CacheConfig { bytes, staleness: Staleness::Pulls(staleness), incremental: !seed.is_multiple_of(4) };
+    let config = CacheConfig {
+        bytes,
+        staleness: Staleness::Pulls(staleness),
+        incremental: !seed.is_multiple_of(4),
+        active,
+    };
     let tables: Vec<TableId> =
         [&mut first, &mut second].into_iter().map(|worker| worker.open_table(&schema).unwrap()).collect();
     let rows = Arc::new(RowCache::new(&schema, Read::State, config).unwrap());
@@ -113,7 +124,7 @@ fn bounded(sim: &Sim, seed: u64, staleness: u64, bytes: u64, durable: bool) -> (
     first.drain().unwrap();
     assert!(rows.rows() <= rows.rows_max());
     let counters = first.counters();
-    (counters.cache_hits, counters.cache_same, counters.links_lost)
+    [counters.cache_hits, counters.cache_same, counters.links_lost, counters.cache_refreshed]
 }
 
 fn faults(seed: u64) -> Faults {
@@ -130,18 +141,85 @@ fn faults(seed: u64) -> Faults {
 
 #[test]
 fn a_row_that_is_had_was_so_within_its_staleness() {
-    let (mut had, mut same, mut lost) = (0, 0, 0);
+    within_staleness(None);
+}
+
+/// The same while servers send what has changed.
+#[test]
+fn so_was_one_that_its_server_keeps_fresh() {
+    let [.., refreshed] = within_staleness(Some(Duration::from_millis(2)));
+    assert!(refreshed > 1_000, "{refreshed} rows refreshed: the test shows nothing");
+}
+
+fn within_staleness(active: Option<Duration>) -> [u64; 4] {
+    let mut sums = [0; 4];
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30);
     for seed in 0..seeds {
         let sim = Sim::new(seed, faults(seed));
         let (staleness, bytes) = ([0, 1, 4, 20][seed as usize % 4], [1 << 20, 8 << 20][seed as usize % 2]);
-        let counts = bounded(&sim, seed, staleness, bytes, seed % 3 == 1);
-        (had, same, lost) = (had + counts.0, same + counts.1, lost + counts.2);
+        let counts = bounded(&sim, seed, staleness, bytes, seed % 3 == 1, active);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
+    let [had, same, lost, _] = sums;
     assert!(
         had > 10_000 && lost > 20,
         "{had} rows had, {same} the same, {lost} links lost: the test shows nothing"
     );
+    sums
+}
+
+/// Rows that are followed are not asked for again, however long they are had, and changes of them come by themselves.
+#[test]
+fn what_is_followed_comes_unasked() {
+    let sim = Sim::new(8, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
+    let servers = vec![addr];
+    let (mut reader, mut writer) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
+    let schema = schema("t", 2, 16);
+    let (table, to) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+    let active = Some(Duration::from_millis(2));
+    let config = CacheConfig { bytes: 4 << 20, staleness: Staleness::Pulls(4), incremental: true, active };
+    reader.cache_rows(table, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+    let (mut model, mut prng) = (Model::new(schema), Prng::new(8));
+    let keys: Vec<u64> = (0..2_000).map(|i| i * 31).collect();
+    let mut out = vec![0.0; keys.len() * 2];
+    for round in 0..60u64 {
+        let before = reader.counters();
+        // Some rows come into being, the others never do.
+        let changed: Vec<u64> = keys.iter().copied().filter(|key| key % 40 == round % 20).collect();
+        let values = random_values(&mut prng, changed.len() * 2);
+        model.push(&changed, &values);
+        writer.push(to, &changed, Write::Gradient, &values).unwrap();
+        sim.run(Duration::from_millis(50));
+        reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        let after = reader.counters();
+        if round >= 20 {
+            assert!(out == model.pull(&keys), "round {round}");
+            assert_eq!(after.cache_asked, before.cache_asked, "round {round}");
+            assert!(after.cache_refreshed >= before.cache_refreshed + changed.len() as u64, "round {round}");
+            assert!(
+                after.bytes_received - before.bytes_received < 50 * changed.len() as u64,
+                "round {round}"
+            );
+        }
+    }
+    // A link that is lost, and a reader that says nothing for long: rows are asked for, and then followed again.
+    sim.reset_all(&servers[0]);
+    sim.run(Duration::from_secs(5));
+    for _ in 0..20 {
+        sim.run(Duration::from_millis(50));
+        reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    }
+    let asked = reader.counters().cache_asked;
+    sim.run(Duration::from_millis(50));
+    reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out == model.pull(&keys) && reader.counters().cache_asked == asked);
+    // Whoever follows alone may push, and nobody shares its cache.
+    let config = CacheConfig { bytes: 4 << 20, ..config };
+    let rows = Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap());
+    reader.cache_rows(table, rows.clone()).unwrap();
+    let error = writer.cache_rows(to, rows).unwrap_err();
+    assert!(error.to_string().contains("one worker's"), "{error}");
 }
 
 #[test]
@@ -152,7 +230,8 @@ fn only_what_has_changed_comes_again() {
     let (mut reader, mut writer) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let schema = schema("t", 3, 16);
     let (table, to) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
-    let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(0), incremental: true };
+    let config =
+        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(0), incremental: true, active: None };
     let rows = Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap());
     reader.cache_rows(table, rows).unwrap();
     let mut model = Model::new(schema);
@@ -177,7 +256,7 @@ fn only_what_has_changed_comes_again() {
     assert_eq!(reader.counters().cache_hits, 0);
     // Within its staleness it is not asked for at all.
     let time = Staleness::Time(Duration::from_secs(1));
-    let config = CacheConfig { bytes: 1 << 20, staleness: time, incremental: false };
+    let config = CacheConfig { bytes: 1 << 20, staleness: time, incremental: false, active: None };
     reader.cache_rows(table, Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap())).unwrap();
     let mut out = vec![0.0; keys.len() * 3];
     for pull in 0..6 {
@@ -218,7 +297,12 @@ fn the_bound_of_ssp_holds_for_rows_that_are_had() {
         };
         first.join(table, member(0)).unwrap();
         second.join(to, member(1)).unwrap();
-        let config = CacheConfig { bytes: 4 << 20, staleness: Staleness::Pulls(1 << 40), incremental: true };
+        let config = CacheConfig {
+            bytes: 4 << 20,
+            staleness: Staleness::Pulls(1 << 40),
+            incremental: true,
+            active: None,
+        };
         first.cache_rows(table, Arc::new(RowCache::new(&schema, Read::State, config).unwrap())).unwrap();
         let keys: Vec<u64> = (0..200).collect();
         let mut prng = Prng::new(seed);
@@ -260,7 +344,8 @@ fn gradients_make_rows_uncertain() {
     let servers = vec![addr];
     let (mut cached, mut plain) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let (table, other) = (cached.open_table(&schema).unwrap(), plain.open_table(&schema).unwrap());
-    let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true };
+    let config =
+        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true, active: None };
     cached.cache_rows(table, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
     let mut prng = Prng::new(9);
     for _ in 0..30 {
@@ -285,7 +370,8 @@ fn a_cache_that_is_shared_is_for_reading() {
     let (mut one, mut two) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let tables = [one.open_table(&schema).unwrap(), two.open_table(&schema).unwrap()];
     two.push(tables[1], &[1, 2, 3], Write::Gradient, &[1.0, 2.0, 3.0]).unwrap();
-    let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true };
+    let config =
+        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true, active: None };
     let rows = Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap());
     one.cache_rows(tables[0], rows.clone()).unwrap();
     two.cache_rows(tables[1], rows.clone()).unwrap();

@@ -4,6 +4,7 @@ use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
 use gannet::train::Push;
 use gannet::{Admission, CACHE_BYTES_MIN, CacheConfig, Schema, Staleness, SyncMode};
+use std::time::Duration;
 
 /// Batches for which a row may be used: docs/benchmarks.md has what others cost and save.
 const STALENESS: u64 = 8;
@@ -14,6 +15,7 @@ pub fn given(args: &CacheArgs) -> Option<&'static str> {
         (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
         (args.cache_staleness.is_some(), "--cache-staleness"),
         (args.sync_rows.is_some(), "--sync-rows"),
+        (args.active_pull.is_some(), "--active-pull"),
     ];
     given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
 }
@@ -38,7 +40,8 @@ pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
     }
     let staleness = args.cache_staleness.unwrap_or(Staleness::Pulls(STALENESS));
     let incremental = args.sync_rows != Some(SyncRowsName::Full);
-    Ok(Some(CacheConfig { bytes, staleness, incremental }))
+    let active = args.active_pull.map(|ms| Duration::from_millis(ms.into()));
+    Ok(Some(CacheConfig { bytes, staleness, incremental, active }))
 }
 
 /// The cache of a worker that trains, which pushes to the rows that it has pulled.

@@ -40,6 +40,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
             "had": wire.cache_hits,
             "same": wire.cache_same,
             "sent": wire.cache_asked - wire.cache_same,
+            "refreshed": wire.cache_refreshed,
         })),
         "stopped": report.stopped,
     })
@@ -102,6 +103,9 @@ pub fn print(report: &Report, test: Option<&Quality>) {
             percent(wire.cache_same),
             percent(wire.cache_asked - wire.cache_same)
         );
+        if wire.cache_refreshed > 0 {
+            say!("             {} rows sent unasked (--active-pull)", wire.cache_refreshed);
+        }
     }
     if report.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);

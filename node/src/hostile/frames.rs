@@ -195,7 +195,14 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         }
         18 => (Head::new(message::STATUS, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
         19 => (Head::new(message::CLOSE_PUSHER, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
-        20 => (Head::new(message::PING, 0, id, [choices.word(); 4]), Vec::new()),
+        20 if choices.below(2) == 0 => (Head::new(message::PING, 0, id, [choices.word(); 4]), Vec::new()),
+        20 => {
+            let keys = some_keys(choices, keys);
+            let (every_ms, flags) = (choices.below(3) as u32, choices.below(5) as u32);
+            let count = keys.len() as u32 + u32::from(choices.below(8) == 0);
+            let words = [pair(table, count), pair(every_ms, flags), choices.word(), 0];
+            (Head::new(message::SUBSCRIBE, 0, id, words), bytes_of(&keys))
+        }
         21 => {
             let mut schema = schema(choices.below(4)).encode();
             if choices.below(2) == 0 {
@@ -215,7 +222,7 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         22 => {
             let words = [choices.word(), choices.word(), choices.word(), choices.word()];
             (
-                Head::new(choices.below(40) as u16, choices.bits() as u16, id, words),
+                Head::new(choices.below(50) as u16, choices.bits() as u16, id, words),
                 bytes_of(&[choices.word()]),
             )
         }

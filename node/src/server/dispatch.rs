@@ -4,6 +4,7 @@ use super::booking;
 use super::bulk::{self, Answer, Handled, Pusher, Stop};
 use super::keysets::Keysets;
 use super::session::Room;
+use super::subscriptions::Subscriptions;
 use super::waiting::{self, Owed};
 use super::{images, regions, vectors};
 use crate::control::{self, RefusedV1};
@@ -20,6 +21,7 @@ pub(super) struct Hands<'a, 'b> {
     pub(super) room: &'a mut Room<'b>,
     pub(super) keysets: &'a mut Keysets,
     pub(super) pusher: &'a mut Pusher,
+    pub(super) subscriptions: &'a mut Subscriptions,
     pub(super) owed: &'a mut VecDeque<Owed>,
     pub(super) now: Duration,
     pub(super) transmit: &'a mut Transmit,
@@ -28,8 +30,8 @@ pub(super) struct Hands<'a, 'b> {
 impl Hands<'_, '_> {
     /// Does what a frame asks, and answers it, or says when it will be.
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> Handled {
-        let Hands { room: Room { tables, scratch, scheduler, .. }, keysets, pusher, owed, now, transmit } =
-            self;
+        let Hands { room: Room { tables, scratch, scheduler, .. }, keysets, pusher, owed, now, .. } = self;
+        let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
         let (now, id) = (*now, frame.head.id);
         if let (message::PUSH | message::TICK | message::LEAVE, Some(table)) =
             (frame.head.kind, waiting::pull_of(owed))
@@ -48,6 +50,7 @@ impl Hands<'_, '_> {
                 let by = (&**pusher, now);
                 return bulk::pull(frame, tables, keysets, by, scratch, transmit);
             }
+            message::SUBSCRIBE => return subscriptions.add(frame, tables, now, transmit),
             message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),
             message::VECTOR => return vectors::run(frame, &mut tables.all, pusher, transmit),

@@ -340,6 +340,12 @@ impl Tables {
         Ok(Answer::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))
     }
 
+    /// The clock of the worker furthest behind, of those that keep step over a table.
+    pub(super) fn lowest(&self, table: u32) -> Option<u64> {
+        let lowest = self.all.get(table as usize)?.group.as_ref()?.lowest();
+        (lowest != NO_CLOCK).then_some(lowest)
+    }
+
     /// Whether a pull at this clock is answered now.
     pub(super) fn admit_pull(
         &mut self,

@@ -20,6 +20,9 @@ mod refusals;
 mod regions;
 pub(crate) mod scripted;
 mod session;
+#[cfg(test)]
+mod subscription_tests;
+mod subscriptions;
 mod sums;
 mod tables;
 mod thread;

@@ -4,12 +4,14 @@ use super::bulk::{self, Pusher, Scratch, Stop};
 use super::dispatch::{Hands, answer_refused, turn_away};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
+use super::subscriptions::Subscriptions;
 use super::tables::Tables;
 use super::waiting::{Owed, Settled, Waiting};
 use crate::control::{self, HelloV1, WelcomeV1};
 use crate::error::Refusal;
 use crate::limits::{
-    CLOCK_BYTES, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME, STALL_TIME,
+    CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME,
+    STALL_TIME,
 };
 use crate::message;
 use crate::scheduler::Scheduler;
@@ -37,6 +39,7 @@ pub(super) struct Session<S> {
     pub(super) over: Over,
     pusher: Pusher,
     keysets: Keysets,
+    subscriptions: Subscriptions,
     /// For the link's buffers: all or nothing.
     share: Share,
     credit_frames: usize,
@@ -160,6 +163,7 @@ impl<S: Stream> Session<S> {
                 introduced: None,
                 ranks: Vec::new(),
             },
+            subscriptions: Subscriptions::new(keysets.share()),
             keysets,
             share: Share::new(buffers),
             credit_frames: limits.credit_frames as usize,
@@ -302,8 +306,8 @@ impl<S: Stream> Session<S> {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
-            let Session { keysets, pusher, owed_answers: owed, .. } = self;
-            let mut hands = Hands { room, keysets, pusher, owed, now, transmit };
+            let Session { keysets, subscriptions, pusher, owed_answers: owed, .. } = self;
+            let mut hands = Hands { room, keysets, pusher, subscriptions, owed, now, transmit };
             let handled = match hands.dispatch(&frame, stream) {
                 Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, &frame.head, refusal, text),
                 handled => handled,
@@ -407,6 +411,21 @@ impl<S: Stream> Session<S> {
     /// Something of it waits for other workers.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// When what has changed of the rows that it has subscribed is to be sent.
+    pub(super) fn next_sweep(&self) -> Duration {
+        self.subscriptions.due()
+    }
+
+    /// Sends what has changed of them, unless its peer takes nothing, or has not asked for anything lately.
+    pub(super) fn sweep(&mut self, room: &mut Room<'_>, now: Duration) {
+        let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
+        let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
+        if waits || quiet || self.blocked || !self.feed() {
+            return self.subscriptions.skip(now);
+        }
+        self.subscriptions.sweep(room.tables, room.scratch, self.link.transmit(), now);
     }
 
     /// Whose session it is.

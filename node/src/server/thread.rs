@@ -41,6 +41,8 @@ pub(super) struct ShardThread<N: Net> {
     /// Until when a look costs less than a sleep.
     spin_until: Duration,
     next_tick: Duration,
+    /// When a session is to be sent what has changed of the rows that it has subscribed.
+    next_sweep: Duration,
     /// When time limits were last looked at.
     ticked_at: Duration,
     tally: Arc<ServerTally>,
@@ -95,6 +97,7 @@ impl<N: Net> ShardThread<N> {
             next_session,
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
+            next_sweep: Duration::MAX,
             tally,
         })
     }
@@ -109,6 +112,10 @@ impl<N: Net> ShardThread<N> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if self.hungry.is_empty() { sleep } else { sleep.min(HUNGER_LOOK) };
+        let sleep = match self.next_sweep {
+            Duration::MAX => sleep,
+            at => sleep.min(at.saturating_sub(self.net.now())),
+        };
         let mut events = std::mem::take(&mut self.events);
         self.poll.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
         for event in &events {
@@ -130,6 +137,9 @@ impl<N: Net> ShardThread<N> {
         }
         if !self.hungry.is_empty() {
             self.feed(now);
+        }
+        if now >= self.next_sweep {
+            self.sweep(now);
         }
         if now >= self.next_tick {
             self.tick(now);
@@ -160,6 +170,7 @@ impl<N: Net> ShardThread<N> {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
                     self.spin_until = now + self.settings.spin;
                 }
+                self.next_sweep = self.next_sweep.min(session.next_sweep());
                 if turn.more {
                     self.enqueue(token);
                 }
@@ -172,6 +183,26 @@ impl<N: Net> ShardThread<N> {
             Err(end) => self.end(token, &end),
         }
         self.look_at_groups();
+    }
+
+    /// Sends sessions what has changed of the rows that they have subscribed.
+    fn sweep(&mut self, now: Duration) {
+        self.next_sweep = Duration::MAX;
+        for token in 0..self.sessions.len() {
+            let Some(session) = &mut self.sessions[token] else { continue };
+            if session.next_sweep() <= now {
+                let tally = &self.tally.threads[self.settings.thread as usize];
+                let clock = || self.net.now();
+                let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
+                let scheduler = self.scheduler.as_mut();
+                session.sweep(&mut Room { tables, scratch, tally, sparing, scheduler, clock: &clock }, now);
+                // It is sent in its turn.
+                if !std::mem::replace(&mut self.queued[token], true) {
+                    self.ready.push_back(token);
+                }
+            }
+            self.next_sweep = self.next_sweep.min(session.next_sweep());
+        }
     }
 
     /// Something of the workers that keep step has changed: who waited looks again, and who is fenced ends.

@@ -12,6 +12,8 @@ pub(crate) struct TableTally {
     pub(crate) pulled_rows: Count,
     /// Rows of pulls that were not answered because the worker has them as they are.
     pub(crate) spared_rows: Count,
+    /// Rows sent because they are subscribed and have changed.
+    pub(crate) delta_rows: Count,
     pub(crate) scanned_rows: Count,
     /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
     pub(crate) parts: Count,
@@ -58,6 +60,11 @@ impl TableTally {
             "gannet_table_spared_rows_total",
             "Rows of pulls that were not answered: the worker has them as they are.",
             &self.spared_rows,
+        );
+        counter(
+            "gannet_table_delta_rows_total",
+            "Rows sent unasked: a worker has subscribed them and they have changed.",
+            &self.delta_rows,
         );
         counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
         counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);

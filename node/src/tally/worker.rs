@@ -23,6 +23,8 @@ pub struct WorkerTally {
     pub(crate) cache_asked: Count,
     pub(crate) cache_held: Count,
     pub(crate) cache_same: Count,
+    /// Rows of the cache that servers have sent unasked.
+    pub(crate) cache_refreshed: Count,
     /// Rows that a cache has.
     pub(crate) cache_rows: Count,
     /// Times that a request waited for credit; pings.
@@ -93,6 +95,7 @@ impl WorkerTally {
             cache_asked: self.cache_asked.get(),
             cache_held: self.cache_held.get(),
             cache_same: self.cache_same.get(),
+            cache_refreshed: self.cache_refreshed.get(),
             credit_waits: self.credit_waits.get(),
             pings: self.pings.get(),
             applied: self.pushed.applied.get(),
@@ -137,6 +140,11 @@ impl WorkerTally {
             page.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
         }
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+        counter(
+            "gannet_worker_cache_refreshed_rows_total",
+            "Rows of the cache that servers have sent unasked, because they have changed.",
+            &self.cache_refreshed,
+        );
         counter(
             "gannet_worker_credit_waits_total",
             "Times that a request waited because the link's credit was used up.",

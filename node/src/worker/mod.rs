@@ -144,6 +144,8 @@ pub struct Counters {
     pub cache_held: u64,
     /// Of these, rows that were so still, and not sent.
     pub cache_same: u64,
+    /// Rows of the cache that servers have sent unasked, because they have changed.
+    pub cache_refreshed: u64,
     /// Times that a request waited because the link's credit was used up.
     pub credit_waits: u64,
     /// Pings sent over links on which nothing else was said.

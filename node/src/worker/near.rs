@@ -70,6 +70,11 @@ impl Near {
         self.heard = self.heard.max(begun);
     }
 
+    /// When that was begun of what was answered which was begun last.
+    pub(super) fn heard(&self) -> Duration {
+        self.heard
+    }
+
     /// An answer says where rows are.
     pub(super) fn learn(&mut self, table: usize, keys: &[u64], slots: &[u32]) {
         if let Some(Some(Reach::Far(far))) = self.tables.get_mut(table) {

@@ -6,6 +6,7 @@
 //! When the link is lost nothing of the queue is: pushes go again first, in order and by key (the server drops what
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
+use super::cache::{Delta, Followed};
 use super::flights::{Flights, Lender, Request, Work};
 use super::near::Near;
 use super::opening::Opening;
@@ -66,6 +67,8 @@ pub(super) struct Peer<S> {
     /// What happened last, until the next answer.
     pub(super) trouble: String,
     pub(super) wait_logged: bool,
+    /// By table, rows that it keeps fresh in the cache.
+    pub(super) followed: Vec<Followed>,
     /// Its images, when it is on this host.
     pub(super) near: Near,
     /// Places of keysets that are free.
@@ -90,6 +93,8 @@ pub(super) enum Answered {
     Refused { request: Request, refusal: Refusal, text: String },
     /// Not yet: other workers are waited for.
     Waits,
+    /// No answer: rows that are followed have changed.
+    Delta(Box<Delta>),
 }
 
 impl<S: Stream> Peer<S> {
@@ -124,6 +129,7 @@ impl<S: Stream> Peer<S> {
             backoff: crate::limits::BACKOFF.0,
             trouble: String::from("no connection yet"),
             wait_logged: false,
+            followed: Vec::new(),
             near: Near::new(),
             free_keysets: Vec::new(),
             next_keyset: 0,
@@ -162,6 +168,13 @@ impl<S: Stream> Peer<S> {
                     receive.consume();
                     answers.push(Answered::Waits);
                     (self.good_at, self.wait_logged) = (now, false);
+                    continue;
+                }
+                if frame.head.kind == message::DELTA {
+                    let payload = bytemuck::cast_slice(frame.payload).to_vec();
+                    answers.push(Answered::Delta(Box::new(Delta { head: frame.head, payload })));
+                    tally.bytes_received.add(u64::from(frame.head.len));
+                    receive.consume();
                     continue;
                 }
                 let (name, session_epoch) = (&self.name, self.epoch);
@@ -232,6 +245,7 @@ impl<S: Stream> Peer<S> {
         (self.waits, self.step) = (None, (0, 0));
         self.unsent.clear();
         self.near.lose();
+        self.followed.iter_mut().for_each(Followed::lose);
         self.queue.retain(|request| {
             let of_this_link = flights.kind(request.place).is_some_and(message::is_of_link);
             if of_this_link {
@@ -252,6 +266,14 @@ impl<S: Stream> Peer<S> {
         let (first, others): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(ordered);
         self.queue.extend(first);
         self.queue.extend(others);
+    }
+
+    /// What it keeps fresh of a table.
+    pub(super) fn followed_of(&mut self, table: usize) -> &mut Followed {
+        if self.followed.len() <= table {
+            self.followed.resize_with(table + 1, Followed::default);
+        }
+        &mut self.followed[table]
     }
 
     /// A place for a keyset, plus 1; 0 when all are taken.

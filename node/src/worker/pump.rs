@@ -118,6 +118,15 @@ impl<N: Net> Worker<N> {
                 request.place
             }
             Answered::Waits => return self.note_waits(number),
+            Answered::Delta(delta) => {
+                if !self.take_delta(number, &delta) {
+                    let why = "changes of rows that cannot be read".to_owned();
+                    let (now, peer) = (self.net.now(), &mut self.peers[number]);
+                    tracing::warn!(peer = %peer.name, why, "a link was lost; it will be made again");
+                    peer.lose(why, &mut self.flights, &self.tally, now);
+                }
+                return;
+            }
         };
         let Some(flight) = self.flights.at(place) else { return };
         let near = &mut self.peers[number].near;
@@ -164,6 +173,10 @@ impl<N: Net> Worker<N> {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.place) {
             flight.failed = true;
+        }
+        if self.flights.kind(request.place) == Some(message::SUBSCRIBE) {
+            tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");
+            return self.follow_refused(number);
         }
         if self.flights.kind(request.place).is_some_and(message::is_of_link) {
             return self.reach_refused(number, &text);

@@ -1,4 +1,4 @@
-//! The rows that a worker keeps: `--cache-bytes`, `--cache-staleness`, `--sync-rows`.
+//! The rows that a worker keeps: `--cache-bytes`, `--cache-staleness`, `--sync-rows`, `--active-pull`.
 
 use super::memory::size;
 use bytesize::ByteSize;
@@ -29,6 +29,9 @@ pub struct CacheArgs {
     /// How a kept row that is too old is pulled again: whole, or only if it has changed [default: incremental]
     #[arg(long, value_enum, value_name = "HOW")]
     pub sync_rows: Option<SyncRowsName>,
+    /// Have the servers send what changes of the rows that are kept and were used again, unasked, every so many milliseconds.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub active_pull: Option<u32>,
 }
 
 fn size_or_none(text: &str) -> Result<ByteSize, String> {

@@ -1,6 +1,7 @@
 //! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight. And
 //! what own pushes mean to it.
 
+use super::following::Swept;
 use super::{Asker, Looked, RowCache};
 use crate::cut::{Chunk, Cut};
 use crate::error::WorkerError;
@@ -11,13 +12,30 @@ use crate::worker::tables::TableId;
 use gannet_core::{Held, Newer, Read, Schema, Segments, Write};
 use gannet_optim::Rule;
 use gannet_transport::Net;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Pulls whose begin is remembered.
+const TURNS_REMEMBERED: usize = 1024;
 
 /// The cache of one of a worker's tables.
 pub(in crate::worker) struct Caching {
-    rows: Arc<RowCache>,
+    pub(super) rows: Arc<RowCache>,
     asker: u16,
+    pub(super) next_follow: Duration,
+    /// The last pulls: when they were begun, in microseconds, and their numbers.
+    begun: VecDeque<(u64, u64)>,
+}
+
+impl Caching {
+    /// The last pull that had begun when this had, and when that was.
+    pub(super) fn turn_at(&self, then: Duration) -> (u64, u64) {
+        let then = then.as_micros() as u64;
+        let last = self.begun.iter().rev().find(|(at, _)| *at <= then);
+        last.map_or((0, 0), |&(at, turn)| (turn, at))
+    }
 }
 
 impl Drop for Caching {
@@ -86,9 +104,15 @@ impl<N: Net> Worker<N> {
             );
             return Err(WorkerError::Call(text));
         }
+        if rows.config.active.is_some() && rows.sharers.load(Relaxed) > 0 {
+            let text =
+                format!("table {:?}: a cache whose rows servers keep fresh is one worker's", schema.name);
+            return Err(WorkerError::Call(text));
+        }
         rows.sharers.fetch_add(1, Relaxed);
         let asker = rows.askers.fetch_add(1, Relaxed);
-        self.tables[table.0].cache = Some(Caching { rows, asker });
+        let (next_follow, begun) = (Duration::ZERO, VecDeque::new());
+        self.tables[table.0].cache = Some(Caching { rows, asker, next_follow, begun });
         Ok(())
     }
 
@@ -103,23 +127,34 @@ impl<N: Net> Worker<N> {
         if caching.rows.read != read || segments != Segments::ALL {
             return Ok(None);
         }
-        let asker = caching.asker;
+        let (asker, now) = (caching.asker, self.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
         self.tally.cache_rows.set(caching.rows.rows());
+        let active = caching.rows.config.active.is_some();
         // Answers that have come: their rows need not be asked for again.
-        if self.in_flight() {
+        if self.in_flight() || active {
             self.poll()?;
+        }
+        self.follow(table, now)?;
+        let at_us = self.net.now().as_micros() as u64;
+        if let Some(caching) = &mut self.tables[table.0].cache {
+            caching.begun.push_back((at_us, turn));
+            if caching.begun.len() > TURNS_REMEMBERED {
+                caching.begun.pop_front();
+            }
         }
         let (least, in_step) = (self.least(table, clock), clock.is_some());
         Ok(Some(Asker {
             asker,
             turn,
-            at_us: self.net.now().as_micros() as u64,
+            at_us,
             life: 0,
             epoch: 0,
             least,
             in_step,
+            generation: 0,
+            swept: Swept::default(),
         }))
     }
 
@@ -133,8 +168,10 @@ impl<N: Net> Worker<N> {
         asker: &Asker,
     ) -> Option<Box<NearPart>> {
         let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
-        let peer = &self.peers[chunk.peer as usize];
-        let who = Asker { life: peer.life, epoch: peer.epoch, ..*asker };
+        let peer = &mut self.peers[chunk.peer as usize];
+        let followed = peer.followed_of(table.0);
+        let (generation, swept) = (followed.generation(&rows), followed.swept);
+        let who = Asker { life: peer.life, epoch: peer.epoch, generation, swept, ..*asker };
         let mut near = NearPart::default();
         let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
         let (mut had, mut lowest) = (0, u64::MAX);

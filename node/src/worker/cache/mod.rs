@@ -15,22 +15,27 @@
 //!   newer (core's newer.rs).
 //! - A key gets a place when it was pulled twice lately, and takes that of another if it was pulled more often (sketch.rs).
 //!
+//! - With [`CacheConfig::active`] rows that are had again are subscribed, and their servers send what changes of them (following.rs).
+//!
 //! Several workers (threads of a process) may share a cache for reading: they then cannot push to the table.
 
 mod arena;
 mod asking;
+mod following;
 mod sketch;
 #[cfg(test)]
 mod trials;
 
 pub(super) use asking::{AskedPart, Caching};
+pub(super) use following::{Delta, Followed};
 
 use crate::error::WorkerError;
 use crate::keyed::ByKey;
-use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN};
+use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
 use crate::message::clock_word;
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
+use following::Swept;
 use gannet_core::{Held, Read, Schema};
 use sketch::Sketch;
 use std::sync::Mutex;
@@ -55,6 +60,8 @@ pub struct CacheConfig {
     pub staleness: Staleness,
     /// A row that is too old is asked for with what is held of it, and comes only if it has changed; otherwise it comes whole.
     pub incremental: bool,
+    /// Servers send what has changed of the rows that were had again, so often.
+    pub active: Option<Duration>,
 }
 
 /// What is known of a key: with the key itself a cache line.
@@ -65,6 +72,10 @@ struct Entry {
     state: State,
     /// Own changes are in it: its stamp says nothing.
     mixed: bool,
+    /// The set of followed rows that it is in, 0 for none; its server has told of it; a change that it told of was left out.
+    followed: u32,
+    tracked: bool,
+    missed: bool,
     /// The pull that read it or asks for it, and when that was begun, in microseconds.
     turn: u64,
     at_us: u64,
@@ -112,6 +123,9 @@ pub(super) struct Asker {
     /// The clock that the worker furthest behind must have had; whether it keeps step.
     pub(super) least: u64,
     pub(super) in_step: bool,
+    /// The set of rows that this link keeps fresh, and as of when it has.
+    pub(super) generation: u32,
+    pub(super) swept: Swept,
 }
 
 /// What came of a look.
@@ -140,6 +154,9 @@ pub struct RowCache {
     /// Workers that have it, and those that ever had.
     sharers: AtomicU32,
     askers: AtomicU16,
+    /// Keys to be followed; sets of them that there were.
+    wanted: Mutex<Vec<u64>>,
+    generations: AtomicU32,
     /// Chance, for victims.
     chance: AtomicU64,
 }
@@ -172,6 +189,8 @@ impl RowCache {
             turns: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
             askers: AtomicU16::new(0),
+            wanted: Mutex::default(),
+            generations: AtomicU32::new(0),
             chance: AtomicU64::new(1),
         })
     }
@@ -187,12 +206,15 @@ impl RowCache {
     }
 
     fn is_fresh(&self, entry: &Entry, who: &Asker) -> bool {
-        let in_step = who.least == 0 || entry.lowest > who.least;
+        let swept = who.swept_of(entry);
+        let in_step = who.least == 0 || entry.lowest.max(swept.lowest) > who.least;
         in_step
             && entry.life == who.life
             && match self.config.staleness {
-                Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn) <= pulls,
-                Staleness::Time(time) => who.at_us.saturating_sub(entry.at_us) <= time.as_micros() as u64,
+                Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
+                Staleness::Time(time) => {
+                    who.at_us.saturating_sub(entry.at_us.max(swept.at_us)) <= time.as_micros() as u64
+                }
             }
     }
 
@@ -214,7 +236,10 @@ impl RowCache {
         }
         if self.is_fresh(&entry, who) {
             self.arena.read(entry.place, out);
-            return Looked::Had(entry.lowest.checked_sub(1));
+            if entry.followed != who.generation {
+                self.want(key, &mut entry, who);
+            }
+            return Looked::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
         }
         let tells = self.config.incremental && !entry.mixed && entry.life == who.life;
         let held = if tells { entry.held() } else { Held::Nothing };
@@ -228,7 +253,18 @@ impl RowCache {
     /// A row is asked for from now on.
     fn ask(&self, entry: &mut Entry, who: &Asker) {
         self.arena.clear(entry.place);
-        *entry = asked(entry.place, who);
+        let (followed, tracked) = (entry.followed, entry.tracked);
+        *entry = Entry { followed, tracked, ..asked(entry.place, who) };
+    }
+
+    /// A row that is had again is worth being kept fresh.
+    fn want(&self, key: u64, entry: &mut Entry, who: &Asker) {
+        (entry.followed, entry.tracked, entry.missed) = (who.generation, false, false);
+        if let Ok(mut wanted) = self.wanted.lock()
+            && wanted.len() < SUBSCRIBED_ROWS_MAX
+        {
+            wanted.push(key);
+        }
     }
 
     /// Takes a place for a key, perhaps that of one that is pulled less often.
@@ -328,5 +364,18 @@ const VICTIMS: usize = 5;
 
 fn asked(place: u32, who: &Asker) -> Entry {
     let &Asker { asker, turn, at_us, epoch, .. } = who;
-    Entry { place, asker, state: State::Asked, mixed: false, turn, at_us, life: epoch, stamp: 0, lowest: 0 }
+    Entry {
+        place,
+        asker,
+        state: State::Asked,
+        mixed: false,
+        followed: 0,
+        tracked: false,
+        missed: false,
+        turn,
+        at_us,
+        life: epoch,
+        stamp: 0,
+        lowest: 0,
+    }
 }

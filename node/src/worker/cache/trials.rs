@@ -6,8 +6,12 @@ use gannet_optim::{Add, Rule};
 
 fn cache(staleness: u64) -> RowCache {
     let schema = Schema { dim: 5, ..Schema::scalar("t", Rule::Add(Add)) };
-    let config =
-        CacheConfig { bytes: CACHE_BYTES_MIN, staleness: Staleness::Pulls(staleness), incremental: true };
+    let config = CacheConfig {
+        bytes: CACHE_BYTES_MIN,
+        staleness: Staleness::Pulls(staleness),
+        incremental: true,
+        active: None,
+    };
     RowCache::new(&schema, Read::Weights, config).unwrap()
 }
 
@@ -30,7 +34,17 @@ fn rows_are_whole_and_their_keys_own() {
                 for pull in 0..60 {
                     let turn = rows.turns.fetch_add(1, Relaxed) + 1;
                     let before = time.load(Relaxed);
-                    let who = Asker { asker, turn, at_us: 0, life: 7, epoch: 1, least: 0, in_step: false };
+                    let who = Asker {
+                        asker,
+                        turn,
+                        at_us: 0,
+                        life: 7,
+                        epoch: 1,
+                        least: 0,
+                        in_step: false,
+                        generation: 0,
+                        swept: Swept::default(),
+                    };
                     for i in 0..1_500 {
                         let chance = gannet_core::mix(pull << 32 | u64::from(asker) << 20 | i);
                         let key = (chance >> 8) % if chance.is_multiple_of(4) { keys } else { 800 };
@@ -73,7 +87,17 @@ fn rows_are_whole_and_their_keys_own() {
 #[test]
 fn own_changes_are_in_whatever_comes_first() {
     let rows = cache(100);
-    let who = |turn| Asker { asker: 0, turn, at_us: 0, life: 7, epoch: 1, least: 0, in_step: false };
+    let who = |turn| Asker {
+        asker: 0,
+        turn,
+        at_us: 0,
+        life: 7,
+        epoch: 1,
+        least: 0,
+        in_step: false,
+        generation: 0,
+        swept: Swept::default(),
+    };
     let mut out = [0.0; 5];
     let asks = |fills, held| Looked::Ask { held, fills };
     assert_eq!(rows.look(1, &who(1), &mut out), asks(false, Held::Nothing));

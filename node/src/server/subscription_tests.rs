@@ -1,0 +1,112 @@
+//! Subscriptions, frame by frame: what is sent unasked, when a sweep is over, and what is refused.
+
+use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
+use crate::error::Refusal;
+use crate::limits::SUBSCRIBED_ROWS_MAX;
+use crate::message::{self, Push, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
+use gannet_core::Write;
+use gannet_transport::sim::{Sim, SimStream};
+use gannet_transport::{Head, Link, Nothing};
+use std::time::Duration;
+
+fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64) -> Head {
+    let words = [pair(table, keys as u32), pair(every_ms, flags), generation, 0];
+    Head::new(message::SUBSCRIBE, 0, 1, words)
+}
+
+/// The next frame that nobody asked for, within this time: its numbers and rows, and whether its sweep is over.
+fn unasked(sim: &Sim, link: &mut Link<SimStream>, patience: Duration) -> Option<(Vec<u32>, Vec<f32>, bool)> {
+    for _ in 0..patience.as_millis() {
+        sim.run(Duration::from_millis(1));
+        link.fill(&mut Nothing).unwrap();
+        let Some(frame) = link.receive().peek(&mut Nothing).unwrap() else { continue };
+        let (head, payload) = (frame.head, frame.payload.to_vec());
+        link.receive().consume();
+        assert_eq!(head.kind, message::DELTA);
+        let (rows, (generation, last)) = (unpair(head.words[0]).1 as usize, unpair(head.words[2]));
+        assert_eq!(generation, 7);
+        let numbers = payload.chunks_exact(4).take(rows).map(|n| u32::from_le_bytes(n.try_into().unwrap()));
+        let from = (4 * rows).next_multiple_of(8);
+        let values =
+            payload[from..].chunks_exact(4).take(rows).map(|v| f32::from_le_bytes(v.try_into().unwrap()));
+        return Some((numbers.collect(), values.collect(), last == 1));
+    }
+    None
+}
+
+#[test]
+fn what_changes_is_sent_unasked() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr);
+    let (mut other, _) = greet(&sim, &addr);
+    let (table, same) = (open(&sim, &mut link), open(&sim, &mut other));
+    let mut seq = 0;
+    let mut push = |keys: &[u64], values: &[f32]| {
+        seq += 1;
+        let (keys_of, write) = (keys.len() as u32, Write::Gradient);
+        let push = Push {
+            table: same,
+            keys: keys_of,
+            write,
+            seq,
+            part: 0,
+            keyset: 0,
+            slots: false,
+            named: false,
+            some: false,
+        };
+        let mut payload = bytes(keys, values);
+        payload.resize(payload.len().next_multiple_of(8), 0);
+        assert_eq!(acked(&ask(&sim, &mut other, push.head(1), &payload).0).applied, keys_of);
+    };
+    push(&[5, 6], &[1.0, 2.0]);
+    let flags = SUBSCRIBE_ANEW | SUBSCRIBE_STATE;
+    let (head, _) = ask(&sim, &mut link, subscribe(table, 3, 20, flags, 7), &bytes(&[5, 6, 9], &[]));
+    assert_eq!((head.kind, unpair(head.words[0]).1), (message::SUBSCRIBED, 3));
+    // First all, then what changes; an empty sweep says that it is over.
+    let gone = 1 << 31;
+    assert_eq!(
+        unasked(&sim, &mut link, Duration::from_millis(50)),
+        Some((vec![0, 1, 2 | gone], vec![1.0, 2.0, 0.0], true))
+    );
+    assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![], vec![], true)));
+    push(&[6, 7, 9], &[1.0, 1.0, 4.0]);
+    assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![1, 2], vec![3.0, 4.0], true)));
+    // One more row.
+    let (head, _) = ask(&sim, &mut link, subscribe(table, 1, 20, SUBSCRIBE_STATE, 7), &bytes(&[7], &[]));
+    assert_eq!(unpair(head.words[0]).1, 4);
+    assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![3], vec![1.0], true)));
+    // Who says nothing is sent nothing; a sign is enough.
+    while unasked(&sim, &mut link, Duration::from_millis(100)).is_some() {}
+    push(&[5], &[1.0]);
+    assert_eq!(unasked(&sim, &mut link, Duration::from_millis(200)), None);
+    ask(&sim, &mut link, Head::new(message::PING, 0, 2, [0; 4]), &[]);
+    assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![0], vec![2.0], true)));
+    // The session's end is that of its subscriptions.
+    drop(link);
+    sim.run(Duration::from_secs(1));
+    push(&[5], &[1.0]);
+}
+
+#[test]
+fn subscriptions_that_do_not_fit_are_refused() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
+    let keys: Vec<u64> = (0..8192).collect();
+    assert_eq!(refusal(subscribe(9, 1, 20, 1, 7), &bytes(&[5], &[])), Refusal::Unknown);
+    assert_eq!(refusal(subscribe(table, 2, 20, 1, 7), &bytes(&[5], &[])), Refusal::Malformed);
+    assert_eq!(refusal(subscribe(table, 1, 0, 1, 7), &bytes(&[5], &[])), Refusal::Malformed);
+    assert_eq!(refusal(subscribe(table, 1, 20, 4, 7), &bytes(&[5], &[])), Refusal::Malformed);
+    assert_eq!(refusal(subscribe(table, 1, 20, 1, 1 << 32), &bytes(&[5], &[])), Refusal::Malformed);
+    // So many, and no more.
+    for round in 0..SUBSCRIBED_ROWS_MAX / keys.len() {
+        let (head, _) = ask(&sim, &mut link, subscribe(table, keys.len(), 60_000, 0, 7), &bytes(&keys, &[]));
+        assert_eq!(unpair(head.words[0]).1 as usize, (round + 1) * keys.len());
+    }
+    let one_more = ask(&sim, &mut link, subscribe(table, 1, 60_000, 0, 7), &bytes(&[5], &[]));
+    assert_eq!(refused(one_more).0, Refusal::Limit);
+    let (head, _) = ask(&sim, &mut link, subscribe(table, 1, 60_000, SUBSCRIBE_ANEW, 7), &bytes(&[5], &[]));
+    assert_eq!(unpair(head.words[0]).1, 1);
+}

@@ -1,0 +1,221 @@
+//! Rows that a session has subscribed: every so often it is sent those that have changed, unasked.
+//!
+//! A sweep goes through a subscription in chunks, each with the stamp of the last one: what is newer goes out in a frame, and the last
+//! frame of a sweep says that it is over, so that rows of which nothing was said are known to be as they were. Nothing of it is
+//! queued behind what the peer has not taken yet: it then waits for the next sweep, which tells of all changes since.
+
+use super::bulk::{Handled, Scratch, refuse, shards};
+use super::memory::Share;
+use super::tables::Tables;
+use crate::error::Refusal;
+use crate::limits::{FLUSH_BYTES, PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX, SWEEP_ROWS, part_keys};
+use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, clock_word, pair, unpair};
+use crate::newer::{bit, bit_words};
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{Held, Newer, Read, Segments, hash, shard_of};
+use gannet_transport::{Frame, Full, Head, Transmit};
+use std::time::Duration;
+
+/// Bytes of memory a row: its key and its bit.
+const BYTES_A_ROW: usize = 9;
+
+/// Rows of one table.
+struct Subscription {
+    table: u32,
+    read: Read,
+    every: Duration,
+    /// The worker's number for it: a later one is of other rows.
+    generation: u32,
+    keys: Vec<u64>,
+    /// Those that are known to have no row.
+    none: Vec<u64>,
+    /// Of each chunk that a sweep has been through.
+    stamps: Vec<u64>,
+    /// Keys that a sweep has been through: the others are told of in any case.
+    known: usize,
+    /// The chunk at which a sweep under way goes on, and the lowest clock when it began.
+    at: Option<(usize, Option<u64>)>,
+    due: Duration,
+}
+
+/// Those of a session.
+pub(super) struct Subscriptions {
+    all: Vec<Subscription>,
+    share: Share,
+}
+
+impl Subscriptions {
+    pub(super) fn new(share: Share) -> Subscriptions {
+        Subscriptions { all: Vec::new(), share }
+    }
+
+    /// When there is something to do next.
+    pub(super) fn due(&self) -> Duration {
+        self.all.iter().map(|of| of.due).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Adds rows, or begins anew with these.
+    pub(super) fn add(
+        &mut self,
+        frame: &Frame<'_>,
+        tables: &mut Tables,
+        now: Duration,
+        transmit: &mut Transmit,
+    ) -> Handled {
+        let ((table, count), (every_ms, flags)) = (unpair(frame.head.words[0]), unpair(frame.head.words[1]));
+        let (shards, _) = shards(&mut tables.all, table)?;
+        let Ok(generation) = u32::try_from(frame.head.words[2]) else {
+            return refuse(Refusal::Malformed, "a subscription that cannot be read");
+        };
+        let count = count as usize;
+        if frame.payload.len() != count * 8
+            || every_ms == 0
+            || flags & !(SUBSCRIBE_ANEW | SUBSCRIBE_STATE) != 0
+        {
+            return refuse(
+                Refusal::Malformed,
+                format!("a subscription of {count} rows every {every_ms} ms that cannot be read"),
+            );
+        }
+        let keys: &[u64] = cast_slice(frame.payload);
+        let (range, of) = (shards.range(), shards.schema().shards);
+        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), of))) {
+            return refuse(Refusal::WrongShard, "a subscription to a row of a shard that lives elsewhere");
+        }
+        let known = self.all.iter().position(|of| of.table == table);
+        let before = known.map_or(0, |at| self.all[at].keys.len());
+        let kept = if flags & SUBSCRIBE_ANEW != 0 { 0 } else { before };
+        let others: usize = self.all.iter().map(|of| of.keys.len()).sum::<usize>() - before;
+        let rows = kept + count;
+        let room = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
+        if !room || !self.share.resize((others + rows) * BYTES_A_ROW) {
+            let text = format!(
+                "{rows} rows: {SUBSCRIBED_ROWS_MAX} may be subscribed, while there is memory for keysets"
+            );
+            return refuse(Refusal::Limit, text);
+        }
+        transmit.reserve(0).ok_or(Full)?;
+        let read = if flags & SUBSCRIBE_STATE != 0 { Read::State } else { Read::Weights };
+        let every = Duration::from_millis(u64::from(every_ms));
+        if kept == 0 {
+            self.all.retain(|of| of.table != table);
+            let (keys, none, stamps) = (Vec::new(), Vec::new(), Vec::new());
+            let new = Subscription {
+                table,
+                read,
+                every,
+                generation,
+                keys,
+                none,
+                stamps,
+                known: 0,
+                at: None,
+                due: now + every,
+            };
+            self.all.push(new);
+        }
+        if let Some(of) = self.all.iter_mut().find(|of| of.table == table) {
+            of.keys.extend_from_slice(keys);
+            of.none.resize(bit_words(of.keys.len()), 0);
+            (of.every, of.generation) = (every, generation);
+        }
+        let words = [pair(table, rows as u32), frame.head.words[1], frame.head.words[2], 0];
+        Ok(transmit.send(Head::new(message::SUBSCRIBED, 0, frame.head.id, words))?)
+    }
+
+    /// No sweep is under way.
+    pub(super) fn is_between(&self) -> bool {
+        self.all.iter().all(|of| of.at.is_none())
+    }
+
+    /// Leaves this time out.
+    pub(super) fn skip(&mut self, now: Duration) {
+        self.all.iter_mut().filter(|of| of.due <= now).for_each(|of| of.due = now + of.every);
+    }
+
+    /// Sends what has changed of what is due.
+    pub(super) fn sweep(
+        &mut self,
+        tables: &mut Tables,
+        scratch: &mut Scratch,
+        transmit: &mut Transmit,
+        now: Duration,
+    ) {
+        let mut rows = 0;
+        for of in self.all.iter_mut().filter(|of| of.due <= now) {
+            if of.at.is_none() {
+                let lowest = tables.lowest(of.table);
+                of.at = Some((0, lowest));
+            }
+            while let Some((chunk, lowest)) = of.at {
+                if rows >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
+                    // Soon, behind what waits.
+                    of.due = now + Duration::from_millis(1);
+                    break;
+                }
+                rows += of.tell(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
+                if of.at.is_none() {
+                    of.due = now + of.every;
+                }
+            }
+        }
+    }
+}
+
+impl Subscription {
+    /// Sends what has changed of a chunk; how many rows were looked at. `None`: there is no room.
+    fn tell(
+        &mut self,
+        chunk: usize,
+        lowest: Option<u64>,
+        tables: &mut Tables,
+        scratch: &mut Scratch,
+        transmit: &mut Transmit,
+    ) -> Option<usize> {
+        let (shards, tally) = shards(&mut tables.all, self.table).ok()?;
+        let floats = shards.schema().read_floats(self.read);
+        let most = part_keys(floats);
+        let (from, end) = (chunk * most, self.keys.len().min((chunk + 1) * most));
+        let keys = &self.keys[from.min(end)..end];
+        let stamp = self.stamps.get(chunk).copied().unwrap_or(0);
+        let Scratch { held, told, found, .. } = scratch;
+        let of = |i: usize| match (i < self.known, bit(&self.none, i)) {
+            (false, _) => Held::Nothing,
+            (_, true) => Held::NoRow,
+            _ => Held::Row(stamp),
+        };
+        held.clear();
+        held.extend((from..end).map(of));
+        told.clear();
+        found.clear();
+        // Room for all of them, behind their numbers.
+        let before = (4 * keys.len()).next_multiple_of(8);
+        let out = transmit.reserve(before + keys.len() * floats * 4)?;
+        let what = (self.read, Segments::ALL);
+        let rows = cast_slice_mut(&mut out[before..]);
+        let (rows, stamp) = shards.pull_newer(keys, held, what, rows, found, told).ok()?;
+        let mut numbers = 0;
+        for (i, newer) in (from..end).zip(&*told) {
+            let gone = u32::from(*newer == Newer::NoRow);
+            if *newer != Newer::Same {
+                out[4 * numbers..4 * numbers + 4].copy_from_slice(&(i as u32 | gone << 31).to_le_bytes());
+                self.none[i / 64] = (self.none[i / 64] & !(1 << (i % 64))) | (u64::from(gone) << (i % 64));
+                numbers += 1;
+            }
+        }
+        let behind = (4 * rows).next_multiple_of(8);
+        out[4 * rows..behind].fill(0);
+        out.copy_within(before..before + rows * floats * 4, behind);
+        self.stamps.resize(self.stamps.len().max(chunk + 1), 0);
+        (self.stamps[chunk], self.known) = (stamp, self.known.max(end));
+        let last = end == self.keys.len();
+        self.at = (!last).then_some((chunk + 1, lowest));
+        if rows > 0 || last {
+            let flags = pair(self.generation, u32::from(last));
+            let words = [pair(self.table, rows as u32), stamp, flags, clock_word(lowest)];
+            transmit.commit(Head::new(message::DELTA, 0, 0, words), behind + rows * floats * 4);
+            tally.delta_rows.add(rows as u64);
+        }
+        Some(keys.len())
+    }
+}

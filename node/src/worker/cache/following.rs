@@ -1,0 +1,237 @@
+//! Rows of the cache that servers keep fresh: a worker subscribes those that it has had again, and its servers send what has changed
+//! of them every so often, and when they have been through.
+//!
+//! A frame of changes comes among the answers in order, so it has every own push that was acknowledged before it came, and, on its
+//! way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep says nothing of has not
+//! changed since the sweep before; when a sweep was begun is known by what the server had answered when the sweep before was over.
+
+use super::{Asker, Entry, RowCache, State};
+use crate::error::WorkerError;
+use crate::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
+use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
+use crate::worker::Worker;
+use crate::worker::flights::{ControlFlight, Request, Work};
+use crate::worker::tables::TableId;
+use bytemuck::cast_slice;
+use gannet_core::{Held, Read, hash, shard_of};
+use gannet_transport::{Head, Net};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// What a link's server keeps fresh of one table.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Followed {
+    /// Keys by their numbers.
+    keys: Vec<u64>,
+    /// Which set of them: frames of another are of other rows.
+    generation: u32,
+    /// The server has no room for more.
+    refused: bool,
+    /// Numbers whose rows the cache has no more, told of in this sweep, and all that were.
+    gone: usize,
+    told: usize,
+    /// As of when all rows of which nothing was said are known; and what will be when the next sweep is over.
+    pub(in crate::worker) swept: Swept,
+    next: Swept,
+}
+
+/// As of when rows are known.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) struct Swept {
+    pub(super) turn: u64,
+    pub(super) at_us: u64,
+    /// The lowest clock plus 1, or 0.
+    pub(super) lowest: u64,
+}
+
+/// A frame of changes, out of the receive buffer.
+pub(in crate::worker) struct Delta {
+    pub(in crate::worker) head: Head,
+    pub(in crate::worker) payload: Vec<u64>,
+}
+
+impl Followed {
+    /// The link is gone, or the set is given up: the next begins anew.
+    pub(in crate::worker) fn lose(&mut self) {
+        *self = Followed::default();
+    }
+
+    /// The set that rows are to be in; 0 when none are followed.
+    pub(super) fn generation(&mut self, rows: &RowCache) -> u32 {
+        if self.generation == 0 && !self.refused && rows.config.active.is_some() {
+            self.generation = rows.generations.fetch_add(1, Relaxed) + 1;
+        }
+        self.generation
+    }
+}
+
+impl RowCache {
+    /// A change of a followed row that its server has sent.
+    fn refresh(
+        &self,
+        key: u64,
+        generation: u32,
+        touched: bool,
+        row: &[f32],
+        told: Held,
+        as_of: (&Swept, u64),
+    ) -> bool {
+        let Some(mut entry) = self.map.get_mut(&key) else { return false };
+        if entry.followed != generation {
+            return false;
+        }
+        entry.tracked = true;
+        // What is asked for comes behind it, and is newer.
+        if entry.state == State::Asked {
+            return true;
+        }
+        entry.missed = touched;
+        if touched {
+            return true;
+        }
+        self.arena.write(entry.place, row);
+        let (heard, lowest) = as_of;
+        (entry.state, entry.stamp) = match told {
+            Held::Row(stamp) => (State::Row, stamp),
+            _ => (State::NoRow, 0),
+        };
+        (entry.mixed, entry.lowest) = (false, lowest);
+        (entry.turn, entry.at_us) = (heard.turn, heard.at_us);
+        true
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Subscribes what has been had again since this was done last.
+    pub(super) fn follow(&mut self, table: TableId, now: Duration) -> Result<(), WorkerError> {
+        let Some(caching) = &mut self.tables[table.0].cache else { return Ok(()) };
+        let Some(every) = caching.rows.config.active.filter(|_| now >= caching.next_follow) else {
+            return Ok(());
+        };
+        caching.next_follow = now + every;
+        let rows = caching.rows.clone();
+        let wanted = rows.wanted.lock().map(|mut wanted| std::mem::take(&mut *wanted)).unwrap_or_default();
+        let known = &self.tables[table.0];
+        let mut by_peer: Vec<Vec<u64>> = vec![Vec::new(); self.peers.len()];
+        for key in wanted {
+            let shard = shard_of(hash(key), known.schema.shards);
+            by_peer[known.owners[shard as usize] as usize].push(key);
+        }
+        for (number, keys) in by_peer.iter().enumerate() {
+            let peer = &mut self.peers[number];
+            let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).told.max(1_000);
+            if anew {
+                peer.followed_of(table.0).lose();
+            }
+            if peer.link.is_none() {
+                continue;
+            }
+            // What it has answered says as of when the rows are known of which it says nothing.
+            if !peer.followed_of(table.0).keys.is_empty() {
+                self.ping(number, now)?;
+            }
+            for keys in keys.chunks(PART_KEYS_MAX) {
+                self.subscribe(number, table, keys, every, rows.read)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn subscribe(
+        &mut self,
+        number: usize,
+        table: TableId,
+        keys: &[u64],
+        every: Duration,
+        read: Read,
+    ) -> Result<(), WorkerError> {
+        let now = self.net.now();
+        let followed = self.peers[number].followed_of(table.0);
+        if followed.generation == 0
+            || followed.refused
+            || followed.keys.len() + keys.len() > SUBSCRIBED_ROWS_MAX
+        {
+            return Ok(());
+        }
+        let anew = if followed.keys.is_empty() { SUBSCRIBE_ANEW } else { 0 };
+        let state = if read == Read::State { SUBSCRIBE_STATE } else { 0 };
+        followed.keys.extend_from_slice(keys);
+        let words = [
+            pair(0, keys.len() as u32),
+            pair(every.as_millis().clamp(1, u128::from(u32::MAX)) as u32, anew | state),
+            u64::from(followed.generation),
+            0,
+        ];
+        let payloads = vec![cast_slice(keys).to_vec()];
+        let control = ControlFlight {
+            kind: message::SUBSCRIBE,
+            table: Some(table.0),
+            words,
+            payloads,
+            answers: vec![None],
+        };
+        let id = self.flights.add(Work::Control(control), 1, 0, now);
+        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.send(number)
+    }
+
+    /// A server has no room for rows that are followed: none of its are.
+    pub(in crate::worker) fn follow_refused(&mut self, number: usize) {
+        for followed in &mut self.peers[number].followed {
+            followed.lose();
+            followed.refused = true;
+        }
+    }
+
+    /// Changes that a server has sent: `false` when they cannot be read.
+    pub(in crate::worker) fn take_delta(&mut self, number: usize, delta: &Delta) -> bool {
+        let Delta { head, payload } = delta;
+        let ((of, rows), (generation, last)) = (unpair(head.words[0]), unpair(head.words[2]));
+        let peer = &mut self.peers[number];
+        let Some(table) = peer.tables.iter().position(|&table| table == of) else { return false };
+        let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
+            return true;
+        };
+        let heard = peer.near.heard();
+        let touched = peer.near.stamps.open();
+        let Some(followed) = peer.followed.get_mut(table).filter(|of| of.generation == generation) else {
+            return true;
+        };
+        let (cache, count) = (&caching.rows, rows as usize);
+        let behind = (4 * count).next_multiple_of(8);
+        let bytes: &[u8] = cast_slice(payload);
+        let want = behind + count * cache.floats * 4;
+        if bytes.len() != want.next_multiple_of(8) {
+            return false;
+        }
+        let numbers: &[u32] = cast_slice(&bytes[..4 * count]);
+        let values: &[f32] = cast_slice(&bytes[behind..want]);
+        let (turn, at_us) = caching.turn_at(heard);
+        let now = Swept { turn, at_us, lowest: 0 };
+        let mut refreshed = 0;
+        for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
+            let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
+            let told = if name >> 31 == 1 { Held::NoRow } else { Held::Row(head.words[1]) };
+            let touched = touched.is_some_and(|touched| touched.has(key));
+            let known = cache.refresh(key, generation, touched, row, told, (&now, head.words[3]));
+            followed.gone += usize::from(!known);
+            refreshed += u64::from(known && !touched);
+        }
+        followed.told += count;
+        if last & 1 == 1 {
+            // This sweep began after what had been answered when the one before was over.
+            followed.swept = Swept { lowest: head.words[3], ..followed.next };
+            followed.next = now;
+        }
+        self.tally.cache_refreshed.add(refreshed);
+        true
+    }
+}
+
+impl Asker {
+    /// As of when a row is known because it is followed and nothing was said of it.
+    pub(super) fn swept_of(&self, entry: &Entry) -> Swept {
+        let follows = entry.followed != 0 && entry.followed == self.generation;
+        if follows && entry.tracked && !entry.missed { self.swept } else { Swept::default() }
+    }
+}
