@@ -141,7 +141,7 @@ pub const BARRIERS_MAX: usize = 64;
 pub const BARRIER_BYTES_MAX: usize = 64;
 /// Dead lives that not every shard owner is known to refuse: no more workers come into a job that has so many.
 pub const UNFENCED_MAX: usize = 2048;
-/// A worker that comes within this time after the end of a job comes late; after that it begins another.
+/// A worker that missed the end of a job and comes within this time after it comes late; after that it begins another.
 pub const LATE_TIME: Duration = Duration::from_secs(60);
 /// Signs of life to the scheduler in a worker timeout.
 pub const BEATS: u32 = 5;

@@ -120,12 +120,12 @@ pub trait Backend {
         piece: Option<&InPiece>,
     ) -> Result<(), BackendError>;
 
-    /// Waits until every push is applied, and forgets the names of a piece of the data, which is learned.
+    /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).
-    fn end_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
-        self.drain()
+    fn forget_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
+        Ok(())
     }
 
     /// There is nothing to learn for now: nobody is to wait for this worker.

@@ -240,7 +240,7 @@ impl<N: Net> Backend for Remote<N> {
         Ok(())
     }
 
-    fn end_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
+    fn forget_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
         let (pusher, incarnation) = piece.name;
         Ok(self.worker.close_data(self.table, pusher, incarnation)?)
     }

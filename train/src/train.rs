@@ -389,14 +389,14 @@ impl<'a, B: Backend> Loop<'a, B> {
         }
     }
 
-    /// A piece of the data has been learned whole.
+    /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
-        self.backend.end_piece(piece)?;
+        self.backend.drain()?;
         self.place = None;
         if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
             pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
         }
-        Ok(())
+        Ok(self.backend.forget_piece(piece)?)
     }
 
     /// Every push has been acknowledged, and this worker learns no further: somebody else may go on from here.

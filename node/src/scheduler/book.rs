@@ -186,9 +186,11 @@ impl Book {
         (self.is_trained() || self.failed.is_some()) && self.live().next().is_none()
     }
 
-    /// Whether a worker of this index has ever been in it.
-    pub fn has_seen(&self, rank: u32) -> bool {
-        self.members.contains_key(&rank)
+    /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
+    /// trained the rest.
+    pub fn was_missed_by(&self, rank: u32) -> bool {
+        let died = |member: &Member| member.standing == Standing::Dead && self.is_trained();
+        self.members.get(&rank).is_none_or(died)
     }
 
     /// Nobody is in it, but it is not done.

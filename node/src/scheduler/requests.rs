@@ -231,9 +231,9 @@ impl Scheduler {
     ) -> Result<ToldV1, Refused> {
         let other = |book: &Book| {
             let same = book.plan().differs(&plan).is_none();
-            // Whoever has not been in a job that has just ended comes late to that one: it is not to be done again.
+            // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done again.
             let since = now.saturating_sub(self.over_since.unwrap_or(now));
-            let late = same && !book.has_seen(life.rank) && since < LATE_TIME;
+            let late = same && book.was_missed_by(life.rank) && since < LATE_TIME;
             book.is_over() && !late || book.is_abandoned() && !same
         };
         if self.book.as_ref().is_none_or(other) {

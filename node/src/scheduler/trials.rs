@@ -6,7 +6,7 @@ use super::plan::{Plan, PlanFile};
 use super::requests::{AskV1, Scheduler, ToldV1, WhatV1};
 use crate::control;
 use crate::error::Refusal;
-use crate::limits::{BARRIERS_MAX, JOB_WORKERS_MAX, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX};
+use crate::limits::{BARRIERS_MAX, JOB_WORKERS_MAX, OWN_SLEEP, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX};
 use gannet_transport::limits::FRAME_BYTES_MAX;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -219,6 +219,32 @@ impl Asked {
     fn ask(&mut self, of: Life, what: WhatV1) -> Result<ToldV1, (Refusal, String)> {
         self.0.answer(AskV1 { life: of, what }, of.rank, self.1, 1)
     }
+}
+
+/// Started again, by hand or by what watches over it, when the others were done sooner.
+#[test]
+fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again() {
+    let register = || WhatV1::Register { plan: plan(2, 4) };
+    let mut asked = Asked(Scheduler::default(), Duration::ZERO);
+    let (whole, dies) = (life(0, 1), life(1, 1));
+    asked.ask(whole, register()).unwrap();
+    asked.ask(dies, register()).unwrap();
+    while asked.1 <= TIMEOUT {
+        asked.1 += OWN_SLEEP;
+        asked.ask(whole, WhatV1::Beat { told: Told::default() }).unwrap();
+    }
+    for index in 0..4 {
+        asked.ask(whole, WhatV1::Take { holding: Vec::new() }).unwrap();
+        asked.ask(whole, WhatV1::Done { index, examples: 10 }).unwrap();
+    }
+    asked.ask(whole, WhatV1::Leave).unwrap();
+    let trained = Ok(ToldV1::Registered { started: 1, done: 4, tasks: 4 });
+    assert_eq!(asked.ask(life(1, 2), register()), trained);
+    assert_eq!(asked.ask(life(1, 2), WhatV1::Take { holding: Vec::new() }), Ok(ToldV1::Over));
+    asked.ask(life(1, 2), WhatV1::Leave).unwrap();
+    // Who was there at the end wants another job.
+    let told = asked.ask(life(0, 2), register()).unwrap();
+    assert!(matches!(told, ToldV1::Registered { done: 0, .. }), "{told:?}");
 }
 
 #[test]

@@ -169,8 +169,8 @@ impl<N: Net> Worker<N> {
         self.ask(message::CLOSE_PUSHER, Some(table), [0; 4], Vec::new(), &all).map(|_| ())
     }
 
-    /// Says that nothing of this data is pushed any more, after all its pushes have been acknowledged: the shards forget its
-    /// name.
+    /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the scheduler has
+    /// heard that its task is done. The shards forget its name.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.
