@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# The randomised tests again and again, with new seeds, for as many seconds as the first argument says.
+# Chaos first: GANNET_SOAK_ROUNDS (20) rounds of each mode of jobs whose workers and servers are killed, with seeds from GANNET_SOAK_FROM (1)
+# on, which ends with a table. Then the randomised tests and the attack again and again, with new seeds, for as many seconds as the first
+# argument says (0: chaos alone).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
+# As `make test` builds it: slower, so that what is done to a job finds it in the middle.
+GANNET_SOAK_ROUNDS=${GANNET_SOAK_ROUNDS:-20} cargo test -q -p gannet --test soak -- --nocapture || exit 1
 end=$(($(date +%s) + seconds))
 rounds=0
 while [ "$(date +%s)" -lt "$end" ]; do
     echo "round $((rounds + 1))"
     # proptest draws new seeds each time and prints what failed; the simulation takes seeds in order.
-    PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) cargo test --release --workspace -q || exit 1
+    PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) GANNET_SOAK_ROUNDS=4 GANNET_SOAK_FROM=$((1000 + 4 * rounds)) cargo test --release --workspace -q || exit 1
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1
     HOSTILE_SECONDS=$((seconds < 600 ? seconds / 4 + 1 : 300)) HOSTILE_SEED=$((rounds + 2)) \
         cargo test --release -q -p gannet --test hostile after_an_attack || exit 1

@@ -1,0 +1,91 @@
+//! What happens to a job in one round, drawn from a seed.
+
+use std::time::Duration;
+
+/// One round.
+#[derive(Debug)]
+pub struct Round {
+    /// Workers that begin; one more is declared if `spare`, who comes instead of one that was killed.
+    pub workers: u32,
+    pub spare: bool,
+    pub servers: usize,
+    /// Whether the servers keep their shards in folders.
+    pub durable: bool,
+    pub transport: &'static str,
+    /// In their order.
+    pub deeds: Vec<Deed>,
+}
+
+/// Something that is done to the job, so long after so many percent of its tasks are done.
+#[derive(Debug)]
+pub struct Deed {
+    pub percent: u64,
+    pub delay: Duration,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub enum What {
+    /// SIGKILL for a worker; after a while worker `then` is started.
+    Kill { index: u32, then: u32, after: Duration },
+    /// SIGSTOP, and SIGCONT when so much time has passed.
+    Sleep { index: u32, time: Duration },
+    /// SIGKILL for a server; after a while it is started again on its folder.
+    KillServer { which: usize, after: Duration },
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        gannet::mix(self.0) % n
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+impl Round {
+    /// Kinds of trouble go by the seed's residues, so that a few seeds in a row have all of them; the rest is drawn.
+    pub fn draw(seed: u64, mode: &str) -> Round {
+        let mode = mode.bytes().fold(0, |all: u64, byte| all << 8 | u64::from(byte));
+        let dice = &mut Dice(seed ^ gannet::mix(mode));
+        let (workers, servers) = (2 + dice.below(3) as u32, 1 + dice.below(3) as usize);
+        let (spare, twice) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
+        let (asleep, server) = (seed % 4 == 1, seed % 3 == 1);
+        let index = dice.below(workers.into()) as u32;
+        let then = if spare { workers } else { index };
+        // Whoever is to sleep is not the one that is killed.
+        let sleeper = (index + 1 + dice.below(u64::from(workers) - 1) as u32) % workers;
+        let time = if dice.below(2) == 0 { dice.millis(200, 1500) } else { dice.millis(2500, 4000) };
+        let which = dice.below(servers as u64) as usize;
+        let kinds = [
+            asleep.then_some(What::Sleep { index: sleeper, time }),
+            Some(What::Kill { index, then, after: dice.millis(0, 800) }),
+            server.then_some(What::KillServer { which, after: dice.millis(0, 500) }),
+            twice.then_some(What::Kill { index: then, then, after: dice.millis(0, 800) }),
+        ];
+        let mut percent = 5;
+        let deed = |what| {
+            percent += dice.below(20);
+            Deed { percent, delay: dice.millis(0, 40), what }
+        };
+        let deeds = kinds.into_iter().flatten().map(deed).collect();
+        let durable = server || dice.below(2) == 0;
+        let transport = if dice.below(2) == 0 { "auto" } else { "tcp" };
+        Round { workers, spare, servers, durable, transport, deeds }
+    }
+
+    /// The same job with nothing done to it.
+    pub fn undisturbed(workers: u32) -> Round {
+        let (spare, servers, durable, transport) = (false, 1, false, "auto");
+        Round { workers, spare, servers, durable, transport, deeds: Vec::new() }
+    }
+
+    pub fn declared(&self) -> u32 {
+        self.workers + u32::from(self.spare)
+    }
+}
