@@ -92,8 +92,14 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         ),
         (format!("train {data} {job} --job-name worker --worker-timeout 5"), "--worker-timeout"),
         (
-            format!("train {data} {job} --job-name worker --tasks on --sync bsp"),
-            "--tasks on cannot be had with bsp",
+            format!("train {data} {job} --job-name worker --tasks on --deterministic"),
+            "--deterministic cannot be had with --tasks on",
+        ),
+        (
+            format!(
+                "train {data} {job},127.0.0.1:3 --job-name worker --tasks on --sync bsp --replicas-to-aggregate 1"
+            ),
+            "--tasks on cannot be had with --replicas-to-aggregate",
         ),
         (format!("train {data} {job} --job-name worker --sync bsp --worker-timeout 0"), "at most a day"),
         (format!("train {data} --sync bsp"), "--sync"),

@@ -70,18 +70,17 @@ fn check_end(addr: &str) {
     assert_eq!(job["failed"], serde_json::Value::Null);
 }
 
-#[test]
-fn a_killed_worker_and_a_sleeping_one_lose_and_double_nothing() {
+fn a_worker_is_killed_and_another_sleeps(sync: &str) {
     let job = Job::new();
     let served = job.server("127.0.0.1:0");
-    let killed = job.worker(&served.addr, 0, "");
-    let asleep = job.worker(&served.addr, 1, "");
+    let killed = job.worker(&served.addr, 0, sync);
+    let asleep = job.worker(&served.addr, 1, sync);
     until_done(&served.addr, 4);
     killed.signal(Signal::KILL);
     asleep.signal(Signal::STOP);
-    let third = job.worker(&served.addr, 2, "");
+    let third = job.worker(&served.addr, 2, sync);
     // The killed one comes back, and takes part at once.
-    let again = job.worker(&served.addr, 0, "");
+    let again = job.worker(&served.addr, 0, sync);
     let (third, again) = (third.wait(), again.wait());
     assert_eq!((third.code, again.code), (Some(0), Some(0)), "{third:?} {again:?}");
     check_end(&served.addr);
@@ -94,11 +93,20 @@ fn a_killed_worker_and_a_sleeping_one_lose_and_double_nothing() {
 }
 
 #[test]
-fn a_scheduler_that_is_killed_goes_on_where_it_stood() {
+fn a_killed_worker_and_a_sleeping_one_lose_and_double_nothing() {
+    a_worker_is_killed_and_another_sleeps("");
+}
+
+#[test]
+fn nor_do_they_in_synchronous_steps() {
+    a_worker_is_killed_and_another_sleeps("--sync bsp");
+}
+
+fn the_scheduler_is_killed(sync: &str) {
     let job = Job::new();
     let served = job.server("127.0.0.1:0");
     let addr = served.addr.clone();
-    let workers = [job.worker(&addr, 0, ""), job.worker(&addr, 1, "")];
+    let workers = [job.worker(&addr, 0, sync), job.worker(&addr, 1, sync)];
     until_done(&addr, 4);
     served.kill();
     let served = job.server(&addr);
@@ -111,9 +119,19 @@ fn a_scheduler_that_is_killed_goes_on_where_it_stood() {
     }
     check_end(&addr);
     // Whoever comes when all is done has nothing to do.
-    let late = job.worker(&addr, 2, "").wait();
+    let late = job.worker(&addr, 2, sync).wait();
     assert_eq!((late.code, &late.json()["examples"]), (Some(0), &0.into()), "{late:?}");
     check_end(&addr);
+}
+
+#[test]
+fn a_scheduler_that_is_killed_goes_on_where_it_stood() {
+    the_scheduler_is_killed("");
+}
+
+#[test]
+fn also_in_the_middle_of_synchronous_steps() {
+    the_scheduler_is_killed("--sync bsp");
 }
 
 /// While the server slept it could hear nobody: nobody is given up for that.

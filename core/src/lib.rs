@@ -28,6 +28,7 @@ mod pull;
 mod push;
 mod pushers;
 mod readable;
+mod remembered;
 mod resolve;
 mod row;
 mod rule_bytes;

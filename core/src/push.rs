@@ -9,7 +9,7 @@ use crate::index::{self, NONE};
 use crate::layout::*;
 use crate::part::Start;
 use crate::pull::{holds, missing};
-use crate::pushers::{CLOSED, DATA_PUSHERS, Entry, PushName};
+use crate::pushers::PushName;
 use crate::resolve::{BLOCK, Block};
 use crate::schema::Schema;
 use crate::segments::{SegmentGradients, Segmented};
@@ -168,58 +168,6 @@ impl Shards {
                 let n = own.len().min(BLOCK);
                 own[..n].copy_from_slice(&block.slots[..n]);
             }
-        }
-        Ok(())
-    }
-
-    /// A pusher of this incarnation says that it will push no more. One that never pushed is remembered too, by the
-    /// first shard here, unless it is data ([`DATA_PUSHERS`]). Newer incarnations are not touched.
-    ///
-    /// # Errors
-    /// There is no room to remember one that never pushed.
-    pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
-        self.remember(pusher, incarnation, CLOSED, false)
-    }
-
-    /// Remembers a pusher of this incarnation before its first push, in the first shard here; the incarnations below it are
-    /// fenced there. Newer incarnations are not touched.
-    ///
-    /// # Errors
-    /// There is no room to remember it.
-    pub fn introduce_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
-        self.remember(pusher, incarnation, 0, false)
-    }
-
-    /// From now on pushes of this pusher are refused in every shard here, of this incarnation and of those below it.
-    ///
-    /// # Errors
-    /// There is no room to remember one that never pushed.
-    pub fn fence_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
-        self.remember(pusher, incarnation.saturating_add(1), 0, true)
-    }
-
-    /// Sets flags in the entries of a pusher, which are of this incarnation afterwards; `all`: also where it has none.
-    fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
-        for (at, shard) in self.shards.iter_mut().enumerate() {
-            let known = shard.pushers.find(pusher);
-            let mut entry =
-                known.map_or(Entry { pusher, ..Entry::default() }, |i| Entry::load(&shard.image, i));
-            let of_data = pusher >= DATA_PUSHERS && !all;
-            if entry.incarnation > incarnation || (known.is_none() && (at > 0 && !all || of_data)) {
-                continue;
-            }
-            if entry.incarnation < incarnation {
-                entry = Entry { pusher, incarnation, ..Entry::default() };
-            } else if known.is_some() && entry.flags & flags == flags {
-                continue;
-            }
-            let i = known.map_or_else(|| shard.place(), Ok)?;
-            if known.is_none() {
-                shard.pushers.put(i, pusher);
-            }
-            entry.flags |= flags;
-            shard.store_entry(&entry, i, false);
-            shard.journal.settle(&shard.image);
         }
         Ok(())
     }

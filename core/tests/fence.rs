@@ -126,3 +126,32 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
     }
     assert!(push(&mut shards, piece(n), 3, 1).is_err());
 }
+
+/// Rows that came in another's push: noted in some shards, by whatever name they came first, and remembered like pushes.
+#[test]
+fn noted_rows_are_as_if_pushed_under_their_own_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    let name = |incarnation, seq, part| PushName { pusher: DATA_PUSHERS | 3, incarnation, seq, part };
+    assert!(!shards.has(1, &name(7, 1, 0)));
+    shards.note(1, &name(7, 2, 5)).unwrap();
+    shards.note(1, &name(7, 2, 1)).unwrap();
+    shards.note(9, &name(7, 2, 1)).unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            drop(shards);
+            shards = Shards::open(&store, &schema(), 0..4).unwrap();
+        }
+        let had = [(7, 1, 9), (7, 2, 0), (7, 2, 5), (6, 9, 0)];
+        assert!(had.iter().all(|&(incarnation, seq, part)| shards.has(1, &name(incarnation, seq, part))));
+        let new = [(7, 2, 6), (7, 3, 0), (8, 1, 0)];
+        assert!(!new.iter().any(|&(incarnation, seq, part)| shards.has(1, &name(incarnation, seq, part))));
+        assert!([0, 2, 3, 9].iter().all(|&shard| !shards.has(shard, &name(7, 1, 0))));
+    }
+    // What is pushed under the name is dropped where it was noted, and applied elsewhere.
+    let pushed = push(&mut shards, DATA_PUSHERS | 3, 7, 2).unwrap();
+    let here = (0..64).filter(|&key| shard_of(hash(key), 4) == 1).count() as u32;
+    assert_eq!((pushed.doubled, pushed.applied), (here, 64 - here));
+    assert_eq!(shards.unfinished(DATA_PUSHERS | 3), None);
+}

@@ -1,13 +1,14 @@
-//! Data tasks in the simulated world: workers are killed, fall asleep and wake up, servers and the scheduler among them are killed and
-//! started again on their folders, links break. Every record of every pass is in the sums exactly once.
+//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake up, servers and the
+//! scheduler among them are killed and started again on their folders, links break. Every record of every pass is in the sums
+//! exactly once.
 
 mod model;
 
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    DataName, Given, JobStatus, Plan, PlanFile, Read, Schema, Seat, Store, TableId, Told, Worker,
-    WorkerConfig, WorkerError, Write,
+    Cut, DataName, Given, JobStatus, Membership, Merge, Plan, PlanFile, PullId, PushId, Read, Schema, Seat,
+    Store, SyncMode, TableId, Together, Told, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::{schema, start};
 use std::collections::HashMap;
@@ -39,95 +40,181 @@ fn keys_of(task: u32, batch: u64) -> Vec<u64> {
     model::unique_keys(&mut prng, count, KEYS)
 }
 
-/// A worker: its seat, its links, and what it is at.
+/// What a worker is at. Between any two of these it can be killed.
+#[derive(Clone)]
+enum At {
+    Idle,
+    /// The next batch of a task.
+    Batch(Task, u64),
+    /// The rows of that batch are pulled.
+    Pulling(Task, u64, PullId, Arc<Cut>),
+    /// The task is done, and the servers still know of it.
+    Closing(Task),
+}
+
+#[derive(Clone, Copy)]
+struct Task {
+    index: u64,
+    number: u32,
+    epoch: u32,
+}
+
+/// A worker, which never waits: its seat, its links, and what it is at.
 struct Trainer {
+    sim: Sim,
+    config: WorkerConfig,
     seat: Seat<Sim>,
     worker: Worker<Sim>,
     table: TableId,
     started: u64,
-    /// (index, task, epoch, the next batch).
-    at: Option<(u64, u32, u32, u64)>,
+    /// How it keeps step, when it does.
+    member: Option<Membership>,
+    joined: bool,
+    at: At,
+    /// Pushes that were not acknowledged when they were looked at last. (Shards apply the steps each by itself.)
+    open: Vec<PushId>,
     asleep_until: Duration,
     /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
     dazed: u64,
 }
 
 impl Trainer {
-    fn start(
-        sim: &Sim,
-        servers: &[String],
-        schema: &Schema,
-        rank: u32,
-        life: u64,
-    ) -> Result<Trainer, WorkerError> {
-        let pusher = u64::from(rank) + 1;
-        let config = |servers: &[String]| WorkerConfig::new(servers.to_vec(), pusher, life);
-        let seat = Seat::join(sim.clone(), config(&servers[..1]), rank, plan(2))?;
-        let mut worker = Worker::connect(sim.clone(), config(servers))?;
+    fn start(world: &World, schema: &Schema, rank: u32, life: u64) -> Result<Trainer, WorkerError> {
+        let (sim, servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
+        let config = WorkerConfig::new(servers.clone(), pusher, life);
+        let of_seat = WorkerConfig { servers: servers[..1].to_vec(), ..config.clone() };
+        let seat = Seat::join(sim.clone(), of_seat, rank, plan(2))?;
+        let mut worker = Worker::connect(sim.clone(), config.clone())?;
         let table = worker.open_table(schema)?;
         let started = seat.joined().started;
-        Ok(Trainer { seat, worker, table, started, at: None, asleep_until: Duration::ZERO, dazed: 0 })
+        let (workers, worker_timeout) = (WORKERS, TIMEOUT);
+        let member = world.mode.map(|mode| Membership { rank, workers, mode, worker_timeout, strict: false });
+        let (at, open, asleep_until) = (At::Idle, Vec::new(), Duration::ZERO);
+        let (joined, dazed) = (false, 0);
+        Ok(Trainer {
+            sim,
+            config,
+            seat,
+            worker,
+            table,
+            started,
+            member,
+            joined,
+            at,
+            open,
+            asleep_until,
+            dazed,
+        })
     }
 
-    /// Says that it lives, and fences whom it is told to.
+    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
         for dead in self.seat.beat(Told::default())?.fence {
-            self.worker.fence(self.table, u64::from(dead.rank) + 1, dead.incarnation)?;
+            let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
+            let table = hands.open_table(self.worker.schema(self.table))?;
+            hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
             self.seat.fenced(dead)?;
         }
         Ok(())
     }
 
-    /// One thing: takes a task, pushes a batch, or ends a task. True: all is over.
+    fn name(&self, task: Task) -> (u64, u64) {
+        (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), self.started)
+    }
+
+    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for learned.
+    fn is_applied(&mut self) -> Result<bool, WorkerError> {
+        self.open.retain(|push| !self.worker.is_acked(*push));
+        match self.worker.take_late(self.table).is_empty() {
+            true => Ok(self.open.is_empty()),
+            false => Err(WorkerError::Call("too late".into())),
+        }
+    }
+
+    /// Nobody is to wait for it.
+    fn rest(&mut self) -> Result<(), WorkerError> {
+        if std::mem::take(&mut self.joined) { self.worker.leave(self.table) } else { Ok(()) }
+    }
+
+    /// One thing: takes a task, pulls or pushes a batch, or ends a task. True: all is over.
     fn step(&mut self, prng: &mut Prng) -> Result<bool, WorkerError> {
         match self.dazed.checked_sub(1) {
             Some(left) => self.dazed = left,
             None => self.beat()?,
         }
-        let Some((index, task, epoch, batch)) = self.at else {
-            return Ok(match self.seat.take(&[])? {
-                Given::Over => true,
-                Given::Wait => false,
+        self.worker.poll()?;
+        let applied = self.is_applied()?;
+        self.at = match self.at.clone() {
+            At::Idle => match if applied { self.seat.take(&[])? } else { return Ok(false) } {
+                Given::Over => return self.rest().map(|()| true),
+                Given::Wait => self.rest().map(|()| At::Idle)?,
                 Given::Task { index, task, from, .. } => {
-                    self.at = Some((index, task.number, task.epoch, from));
-                    false
+                    if let Some(member) = self.member.filter(|_| !self.joined) {
+                        self.worker.join(self.table, member)?;
+                        self.joined = true;
+                    }
+                    At::Batch(Task { index, number: task.number, epoch: task.epoch }, from)
                 }
-            });
-        };
-        let name = (1 << 63 | u64::from(epoch) << 32 | u64::from(task), self.started);
-        if batch == BATCHES {
-            self.worker.close_data(self.table, name.0, name.1)?;
-            self.seat.done(index, BATCHES)?;
-            self.at = None;
-            return Ok(false);
-        }
-        let cut = Arc::new(self.worker.cut(self.table, &keys_of(task, batch)));
-        let pulled = match prng.below(2) {
-            0 => None,
-            _ => {
-                let pull = self.worker.begin_pull(self.table, cut.clone(), Read::State, Vec::new(), true)?;
+            },
+            At::Batch(task, BATCHES) if applied => {
+                self.seat.done(task.index, BATCHES)?;
+                At::Closing(task)
+            }
+            waits @ At::Batch(_, BATCHES) => waits,
+            At::Batch(task, batch) => {
+                let cut = Arc::new(self.worker.cut(self.table, &keys_of(task.number, batch)));
+                if self.member.is_none() && prng.below(2) == 0 {
+                    self.push(task, batch, None, cut)?
+                } else {
+                    let pull =
+                        self.worker.begin_pull(self.table, cut.clone(), Read::State, Vec::new(), true)?;
+                    At::Pulling(task, batch, pull, cut)
+                }
+            }
+            At::Pulling(task, batch, pull, cut) if self.worker.is_pulled(pull) => {
                 self.worker.finish_pull(pull)?;
-                Some(pull)
+                self.push(task, batch, Some(pull), cut)?
+            }
+            waits @ At::Pulling(..) => waits,
+            At::Closing(task) => {
+                let (pusher, incarnation) = self.name(task);
+                self.worker.close_data(self.table, pusher, incarnation)?;
+                At::Idle
             }
         };
-        let name = DataName { pusher: name.0, incarnation: name.1, seq: batch + 1, clock: 0 };
+        Ok(false)
+    }
+
+    fn push(
+        &mut self,
+        task: Task,
+        batch: u64,
+        pulled: Option<PullId>,
+        cut: Arc<Cut>,
+    ) -> Result<At, WorkerError> {
+        let (pusher, incarnation) = self.name(task);
+        let name = DataName { pusher, incarnation, seq: batch + 1, clock: 0 };
         let (seq, ones) = (self.worker.next_seq(self.table), vec![1.0; cut.keys().len()]);
         let (table, write) = (self.table, Write::Gradient);
-        self.worker.begin_push_named(table, cut, write, ones, pulled, (seq, Some(name)))?;
-        self.at = Some((index, task, epoch, batch + 1));
-        Ok(false)
+        let push = self.worker.begin_push_named(table, cut, write, ones, pulled, (seq, Some(name)))?;
+        self.open.push(push);
+        if self.joined {
+            self.worker.tick(table)?;
+        }
+        Ok(At::Batch(task, batch + 1))
     }
 }
 
 struct World {
     sim: Sim,
+    mode: Option<SyncMode>,
     stores: Vec<Store>,
     servers: Vec<(u64, String)>,
     _folders: Vec<tempfile::TempDir>,
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, mode: Option<SyncMode>) -> World {
         let faults = Faults {
             reset_per_million: [0, 2_000, 10_000][seed as usize % 3],
             refuse_per_million: 50_000,
@@ -138,7 +225,7 @@ impl World {
         let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
-        World { sim, stores, servers, _folders: folders }
+        World { sim, mode, stores, servers, _folders: folders }
     }
 
     fn addrs(&self) -> Vec<String> {
@@ -166,99 +253,127 @@ fn expected(plan: &Plan) -> HashMap<u64, f32> {
     sums
 }
 
+/// What happened in a run.
+#[derive(Debug, Default)]
+struct Seen {
+    killed: u32,
+    woken: u32,
+    late: u32,
+    restarts: u32,
+    doubled: u64,
+}
+
+/// A job of three workers and what befalls them, until all is trained.
+fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
+    let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
+    let (schema, plan) = (schema("t", 1, 8), plan(2));
+    let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();
+    let (mut life, mut over, mut asleep_once) = (1, false, Vec::new());
+    for round in 0.. {
+        assert!(round < 40_000, "seed {seed}: the job does not end");
+        for (rank, place) in workers.iter_mut().enumerate() {
+            let now = world.sim.now();
+            let Some(trainer) = place else {
+                // There is always one to go on.
+                if rank == round % WORKERS as usize || prng.below(40) == 0 {
+                    life += 1;
+                    match Trainer::start(&world, &schema, rank as u32, life) {
+                        Ok(trainer) => *place = Some(trainer),
+                        Err(error) => assert!(
+                            error.to_string().contains("two workers have the same"),
+                            "seed {seed}: {error}"
+                        ),
+                    }
+                }
+                continue;
+            };
+            if trainer.asleep_until > now {
+                continue;
+            }
+            match trainer.step(&mut prng) {
+                Ok(ended) => over |= ended,
+                // It slept for too long, or another process took its place meanwhile.
+                Err(WorkerError::Refused { text, .. }) => {
+                    let life = trainer.seat.life().incarnation;
+                    assert!(asleep_once.contains(&(rank, life)), "seed {seed}: {text}");
+                    seen.woken += 1;
+                    *place = None;
+                }
+                Err(WorkerError::Call(text)) if text == "too late" => {
+                    seen.late += 1;
+                    *place = None;
+                }
+                Err(error) => panic!("seed {seed} round {round}: {error}"),
+            }
+        }
+        if over {
+            break;
+        }
+        world.sim.run(Duration::from_millis(prng.below(300)));
+        let victim = prng.below(u64::from(WORKERS)) as usize;
+        match prng.below(60) {
+            0 | 1 => seen.killed += u32::from(workers[victim].take().is_some()),
+            2..=4 => {
+                if let Some(trainer) = &mut workers[victim] {
+                    trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
+                    trainer.dazed = prng.below(6);
+                    asleep_once.push((victim, trainer.seat.life().incarnation));
+                }
+            }
+            5 => {
+                let which = prng.below(world.servers.len() as u64) as usize;
+                world.restart(which);
+                seen.restarts += 1;
+            }
+            _ => {}
+        }
+    }
+    // Whoever still sleeps wakes up now, and goes on with what it was at.
+    let now = world.sim.now();
+    for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
+        trainer.dazed = 20;
+        let gone = (0..20).find_map(|_| {
+            world.sim.run(Duration::from_millis(100));
+            trainer.step(&mut prng).err()
+        });
+        assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
+    }
+    let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
+    let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
+    assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
+    let sums = expected(&plan);
+    let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();
+    let mut out = vec![0.0; keys.len()];
+    // By somebody who is not of the job: any of its workers may have been given up.
+    let mut reader = Worker::connect(world.sim.clone(), WorkerConfig::new(world.addrs(), 99, 2)).unwrap();
+    let table = reader.open_table(&schema).unwrap();
+    reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    for (key, sum) in keys.iter().zip(out) {
+        assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
+    }
+    seen.doubled += workers.iter().flatten().map(|trainer| trainer.worker.counters().doubled).sum::<u64>();
+}
+
+fn run_all(mode: Option<SyncMode>) -> Seen {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
+    let mut seen = Seen::default();
+    (0..seeds).for_each(|seed| run(seed, mode, &mut seen));
+    assert!(seen.killed > 10 && seen.woken > 2 && seen.restarts > 10, "{seen:?}: the test shows nothing");
+    seen
+}
+
 #[test]
 fn every_record_is_trained_once_a_pass_whoever_dies() {
-    let (mut killed, mut woken, mut restarts, mut doubled) = (0, 0, 0, 0);
-    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
-    for seed in 0..seeds {
-        let (mut world, mut prng) = (World::new(seed), Prng::new(seed));
-        let (schema, plan) = (schema("t", 1, 8), plan(2));
-        let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();
-        let (mut life, mut over, mut asleep_once) = (1, false, Vec::new());
-        for round in 0.. {
-            assert!(round < 20_000, "seed {seed}: the job does not end");
-            for (rank, place) in workers.iter_mut().enumerate() {
-                let now = world.sim.now();
-                let Some(trainer) = place else {
-                    // There is always one to go on.
-                    if rank == round % WORKERS as usize || prng.below(40) == 0 {
-                        life += 1;
-                        let addrs = world.addrs();
-                        match Trainer::start(&world.sim, &addrs, &schema, rank as u32, life) {
-                            Ok(trainer) => *place = Some(trainer),
-                            Err(error) => assert!(
-                                error.to_string().contains("two workers have the same"),
-                                "seed {seed}: {error}"
-                            ),
-                        }
-                    }
-                    continue;
-                };
-                if trainer.asleep_until > now {
-                    continue;
-                }
-                match trainer.step(&mut prng) {
-                    Ok(ended) => over |= ended,
-                    // It slept for too long, or another process took its place meanwhile.
-                    Err(WorkerError::Refused { text, .. }) => {
-                        assert!(
-                            asleep_once.contains(&(rank, trainer.seat.life().incarnation)),
-                            "seed {seed}: {text}"
-                        );
-                        woken += 1;
-                        *place = None;
-                    }
-                    Err(error) => panic!("seed {seed} round {round}: {error}"),
-                }
-            }
-            if over {
-                break;
-            }
-            world.sim.run(Duration::from_millis(prng.below(300)));
-            let victim = prng.below(u64::from(WORKERS)) as usize;
-            match prng.below(60) {
-                0 | 1 => {
-                    killed += u32::from(workers[victim].take().is_some());
-                }
-                2..=4 => {
-                    if let Some(trainer) = &mut workers[victim] {
-                        trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
-                        trainer.dazed = prng.below(6);
-                        asleep_once.push((victim, trainer.seat.life().incarnation));
-                    }
-                }
-                5 => {
-                    let which = prng.below(world.servers.len() as u64) as usize;
-                    world.restart(which);
-                    restarts += 1;
-                }
-                _ => {}
-            }
-        }
-        // Whoever still sleeps wakes up now, and goes on with what it was at.
-        let now = world.sim.now();
-        for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
-            trainer.dazed = 6;
-            let gone = (0..6).map(|_| trainer.step(&mut prng)).find_map(Result::err);
-            let gone = gone.or_else(|| trainer.worker.drain().err());
-            assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
-        }
-        let mut last = workers.iter_mut().flatten().find(|t| t.asleep_until <= world.sim.now()).unwrap();
-        let job =
-            JobStatus::of(world.sim.clone(), WorkerConfig::new(&world.addrs()[..1], 99, 1)).unwrap().unwrap();
-        assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
-        let sums = expected(&plan);
-        let keys: Vec<u64> = (0..KEYS).collect();
-        let mut out = vec![0.0; keys.len()];
-        let trainer = &mut last;
-        trainer.worker.pull(trainer.table, &keys, Read::Weights, &mut out).unwrap();
-        for (key, sum) in keys.iter().zip(out) {
-            assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
-        }
-        doubled += workers.iter().flatten().map(|trainer| trainer.worker.counters().doubled).sum::<u64>();
-    }
-    assert!(
-        killed > 10 && woken > 2 && restarts > 10 && doubled > 50,
-        "{killed} killed, {woken} woken, {restarts} restarts, {doubled} doubled: the test shows nothing"
-    );
+    let seen = run_all(None);
+    assert!(seen.doubled > 50 && seen.late == 0, "{seen:?}");
+}
+
+#[test]
+fn also_in_steps_that_all_make_together() {
+    run_all(Some(SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum })));
+}
+
+#[test]
+fn also_within_a_bound() {
+    run_all(Some(SyncMode::Ssp(2)));
 }

@@ -54,9 +54,13 @@ pub fn check(args: &SyncArgs, workers: u32, tasks: TasksName) -> Result<(), Fail
         let text = "--worker-timeout: only ssp and bsp (--sync), and a scheduler (--tasks), wait for workers";
         return input(text.into());
     }
-    if bsp && tasks == TasksName::On {
-        let text = "--tasks on cannot be had with bsp: what a worker that dies has put into a step is not known by its data; \
-                    each worker takes a fixed share (leave --tasks out)";
+    if deterministic && tasks == TasksName::On {
+        let text = "--deterministic cannot be had with --tasks on: which worker learns what is then one of timing; leave one of them out";
+        return input(text.into());
+    }
+    if replicas_to_aggregate.is_some_and(|k| k < workers) && tasks == TasksName::On {
+        let text = "--tasks on cannot be had with --replicas-to-aggregate below the number of workers: batches that come too late are \
+                    dropped, and every record of what is handed out is to be learned; leave one of them out";
         return input(text.into());
     }
     if worker_timeout.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 86_400.0)) {

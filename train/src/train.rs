@@ -149,7 +149,7 @@ pub fn train_watched<B: Backend>(
         Ok::<_, TrainError>((found?, stopped))
     })?;
     learner.backend.drain()?;
-    learner.count_late();
+    learner.count_late()?;
     learner.give_up();
     let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
     let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
@@ -333,7 +333,7 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(())
     }
 
-    fn learn(&mut self, batch: &Batch, feed: &mut Feed<'_>, stop: &AtomicBool) -> Result<(), BackendError> {
+    fn learn(&mut self, batch: &Batch, feed: &mut Feed<'_>, stop: &AtomicBool) -> Result<(), TrainError> {
         let write = self.way.write();
         if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
@@ -368,8 +368,7 @@ impl<'a, B: Backend> Loop<'a, B> {
         self.place = batch.piece;
         self.count(batch);
         self.pushed.push(batch.block.len() as u32);
-        self.count_late();
-        Ok(())
+        self.count_late()
     }
 
     /// A step has been made.
@@ -381,17 +380,24 @@ impl<'a, B: Backend> Loop<'a, B> {
         watch(&Step { number: self.steps, mass, loss, format, columns }, self.backend)
     }
 
-    /// Counts the examples of pushes that came too late.
-    fn count_late(&mut self) {
+    /// Counts the examples of pushes that came too late. Of a piece of the data nothing may: it would be taken for learned.
+    fn count_late(&mut self) -> Result<(), TrainError> {
         self.backend.take_late(&mut self.late);
+        if self.pieces.is_some() && !self.late.is_empty() {
+            let text = "a batch of this worker came when its step had been made without it (the others had been told that it had left): \
+                        start it again; what it had not finished is handed out again";
+            return Err(ReadError::Pieces(text.into()).into());
+        }
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
         }
+        Ok(())
     }
 
     /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
         self.backend.drain()?;
+        self.count_late()?;
         self.place = None;
         if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
             pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;

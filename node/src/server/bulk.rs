@@ -3,6 +3,7 @@
 use super::group::is_data;
 use super::keysets::Keysets;
 use super::newer;
+use super::sums::Coming;
 use super::tables::{Table, Tables};
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
@@ -217,10 +218,6 @@ pub(super) fn push(
         }
         keyset => (keys, keyset),
     };
-    if keeps {
-        let keys = keyset.map_or(keys, |keyset| &keyset.keys);
-        return tables.keep(request.table, request.write, keys, values, pusher, now);
-    }
     let own = PushName {
         pusher: pusher.pusher,
         incarnation: pusher.incarnation,
@@ -231,15 +228,20 @@ pub(super) fn push(
         [of, incarnation, clock] => (PushName { pusher: of, incarnation, ..own }, clock),
         _ => (own, own.seq),
     };
+    // The shards' memory of data is apart from that of workers.
+    if request.named != is_data(name.pusher) {
+        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
+    }
+    if keeps {
+        let keys = keyset.map_or(keys, |keyset| &keyset.keys);
+        let (write, name) = (request.write, request.named.then_some(name));
+        return tables.keep(request.table, &Coming { write, keys, values, name }, pusher, now);
+    }
     if request.named && pusher.introduced != Some(request.table) {
         // A worker that is fenced is so under every name; and one that comes again is known.
         let entered = shards.introduce_pusher(pusher.pusher, pusher.incarnation);
         entered.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         pusher.introduced = Some(request.table);
-    }
-    // The shards' memory of data is apart from that of workers.
-    if request.named != is_data(name.pusher) {
-        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
     }
     let pushed = if request.some {
         shards.push_at(&name, clock, request.write, keys, Some(found), values)

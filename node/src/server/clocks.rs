@@ -35,6 +35,8 @@ pub(super) struct Rank {
     /// It has made the steps below.
     pub(super) clock: u64,
     pub(super) state: State,
+    /// Over which it can speak, though it may be given up.
+    session: Option<u32>,
     /// When it gave its last sign.
     heard: Duration,
     /// Incarnations up to this one are refused.
@@ -82,14 +84,19 @@ impl Clocks {
     /// Of a group whose workers have not come; they begin at `begin`.
     pub(super) fn new(member: &Membership, begin: u64, now: Duration) -> Clocks {
         let (clock, state) = (begin, State::Absent);
-        let rank = Rank { pusher: 0, incarnation: 0, clock, state, heard: now, fenced: 0 };
+        let rank = Rank { pusher: 0, incarnation: 0, clock, state, session: None, heard: now, fenced: 0 };
         let timeout = (!member.strict).then_some(member.worker_timeout);
         Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize], timeout }
     }
 
-    /// Whether a comer who begins anew begins a new group: nobody is there whose clock would count.
+    /// Whether a comer who begins anew begins a new group: nobody is there whose clock counts, or would if he spoke again.
     pub(super) fn is_over(&self) -> bool {
-        !self.ranks.iter().any(|rank| matches!(rank.state, State::Here(_)))
+        let speaks = |rank: &Rank| rank.session.is_some() && rank.incarnation > rank.fenced;
+        !self.ranks.iter().any(|rank| match rank.state {
+            State::Here(_) => true,
+            State::Gone => speaks(rank),
+            _ => false,
+        })
     }
 
     /// The clock that the group has reached at most.
@@ -147,8 +154,8 @@ impl Clocks {
                 lowest.min(if left { u64::MAX } else { rank.clock }).max(least)
             }
         };
-        *rank =
-            Rank { pusher, incarnation, clock, state: State::Here(session), heard: now, fenced: rank.fenced };
+        let (state, fenced) = (State::Here(session), rank.fenced);
+        *rank = Rank { pusher, incarnation, clock, state, session: Some(session), heard: now, fenced };
         Ok(clock)
     }
 
@@ -196,8 +203,12 @@ impl Clocks {
 
     /// A session has ended: whose it was is away.
     pub(super) fn end(&mut self, session: u32, now: Duration) -> Option<u32> {
-        let at = self.ranks.iter().position(|rank| rank.state == State::Here(session))?;
-        (self.ranks[at].state, self.ranks[at].heard) = (State::Away, now);
+        let at = self.ranks.iter().position(|rank| rank.session == Some(session))?;
+        let rank = &mut self.ranks[at];
+        rank.session = None;
+        if rank.state == State::Here(session) {
+            (rank.state, rank.heard) = (State::Away, now);
+        }
         Some(at as u32)
     }
 
@@ -233,7 +244,7 @@ impl Clocks {
             return Vec::new();
         };
         // Nobody waits in a group that nobody is left in.
-        if self.is_over() {
+        if !self.ranks.iter().any(|rank| matches!(rank.state, State::Here(_))) {
             return Vec::new();
         }
         let mut given_up = Vec::new();

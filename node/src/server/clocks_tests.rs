@@ -91,7 +91,7 @@ proptest! {
                 }
                 Event::End if one.here => {
                     let known = clocks.end(one.session, time);
-                    prop_assert_eq!(known.is_some(), one.counts);
+                    prop_assert_eq!(known, Some(rank));
                     if one.counts {
                         one.heard = now;
                     }
@@ -173,4 +173,26 @@ fn the_lowest_that_is_there_and_alive_decides() {
     assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(0));
     assert!(clocks.fence(0, 1) && !clocks.fence(2, 0));
     assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(1));
+}
+
+/// Whoever is given up and still has its session is waited for again when it speaks: no new group begins over its head.
+#[test]
+fn a_group_is_over_when_nobody_can_speak() {
+    let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
+    assert!(clocks.is_over());
+    for rank in 0..2 {
+        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+    }
+    let later = Duration::from_secs(60);
+    clocks.hear(1, later);
+    assert_eq!(clocks.give_up(later).iter().map(|behind| behind.rank).collect::<Vec<_>>(), [0]);
+    clocks.end(1, later);
+    assert!(!clocks.is_over(), "worker 0 is silent and has its session");
+    let mut spoken = clocks.clone();
+    assert!(spoken.speaks(0, 0, 1, later) && !spoken.is_over());
+    let mut ended = clocks.clone();
+    assert_eq!(ended.end(0, later), Some(0));
+    assert!(ended.is_over());
+    clocks.fence(0, 1);
+    assert!(clocks.is_over(), "a fenced one may not speak");
 }

@@ -3,14 +3,15 @@
 
 use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
 use super::clocks::{Behind, Clocks, Comer, State, Unwelcome};
-use super::sums::{Next, Outcome, Room, Sums};
+use super::steps::{self, Found};
+use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
 use crate::control::{self, JoinV1, JoinedV1, WaitsV1};
 use crate::error::Refusal;
 use crate::limits::CLOCK_MAX;
 use crate::message::{self, unpair};
 use crate::sync::{Membership, SyncMode};
-use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Shards, Write, hash, shard_of};
+use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
 use gannet_transport::{Frame, Head, Transmit};
 use std::time::Duration;
 
@@ -47,12 +48,7 @@ impl Group {
 
 impl Table {
     fn new_group(&self, member: &Membership, now: Duration) -> Group {
-        let of_images = || {
-            let pushers = self.shards.as_ref().map(Shards::pushers).unwrap_or_default();
-            let last = pushers.iter().find(|status| status.pusher == AGGREGATE);
-            Sums::after(last.map(|status| (status.seq, status.part)))
-        };
-        let sums = member.mode.is_bsp().then(of_images);
+        let sums = member.mode.is_bsp().then(|| Sums::after(self.found.at, self.found.masks.iter().copied()));
         let begin = sums.as_ref().map_or(0, Sums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
     }
@@ -152,26 +148,33 @@ impl Table {
     /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited for
     /// has come.
     pub(super) fn advance(&mut self) -> bool {
-        let Table { group: Some(group), shards, schema, tally, .. } = self else { return false };
+        let Table { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
+            return false;
+        };
         let before = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
         let mut failed = false;
         if let (Some(sums), SyncMode::Bsp(together)) = (&mut group.sums, group.clocks.mode) {
             let floats = |write| schema.write_floats(write);
-            while let Next::Step(sum) =
-                sums.next(&group.clocks, together.aggregate, together.merge, floats, schema.shards)
-            {
+            let how = Joining { merge: together.merge, floats, shards: schema.shards };
+            loop {
+                let has = |shard, name: &PushName| shards.as_mut().is_some_and(|here| here.has(shard, name));
+                let Next::Step(sum) = sums.next(&group.clocks, together.aggregate, &how, has) else { break };
                 let Some(sum) = sum else {
                     sums.pass(&group.clocks);
                     continue;
                 };
                 let Some(shards) = shards.as_mut().filter(|_| sums.is_of_one_kind()) else {
                     let why = "the workers pushed both gradients and changes of state in one step";
-                    sums.failed(sum.mask, Refusal::Mismatch, why.into());
+                    sums.refused(Refusal::Mismatch, why.into());
                     failed = true;
                     break;
                 };
-                let name = PushName { pusher: AGGREGATE, incarnation: 1, seq: sum.step + 1, part: sum.mask };
-                match push_by_shard(shards, &name, sum.write, &sum.keys, &sum.values, schema.shards) {
+                let written = steps.as_mut().map_or(Ok(()), |file| file.write(shards, &sum, sums.masks()));
+                let applied = written.map_err(|text| (Refusal::NoSpace, text)).and_then(|()| {
+                    let applied = steps::apply(shards, &sum, AGGREGATE);
+                    applied.map_err(|error| (Refusal::of_push(&error), error.to_string()))
+                });
+                match applied {
                     Ok(applied) => {
                         tally.count(&applied);
                         sums.applied();
@@ -183,12 +186,13 @@ impl Table {
                             text,
                             "a step cannot be applied"
                         );
-                        sums.failed(sum.mask, refusal, text);
+                        sums.failed(sum, refusal, text);
                         failed = true;
                         break;
                     }
                 }
             }
+            *found = Found { at: sums.at(), masks: Vec::new() };
             tally.kept_bytes.set(sums.bytes() as u64);
         }
         let lowest = group.lowest();
@@ -201,32 +205,6 @@ impl Table {
         let after = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
         told != lowest || before != after || failed
     }
-}
-
-/// Pushes rows in ascending order of shard, each shard's at once.
-fn push_by_shard(
-    shards: &mut Shards,
-    name: &PushName,
-    write: Write,
-    keys: &[u64],
-    values: &[f32],
-    table: u32,
-) -> Result<gannet_core::Applied, (Refusal, String)> {
-    let floats = values.len() / keys.len().max(1);
-    let mut all = gannet_core::Applied::default();
-    let mut start = 0;
-    for run in keys.chunk_by(|a, b| shard_of(hash(*a), table) == shard_of(hash(*b), table)) {
-        let values = &values[start * floats..(start + run.len()) * floats];
-        start += run.len();
-        let applied = shards
-            .push(name, write, run, None, values)
-            .map_err(|error| (Refusal::of_push(&error), error.to_string()))?;
-        all.applied += applied.applied;
-        all.doubled += applied.doubled;
-        all.not_finite += applied.not_finite;
-        all.not_admitted += applied.not_admitted;
-    }
-    Ok(all)
 }
 
 impl Tables {
@@ -367,12 +345,11 @@ impl Tables {
     pub(super) fn keep(
         &mut self,
         number: u32,
-        write: Write,
-        keys: &[u64],
-        values: &[f32],
+        coming: &Coming<'_>,
         pusher: &Pusher,
         now: Duration,
     ) -> Result<Answer, Stop> {
+        let &Coming { write, keys, values, name } = coming;
         let floats = values.len() / keys.len().max(1);
         self.numbered(u64::from(number))?.check_push(write, keys)?;
         let (group, rank) = self.member(u64::from(number), pusher, now)?;
@@ -385,13 +362,13 @@ impl Tables {
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
         let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
         let room = if bad == 0 {
-            sums.keep(rank, step, write, keys, values)
+            sums.keep(rank, step, coming)
         } else {
             // One worker's NaN must not spoil the others' sum.
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.keep(rank, step, write, &keys, &values)
+            sums.keep(rank, step, &Coming { write, keys: &keys, values: &values, name })
         };
         match room {
             Room::Kept => Ok(Answer::Later { table: number, step, rows, not_finite: bad as u32 }),
@@ -404,7 +381,8 @@ impl Tables {
                 refuse(Refusal::Limit, text)
             }
             Room::Mixed => {
-                refuse(Refusal::Malformed, "both gradients and changes of state were pushed in one step")
+                let text = "both gradients and changes of state were pushed in one step, or some of it by names of data";
+                refuse(Refusal::Malformed, text)
             }
         }
     }

@@ -20,6 +20,7 @@ mod refusals;
 mod regions;
 pub(crate) mod scripted;
 mod session;
+mod steps;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;

@@ -1,16 +1,16 @@
 //! What the workers of a synchronous group (BSP) have pushed for steps that are not applied, and how a step is made one push.
-//! Plain state: whoever holds it applies what it makes.
+//! Plain state: whoever holds it applies what it makes, whole, whatever happens on the way (steps.rs).
 //!
-//! A step is named in the images by who was in it (a bit each): a server that was killed while it applied one finds the name,
-//! and waits until exactly those have sent their parts again ([`Sums::after`]).
+//! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them before.
 
 use super::clocks::Clocks;
 use crate::error::Refusal;
 use crate::keyed::ByKey;
 use crate::limits::{BSP_BYTES_MAX, BSP_STEPS_REMEMBERED};
 use crate::sync::Merge;
-use gannet_core::{Write, hash, shard_of};
+use gannet_core::{PushName, Write, hash, shard_of};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 
 /// What one worker has pushed in one step.
 #[derive(Debug, Clone, Default)]
@@ -18,12 +18,38 @@ pub(super) struct Kept {
     write: Option<Write>,
     keys: Vec<u64>,
     values: Vec<f32>,
+    /// Which of the keys came under a name of data.
+    named: Vec<(PushName, Range<usize>)>,
+}
+
+/// Rows of one push that comes to be kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Coming<'a> {
+    pub(super) write: Write,
+    pub(super) keys: &'a [u64],
+    pub(super) values: &'a [f32],
+    /// What the data calls it.
+    pub(super) name: Option<PushName>,
+}
+
+impl Coming<'_> {
+    fn bytes(&self) -> usize {
+        let named = self.name.map_or(0, |_| size_of::<(PushName, Range<usize>)>());
+        self.keys.len() * 8 + self.values.len() * 4 + named
+    }
 }
 
 impl Kept {
     fn bytes(&self) -> usize {
-        self.keys.len() * 8 + self.values.len() * 4
+        self.keys.len() * 8 + self.values.len() * 4 + self.named.len() * size_of::<(PushName, Range<usize>)>()
     }
+}
+
+/// Rows of one worker in a step.
+struct Rows<'a> {
+    rank: u32,
+    keys: &'a [u64],
+    values: &'a [f32],
 }
 
 /// What became of a push that was kept.
@@ -45,7 +71,7 @@ pub(super) enum Room {
     Later,
     /// Never: the step is too large.
     Full,
-    /// The worker pushed both gradients and changes in one step.
+    /// The worker pushed both gradients and changes of state in one step, or only some of it by names of data.
     Mixed,
 }
 
@@ -59,6 +85,8 @@ pub(super) struct Sum {
     /// In ascending order of shard.
     pub(super) keys: Vec<u64>,
     pub(super) values: Vec<f32>,
+    /// What the shards are to remember as theirs: (shard, name).
+    pub(super) notes: Vec<(u32, PushName)>,
 }
 
 /// What is to be done about the next step.
@@ -79,22 +107,23 @@ pub(super) struct Sums {
     made: BTreeMap<u64, u32>,
     /// Who was in the steps before `at`, the last first.
     masks: VecDeque<u32>,
-    /// Step `at` was begun with these.
-    begun: Option<u32>,
-    /// Those of `begun` who begin anew, and will not send their parts again.
-    lost: u32,
-    /// Why step `at` could not be applied: until one of its workers has come again.
+    /// Step `at`, which could not be applied whole.
+    stuck: Option<Sum>,
+    /// Why: until one of its workers has come again.
     trouble: Option<(Refusal, String)>,
     bytes: usize,
 }
 
 impl Sums {
-    /// Of images in which the last step has this name: (seq, part), if there was one.
-    pub(super) fn after(last: Option<(u64, u32)>) -> Sums {
-        match last {
-            Some((seq, mask)) if seq > 0 => Sums { at: seq - 1, begun: Some(mask), ..Sums::default() },
-            _ => Sums::default(),
-        }
+    /// Where the steps below `at` are applied; who was in the last of them, the last first.
+    pub(super) fn after(at: u64, masks: impl IntoIterator<Item = u32>) -> Sums {
+        Sums { at, masks: masks.into_iter().take(BSP_STEPS_REMEMBERED).collect(), ..Sums::default() }
+    }
+
+    /// Who is in the next step and was in those before it, the last first.
+    pub(super) fn masks(&self) -> Vec<u32> {
+        let made = self.made.get(&self.at).copied().unwrap_or(0);
+        std::iter::once(made).chain(self.masks.iter().copied()).take(BSP_STEPS_REMEMBERED).collect()
     }
 
     /// The first step that is not applied.
@@ -104,7 +133,7 @@ impl Sums {
 
     /// Where who begins anew can begin.
     pub(super) fn begin(&self) -> u64 {
-        self.at + u64::from(self.begun.is_some())
+        self.at + u64::from(self.stuck.is_some())
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -113,12 +142,10 @@ impl Sums {
 
     /// A worker comes, at this clock; what it had sent from there on comes again, unless it begins `anew`.
     pub(super) fn join(&mut self, rank: u32, clock: u64, anew: bool) {
-        let from = if anew { 0 } else { clock };
+        // What is in the sum of a step that got stuck is in it.
+        let from = (if anew { 0 } else { clock }).max(self.begin());
         self.drop_kept(|step, of| of == rank && step >= from);
         self.made.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, made)| *made &= !(1 << rank));
-        if anew {
-            self.lost |= 1 << rank;
-        }
         self.trouble = None;
     }
 
@@ -137,9 +164,12 @@ impl Sums {
     }
 
     /// Keeps rows of a step that is not applied.
-    pub(super) fn keep(&mut self, rank: u32, step: u64, write: Write, keys: &[u64], values: &[f32]) -> Room {
-        let bytes = keys.len() * 8 + values.len() * 4;
-        let sum = self.bytes + bytes;
+    pub(super) fn keep(&mut self, rank: u32, step: u64, rows: &Coming<'_>) -> Room {
+        if step == self.at && self.stuck.is_some() {
+            // Its sum stands, and either has these rows or is applied without them.
+            return Room::Kept;
+        }
+        let sum = self.bytes + rows.bytes();
         if step > self.at && sum > BSP_BYTES_MAX / 2 {
             return Room::Later;
         }
@@ -147,21 +177,23 @@ impl Sums {
             return Room::Full;
         }
         let kept = self.kept.entry((step, rank)).or_default();
-        if kept.write.is_some_and(|before| before != write) {
+        let of_data = !kept.named.is_empty();
+        if kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some()) {
             return Room::Mixed;
         }
-        kept.write = Some(write);
-        kept.keys.extend_from_slice(keys);
-        kept.values.extend_from_slice(values);
+        kept.write = Some(rows.write);
+        let from = kept.keys.len();
+        kept.keys.extend_from_slice(rows.keys);
+        kept.values.extend_from_slice(rows.values);
+        kept.named.extend(rows.name.map(|name| (name, from..kept.keys.len())));
         self.bytes = sum;
         Room::Kept
     }
 
     /// A worker has gone from one clock to another: it has made the step between, or (`skip`) left out those between.
     pub(super) fn tick(&mut self, rank: u32, from: u64, to: u64, skip: bool) {
-        if !skip && to == from + 1 && from >= self.at {
+        if !skip && to == from + 1 && from >= self.begin() {
             *self.made.entry(from).or_default() |= 1 << rank;
-            self.lost &= !(1 << rank);
         } else {
             self.drop_kept(|step, of| of == rank && (from..to).contains(&step));
         }
@@ -179,43 +211,35 @@ impl Sums {
         }
     }
 
-    /// Looks at the next step. `aggregate`: how many make it whole.
+    /// Looks at the next step. `aggregate`: how many make it whole. `has`: whether a shard has the rows of a name.
     pub(super) fn next(
         &self,
         clocks: &Clocks,
         aggregate: u32,
-        merge: Merge,
-        floats: impl Fn(Write) -> usize,
-        shards: u32,
+        how: &Joining<impl Fn(Write) -> usize>,
+        has: impl FnMut(u32, &PushName) -> bool,
     ) -> Next {
-        let made = self.made.get(&self.at).copied().unwrap_or(0);
-        let passed = |mask: u32| {
-            let bits = (0..).zip(&clocks.ranks).filter(|(_, rank)| rank.clock > self.at);
-            bits.fold(0, |all, (number, _)| all | 1u32 << number) & mask
-        };
-        let counted = clocks.counted().fold(0, |all, (number, _)| all | 1u32 << number);
         if self.trouble.is_some() {
             return Next::Wait;
         }
-        if let Some(begun) = self.begun {
-            // Who has gone past it was told that all of it had been applied.
-            if passed(begun) & !made & !self.lost != 0 {
-                return Next::Step(None);
-            }
-            if begun & counted & !made & !self.lost != 0 {
-                return Next::Wait;
-            }
-            return Next::Step(self.sum(begun & made, merge, floats, shards));
+        if let Some(stuck) = &self.stuck {
+            return Next::Step(Some(stuck.clone()));
         }
-        let all = counted != 0 && counted & !passed(u32::MAX) == 0;
-        let enough = made.count_ones() >= aggregate || counted == 0 && made != 0;
-        if !all && !enough {
+        let made = self.made.get(&self.at).copied().unwrap_or(0);
+        let counted = clocks.counted().count();
+        let all = counted > 0 && clocks.counted().all(|(_, rank)| rank.clock > self.at);
+        if !all && made.count_ones() < aggregate && (counted > 0 || made == 0) {
             return Next::Wait;
         }
-        Next::Step(self.sum(made, merge, floats, shards))
+        Next::Step(self.sum(made, how, has))
     }
 
-    fn sum(&self, made: u32, merge: Merge, floats: impl Fn(Write) -> usize, shards: u32) -> Option<Sum> {
+    fn sum(
+        &self,
+        made: u32,
+        how: &Joining<impl Fn(Write) -> usize>,
+        has: impl FnMut(u32, &PushName) -> bool,
+    ) -> Option<Sum> {
         let parts: Vec<(u32, &Kept)> = self
             .kept
             .range((self.at, 0)..=(self.at, u32::MAX))
@@ -223,9 +247,11 @@ impl Sums {
             .filter(|(rank, kept)| made >> rank & 1 == 1 && !kept.keys.is_empty())
             .collect();
         let write = parts.first()?.1.write?;
-        let mask = parts.iter().fold(0, |mask, (rank, _)| mask | 1 << rank);
-        let (keys, values) = merged(&parts, floats(write), merge, shards);
-        Some(Sum { step: self.at, mask, write, keys, values })
+        let floats = (how.floats)(write);
+        let (rows, notes) = taken(&parts, floats, how.shards, has);
+        let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
+        let (keys, values) = merged(&rows, floats, how.merge, how.shards);
+        (mask != 0).then_some(Sum { step: self.at, mask, write, keys, values, notes })
     }
 
     /// Whether all who have made the next step pushed the same kind; otherwise it cannot be made one.
@@ -239,11 +265,11 @@ impl Sums {
     /// The next step is applied.
     pub(super) fn applied(&mut self) {
         let made = self.made.remove(&self.at).unwrap_or(0);
-        self.masks.push_front(made | self.begun.unwrap_or(0));
+        self.masks.push_front(made);
         self.masks.truncate(BSP_STEPS_REMEMBERED);
         let at = self.at;
         self.drop_kept(|step, _| step <= at);
-        (self.at, self.begun, self.lost) = (at + 1, None, 0);
+        (self.at, self.stuck) = (at + 1, None);
     }
 
     /// Nothing is to be applied for the next step, nor for those that all who count have passed and nobody has made.
@@ -260,30 +286,83 @@ impl Sums {
         }
     }
 
-    /// The next step could not be applied: it is tried again when its workers have come again, with the same name.
-    pub(super) fn failed(&mut self, mask: u32, refusal: Refusal, text: String) {
-        (self.begun, self.trouble) = (Some(mask), Some((refusal, text)));
+    /// The next step could not be applied whole: it is tried again when one of its workers has come again, as it is.
+    pub(super) fn failed(&mut self, sum: Sum, refusal: Refusal, text: String) {
+        (self.stuck, self.trouble) = (Some(sum), Some((refusal, text)));
+    }
+
+    /// The next step cannot be made one push: until its workers have come again.
+    pub(super) fn refused(&mut self, refusal: Refusal, text: String) {
+        self.trouble = Some((refusal, text));
     }
 
     /// A new group begins: nothing of those before is kept. Those of them who are alive send theirs again.
     pub(super) fn restart(&mut self) {
         self.kept.clear();
-        self.made.clear();
+        self.made.retain(|step, _| self.stuck.is_some() && *step == self.at);
         (self.bytes, self.trouble) = (0, None);
     }
+}
+
+/// How the rows of a step become one push.
+pub(super) struct Joining<F> {
+    pub(super) merge: Merge,
+    /// Floats of a row of a push.
+    pub(super) floats: F,
+    /// Of the table.
+    pub(super) shards: u32,
+}
+
+/// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given up) is the
+/// first's.
+fn taken<'a>(
+    parts: &[(u32, &'a Kept)],
+    floats: usize,
+    table: u32,
+    mut has: impl FnMut(u32, &PushName) -> bool,
+) -> (Vec<Rows<'a>>, Vec<(u32, PushName)>) {
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
+    let mut owners = HashMap::<(u64, u64, u64), u32>::new();
+    for &(rank, kept) in parts {
+        let mut take = |range: Range<usize>| {
+            let (keys, values) =
+                (&kept.keys[range.clone()], &kept.values[range.start * floats..range.end * floats]);
+            all.push(Rows { rank, keys, values });
+        };
+        if kept.named.is_empty() {
+            take(0..kept.keys.len());
+        }
+        for (name, range) in &kept.named {
+            let of = (name.pusher, name.incarnation, name.seq);
+            if *owners.entry(of).or_insert(rank) != rank {
+                continue;
+            }
+            let mut start = range.start;
+            let shard = |key: &u64| shard_of(hash(*key), table);
+            for run in kept.keys[range.clone()].chunk_by(|a, b| shard(a) == shard(b)) {
+                let (from, shard) = (start, shard(&run[0]));
+                start += run.len();
+                if !has(shard, name) {
+                    take(from..start);
+                    notes.push((shard, *name));
+                }
+            }
+        }
+    }
+    (all, notes)
 }
 
 /// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks that
 /// have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the sums, depends on
 /// what each worker sent to a shard and on nothing else.
-fn merged(parts: &[(u32, &Kept)], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
-    let most = parts.iter().map(|(_, kept)| kept.keys.len()).sum();
+fn merged(parts: &[Rows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
+    let most = parts.iter().map(|rows| rows.keys.len()).sum();
     let mut places = HashMap::<u64, u32, ByKey>::with_capacity_and_hasher(most, ByKey::default());
     let (mut keys, mut sums): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
     // For each key how many ranks have it, and the last of them.
     let mut ranks: Vec<(u32, u32)> = Vec::new();
-    for &(rank, kept) in parts {
-        for (&key, row) in kept.keys.iter().zip(kept.values.chunks_exact(floats)) {
+    for &Rows { rank, keys: own, values } in parts {
+        for (&key, row) in own.iter().zip(values.chunks_exact(floats)) {
             let place = *places.entry(key).or_insert(keys.len() as u32) as usize;
             if place == keys.len() {
                 keys.push(key);

@@ -67,8 +67,13 @@ impl World {
     }
 
     fn push(&mut self, rank: u32, key: u64) -> Room {
+        self.push_as(rank, &[key], None)
+    }
+
+    fn push_as(&mut self, rank: u32, keys: &[u64], name: Option<PushName>) -> Room {
         let step = self.clocks.ranks[rank as usize].clock;
-        self.sums.keep(rank, step, Write::Gradient, &[key], &[1.0])
+        let values = vec![1.0; keys.len()];
+        self.sums.keep(rank, step, &Coming { write: Write::Gradient, keys, values: &values, name })
     }
 
     fn tick(&mut self, rank: u32) {
@@ -84,7 +89,13 @@ impl World {
     }
 
     fn next(&self) -> Next {
-        self.sums.next(&self.clocks, self.aggregate, Merge::Sum, |_| 1, SHARDS)
+        self.next_beside(|_, _| false)
+    }
+
+    /// Where shards have rows already.
+    fn next_beside(&self, has: impl FnMut(u32, &PushName) -> bool) -> Next {
+        let how = Joining { merge: Merge::Sum, floats: |_| 1, shards: SHARDS };
+        self.sums.next(&self.clocks, self.aggregate, &how, has)
     }
 
     /// The rows of the next step; it is then applied.
@@ -109,15 +120,8 @@ proptest! {
         };
         let floats = floats.min(4);
         let parts: Vec<(Vec<u64>, Vec<f32>)> = seed_parts.into_iter().map(cut).collect();
-        let kept: Vec<Kept> = parts
-            .iter()
-            .map(|(keys, values)| Kept {
-                write: Some(Write::Gradient),
-                keys: keys.clone(),
-                values: values.clone(),
-            })
-            .collect();
-        let ranked: Vec<(u32, &Kept)> = (0..).zip(&kept).collect();
+        let ranked: Vec<Rows<'_>> =
+            (0..).zip(&parts).map(|(rank, (keys, values))| Rows { rank, keys, values }).collect();
         let (keys, values) = merged(&ranked, floats, merge, SHARDS);
         let shards: Vec<u32> = keys.iter().map(|&key| shard_of(hash(key), SHARDS)).collect();
         prop_assert!(shards.is_sorted());
@@ -203,54 +207,101 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     assert_eq!(world.sums.outcome(1, 0), Outcome::Applied);
 }
 
-/// A server that was killed while it applied step 4 of workers 0 and 2 waits for exactly those, and for their steps again.
+/// A step that could not be applied whole is tried again as it is, whoever of its workers comes again.
 #[test]
-fn a_step_that_was_begun_before_is_finished_by_those_who_were_in_it() {
+fn a_step_that_is_stuck_is_tried_again_as_it_is() {
+    let mut world = World::new(3, 3);
+    for rank in 0..3 {
+        world.push(rank, 9 + u64::from(rank) / 2);
+        world.tick(rank);
+    }
+    let Next::Step(Some(sum)) = world.next() else { panic!("all have made it") };
+    world.sums.failed(sum.clone(), Refusal::NoSpace, "full".into());
+    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.sums.outcome(1, 0), Outcome::Refused(Refusal::NoSpace, "full".into()));
+    assert_eq!(world.sums.begin(), 1, "who begins anew has nothing of it");
+    // One comes again, another begins anew, the third is dead.
+    world.clocks.end(2, Duration::ZERO);
+    world.rejoin(1, 0, 11);
+    let comer = Comer { rank: 0, pusher: 1, incarnation: 2, session: 12 };
+    let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
+    world.sums.join(0, clock, true);
+    assert_eq!((clock, world.next()), (1, Next::Step(Some(sum.clone()))));
+    assert_eq!(world.push(1, 10), Room::Kept);
+    world.tick(1);
+    assert_eq!(world.apply(), Some((0b111, sum.keys, sum.values)));
+    assert_eq!(world.sums.outcome(1, 0), Outcome::Applied);
+    // What was resent of it is not of the next one.
+    world.clocks.leave(2);
+    world.tick(1);
+    world.push(0, 3);
+    world.tick(0);
+    assert_eq!(world.apply(), Some((0b1, vec![3], vec![1.0])));
+}
+
+/// A server that was started again goes on behind the last step, and knows who was in it.
+#[test]
+fn the_steps_before_are_known_by_who_was_in_them() {
     let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
     let member =
         Membership { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
-    let start = || World {
-        clocks: Clocks::new(&member, 4, Duration::ZERO),
-        sums: Sums::after(Some((5, 0b101))),
-        aggregate: 2,
-    };
-    let mut world = start();
-    assert_eq!(world.sums.at(), 4);
-    world.rejoin(0, 4, 1);
-    world.rejoin(1, 4, 2);
-    for rank in [0, 1] {
-        world.push(rank, 9);
+    let clocks = Clocks::new(&member, 5, Duration::ZERO);
+    let mut world = World { clocks, sums: Sums::after(5, [0b101, 0b011]), aggregate: 2 };
+    assert_eq!((world.sums.at(), world.sums.begin()), (5, 5));
+    world.rejoin(0, 3, 1);
+    world.rejoin(1, 5, 2);
+    let outcomes =
+        [(0, 4), (1, 4), (2, 4), (1, 3), (2, 3)].map(|(rank, step)| world.sums.outcome(rank, step));
+    let [yes, no] = [Outcome::Applied, Outcome::Late];
+    assert_eq!(outcomes, [yes.clone(), no.clone(), yes.clone(), yes, no]);
+    world.push(1, 7);
+    world.tick(1);
+    assert_eq!(world.next(), Next::Wait);
+    for rank in 0..3 {
+        world.rejoin(rank, 5, 10 + rank);
+        world.push(rank, 7);
         world.tick(rank);
     }
-    assert_eq!(world.next(), Next::Wait, "two are enough, but not these two");
-    world.rejoin(2, 4, 3);
-    world.push(2, 9);
-    world.tick(2);
-    assert_eq!(world.apply(), Some((0b101, vec![9], vec![2.0])));
-    assert_eq!(
-        world.sums.outcome(1, 4),
-        Outcome::Applied,
-        "it had made the step, so it was not told that it is late"
-    );
+    assert_eq!(world.sums.masks(), [0b111, 0b101, 0b011]);
+    assert_eq!(world.apply(), Some((0b111, vec![7], vec![3.0])));
+}
 
-    // One of them was told that all of it had been applied: so it was.
-    let mut world = start();
-    world.rejoin(2, 5, 1);
-    assert_eq!(world.apply(), Some((0, Vec::new(), Vec::new())));
-    world.rejoin(0, 4, 2);
-    assert_eq!(world.sums.outcome(0, 4), Outcome::Applied);
+fn data(task: u64, seq: u64) -> Option<PushName> {
+    Some(PushName { pusher: gannet_core::DATA_PUSHERS | task, incarnation: 1, seq, part: 0 })
+}
 
-    // One of them begins anew: it has nothing of that step.
-    let mut world = start();
-    let comer = Comer { rank: 0, pusher: 1, incarnation: 2, session: 1 };
-    let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
-    assert_eq!(clock, 5);
-    world.sums.join(0, clock, true);
-    assert_eq!(world.next(), Next::Wait);
-    world.rejoin(2, 4, 2);
-    world.push(2, 9);
-    world.tick(2);
-    assert_eq!(world.apply(), Some((0b100, vec![9], vec![1.0])));
+/// Rows named by their data are taken where no shard has them, of the first of two workers who push them in one step.
+#[test]
+fn data_is_taken_once() {
+    let keys: Vec<u64> = sorted((0..20).map(|key| (key, vec![1.0])).collect()).0;
+    let shard = |key: &u64| shard_of(hash(*key), SHARDS);
+    let mut world = World::new(3, 3);
+    // Worker 1 has died since, and worker 2 was given its piece.
+    world.push_as(0, &keys, data(3, 7));
+    world.push_as(1, &keys, data(4, 2));
+    world.push_as(2, &keys, data(4, 2));
+    (0..3).for_each(|rank| world.tick(rank));
+    let Next::Step(Some(sum)) = world.next_beside(|shard, name| name.seq == 7 && shard % 2 == 0) else {
+        panic!("all have made it")
+    };
+    assert_eq!((sum.mask, &sum.keys), (0b011, &keys));
+    for (key, value) in sum.keys.iter().zip(&sum.values) {
+        assert_eq!(*value, if shard(key) % 2 == 0 { 1.0 } else { 2.0 }, "key {key}");
+    }
+    let mut shards: Vec<u32> = keys.iter().map(shard).collect();
+    shards.dedup();
+    let odd = shards.iter().filter(|&&shard| shard % 2 == 1).map(|&shard| (shard, data(3, 7).unwrap()));
+    let want: Vec<_> = odd.chain(shards.iter().map(|&shard| (shard, data(4, 2).unwrap()))).collect();
+    assert_eq!(sum.notes, want);
+    // Where all of it is there nothing is to be applied.
+    assert_eq!(world.next_beside(|_, _| true), Next::Step(None));
+    // With and without names in one step: nobody could say which rows are whose.
+    world.sums.pass(&world.clocks);
+    assert_eq!(world.push_as(0, &[1], data(3, 8)), Room::Kept);
+    assert_eq!(world.push_as(0, &[2], data(3, 8)), Room::Kept);
+    assert_eq!(world.push(0, 3), Room::Mixed);
+    assert_eq!(world.push(1, 3), Room::Kept);
+    assert_eq!(world.push_as(1, &[4], data(4, 3)), Room::Mixed);
 }
 
 /// Steps that nobody made are passed at once, however many.
@@ -280,11 +331,13 @@ fn kept_bytes_are_limited() {
     let mut world = World::new(2, 2);
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
-    let mut keep = |rank, step| world.sums.keep(rank, step, Write::Gradient, &keys, &values);
+    let rows = Coming { write: Write::Gradient, keys: &keys, values: &values, name: None };
+    let mut keep = |rank, step| world.sums.keep(rank, step, &rows);
     let many = BSP_BYTES_MAX / bytes;
     assert!((0..many / 2).all(|_| keep(0, 0) == Room::Kept));
     assert_eq!(keep(1, 1), Room::Later);
     assert!((many / 2..many).all(|_| keep(0, 0) == Room::Kept));
     assert_eq!(keep(1, 0), Room::Full);
-    assert_eq!(world.sums.keep(0, 0, Write::Change, &[1], &[1.0]), Room::Mixed);
+    let change = Coming { write: Write::Change, keys: &[1], values: &[1.0], name: None };
+    assert_eq!(world.sums.keep(0, 0, &change), Room::Mixed);
 }

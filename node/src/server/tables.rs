@@ -1,8 +1,9 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
-use super::group::{Group, is_data};
+use super::group::{AGGREGATE, Group, is_data};
 use super::regions::Regions;
+use super::steps::{self, Found, Steps};
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
 use crate::error::{Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
@@ -28,6 +29,10 @@ pub(super) struct Table {
     pub(super) shards: Option<Shards>,
     /// The workers that keep step over it.
     pub(super) group: Option<Group>,
+    /// What the steps of its images have come to.
+    pub(super) found: Found,
+    /// Where a step stands while it is applied.
+    pub(super) steps: Option<Steps>,
     pub(super) tally: Arc<TableTally>,
 }
 
@@ -101,17 +106,23 @@ impl Tables {
             return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
         }
         let range = share(share(0..schema.shards, server, servers), self.thread, self.threads);
-        let shards = match range.is_empty() {
+        let mut shards = match range.is_empty() {
             true => None,
             false => match Shards::open(&self.store, &schema, range.clone()) {
                 Ok(shards) => Some(shards),
                 Err(error) => return refuse(Refusal::Images, error.to_string()),
             },
         };
+        let found = shards.as_mut().map(|shards| steps::finish(&self.store, shards, AGGREGATE)).transpose();
+        let found = match found {
+            Ok(found) => found.unwrap_or_default(),
+            Err(why) => return refuse(Refusal::Images, why),
+        };
+        let steps = shards.as_ref().map(|shards| Steps::new(&self.store, shards));
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
-        let regions = Regions::default();
-        self.all.push(Table { schema, server, servers, range, regions, shards, group: None, tally });
+        let (regions, group) = (Regions::default(), None);
+        self.all.push(Table { schema, server, servers, range, regions, shards, group, found, steps, tally });
         self.publish();
         Ok(self.all.len() - 1)
     }

@@ -23,8 +23,9 @@ pub(super) struct Keeping {
     open: bool,
     /// Pushes that came too late, of which nobody has been told.
     late: Vec<u64>,
-    /// Those that this worker has had fenced, and in which life.
-    fenced: Vec<(u32, u64)>,
+    /// Those that this worker has had fenced, in which life, for which peer and over which link of it: one that never came is
+    /// forgotten with the server.
+    fenced: Vec<(u32, u64, usize, u64)>,
 }
 
 /// A worker that is waited for.
@@ -340,10 +341,12 @@ impl<N: Net> Worker<N> {
                 return Err(WorkerError::WorkerLost { rank, clock, silent });
             }
             let decides = member.mode.is_bsp() && decider == member.rank;
-            if !decides || group.fenced.contains(&(rank, incarnation)) {
+            let of = (rank, incarnation, number, self.peers[number].epoch);
+            if !decides || group.fenced.contains(&of) {
                 continue;
             }
-            group.fenced.push((rank, incarnation));
+            group.fenced.retain(|&(.., peer, epoch)| peer != number || epoch == of.3);
+            group.fenced.push(of);
             tracing::warn!(rank, clock, "no sign of a worker (--worker-timeout): all go on without it");
             self.fence_everywhere(TableId(table), rank, (pusher, incarnation))?;
         }

@@ -1,0 +1,211 @@
+//! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is killed in
+//! the middle finishes the step when it opens the table again, whoever of its workers is still there.
+//!
+//! One file for each table and range of shards, beside the images and of the same promise (it survives the process). A torn one is
+//! of a step that was not begun. docs/image.md has the bytes.
+
+use super::sums::Sum;
+use crate::control;
+use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"GNTSTEP1";
+/// Before the message: the magic, its checksum, its length.
+const HEAD: usize = 24;
+const PREFIX: &str = "step-";
+
+/// A step as it is written. Frozen: a change is a new struct.
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
+struct StepV1 {
+    /// The life of the images that wrote it: those made anew since have nothing to do with it.
+    incarnation: u64,
+    /// The shards of the thread that wrote it: the first and the one behind the last.
+    shards: (u32, u32),
+    step: u64,
+    /// Whose rows are in it; who was in it and in those before it, the last first.
+    mask: u32,
+    masks: Vec<u32>,
+    /// 0: gradients, 1: changes of state.
+    write: u32,
+    keys: Vec<u64>,
+    values: Vec<f32>,
+    /// What the shards are to remember: (shard, pusher, incarnation, seq, part).
+    notes: Vec<(u32, u64, u64, u64, u32)>,
+}
+
+impl StepV1 {
+    fn of(sum: &Sum, masks: Vec<u32>, shards: &Shards) -> StepV1 {
+        let note =
+            |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.part);
+        StepV1 {
+            incarnation: shards.incarnation(),
+            shards: (shards.range().start, shards.range().end),
+            step: sum.step,
+            mask: sum.mask,
+            masks,
+            write: u32::from(sum.write == Write::Change),
+            keys: sum.keys.clone(),
+            values: sum.values.clone(),
+            notes: sum.notes.iter().map(note).collect(),
+        }
+    }
+
+    /// What of it is of these shards; `None` when it is of another table.
+    fn sum(&self, shards: &Shards) -> Option<Sum> {
+        let write = [Write::Gradient, Write::Change].into_iter().nth(self.write as usize)?;
+        let (range, table) = (shards.range(), shards.schema().shards);
+        let floats = shards.schema().write_floats(write);
+        if self.values.len() != self.keys.len() * floats {
+            return None;
+        }
+        let here = |key: &u64| range.contains(&shard_of(hash(*key), table));
+        let rows = self.keys.iter().zip(self.values.chunks_exact(floats)).filter(|(key, _)| here(key));
+        let (keys, rows): (Vec<u64>, Vec<&[f32]>) = rows.unzip();
+        let note = |&(shard, pusher, incarnation, seq, part): &(u32, u64, u64, u64, u32)| {
+            (shard, PushName { pusher, incarnation, seq, part })
+        };
+        let notes = self.notes.iter().map(note).filter(|(shard, _)| range.contains(shard)).collect();
+        Some(Sum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
+    }
+}
+
+/// What was found of steps when a table was opened.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Found {
+    /// The steps below are applied.
+    pub(super) at: u64,
+    /// Who was in them, the last first.
+    pub(super) masks: Vec<u32>,
+}
+
+/// The file of a range of shards; none where images die with the process.
+pub(super) struct Steps {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    buffer: Vec<u8>,
+}
+
+impl Steps {
+    /// Of these shards of a store.
+    pub(super) fn new(store: &Store, shards: &Shards) -> Steps {
+        let Range { start, end } = shards.range();
+        let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
+        let path = folder.map(|folder| folder.join(format!("{PREFIX}{start:04}-{end:04}")));
+        Steps { path, file: None, buffer: Vec::new() }
+    }
+
+    /// Writes a step that is about to be applied.
+    ///
+    /// # Errors
+    /// Why not, in words: nothing of the step is to be applied then.
+    pub(super) fn write(&mut self, shards: &Shards, sum: &Sum, masks: Vec<u32>) -> Result<(), String> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let message = control::seal(&StepV1::of(sum, masks, shards));
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&MAGIC);
+        self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
+        self.buffer.extend_from_slice(&(message.len() as u64).to_le_bytes());
+        self.buffer.extend_from_slice(&message);
+        let failed = |error: io::Error| format!("writing {}: {error}", path.display());
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(open(path).map_err(failed)?),
+        };
+        file.write_all_at(&self.buffer, 0).map_err(failed)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// The step in a file; `None` when it is torn.
+fn read(path: &Path) -> io::Result<Option<StepV1>> {
+    let bytes = fs::read(path)?;
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+    let word =
+        |at: usize| head[at..at + 8].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+    let message = usize::try_from(word(16)).ok().and_then(|length| rest.get(..length));
+    let whole = |message: &&[u8]| head[..8] == MAGIC && word(8) == u64::from(crc32c::crc32c(message));
+    Ok(message.filter(whole).and_then(|message| control::open(message).ok()))
+}
+
+/// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads).
+/// `aggregate`: whose name steps are applied under.
+///
+/// # Errors
+/// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.
+pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<Found, String> {
+    let mut found = Found::default();
+    for path in files(store, shards)? {
+        let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
+        // Images that were made anew begin with their first life again. Other shards' steps are apart.
+        let own = shards.range();
+        let of_these = |step: &StepV1| {
+            step.incarnation < shards.incarnation() && step.shards.0 < own.end && step.shards.1 > own.start
+        };
+        let Some(step) = step.filter(of_these) else { continue };
+        let sum = step.sum(shards).ok_or_else(|| format!("{}: it is of another table", path.display()))?;
+        apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+        if step.step >= found.at {
+            found = Found { at: step.step + 1, masks: step.masks };
+        }
+    }
+    if let Some(shard) = shards.unfinished(aggregate) {
+        return Err(format!(
+            "shard {shard} of table {:?}: a synchronous step is half applied, and the file that it stood in ({PREFIX}...) is gone or \
+             damaged; begin from a checkpoint in another data folder",
+            shards.schema().name
+        ));
+    }
+    let last = shards.pushers().into_iter().find(|status| status.pusher == aggregate);
+    if let Some(last) = last.filter(|last| last.seq > found.at) {
+        found = Found { at: last.seq, masks: vec![last.part] };
+    }
+    Ok(found)
+}
+
+/// The files of steps beside these images.
+fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
+    let Some(folder) = store.folder().map(|folder| folder.join(&shards.schema().name)) else {
+        return Ok(Vec::new());
+    };
+    let listed = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()
+    };
+    let mut paths = listed().map_err(|error| format!("listing {}: {error}", folder.display()))?;
+    let ours = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+    };
+    paths.retain(ours);
+    paths.sort();
+    Ok(paths)
+}
+
+/// Applies a step: what the shards have of it already they drop.
+pub(super) fn apply(shards: &mut Shards, sum: &Sum, aggregate: u64) -> Result<Applied, PushError> {
+    let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, part: sum.mask };
+    let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
+    let (mut all, mut start) = (Applied::default(), 0);
+    for run in sum.keys.chunk_by(|a, b| shard_of(hash(*a), table) == shard_of(hash(*b), table)) {
+        let values = &sum.values[start * floats..(start + run.len()) * floats];
+        start += run.len();
+        let applied = shards.push(&name, sum.write, run, None, values)?;
+        all.applied += applied.applied;
+        all.doubled += applied.doubled;
+        all.not_finite += applied.not_finite;
+        all.not_admitted += applied.not_admitted;
+    }
+    for (shard, name) in &sum.notes {
+        shards.note(*shard, name)?;
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+#[path = "steps_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! A step that a server was killed in, at any of its shards, is finished from its file; nothing else is.
+
+use super::*;
+use gannet_core::{DATA_PUSHERS, Read, Schema};
+use gannet_optim::{Add, Rule};
+use std::collections::BTreeMap;
+
+const SHARDS: u32 = 8;
+const WHOLE: Range<u32> = 0..SHARDS;
+const AGGREGATE: u64 = u64::MAX - 1;
+
+fn schema() -> Schema {
+    Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn shard(key: u64) -> u32 {
+    shard_of(hash(key), SHARDS)
+}
+
+/// Every key has 1 in each step; task 5's batches are in the steps.
+fn sum(step: u64, keys: u64) -> Sum {
+    let mut keys: Vec<u64> = (0..keys).collect();
+    keys.sort_by_key(|&key| shard(key));
+    let values = vec![1.0; keys.len()];
+    let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, part: 0 };
+    let notes = (0..SHARDS).map(|shard| (shard, name)).collect();
+    Sum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
+}
+
+/// What a server comes to that applies the steps below `whole`, and of the next the first `shards` shards.
+fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
+    let store = Store::open_dir(folder).unwrap();
+    for range in ranges {
+        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+        let found = finish(&store, &mut own, AGGREGATE).unwrap();
+        let mut steps = Steps::new(&store, &own);
+        for step in found.at..=whole {
+            let mut sum = sum(step, 100);
+            sum.keys.retain(|&key| range.contains(&shard(key)));
+            sum.values.truncate(sum.keys.len());
+            sum.notes.retain(|(shard, _)| range.contains(shard));
+            steps.write(&own, &sum, vec![0b11; step as usize + 1]).unwrap();
+            if step == whole {
+                sum.keys.retain(|&key| shard(key) < shards);
+                sum.values.truncate(sum.keys.len());
+                sum.notes.clear();
+            }
+            apply(&mut own, &sum, AGGREGATE).unwrap();
+        }
+    }
+}
+
+fn rows(shards: &mut Shards) -> BTreeMap<u64, f32> {
+    let keys: Vec<u64> = (0..100).filter(|&key| shards.range().contains(&shard(key))).collect();
+    let mut out = vec![0.0; keys.len()];
+    shards.pull(&keys, Read::Weights, &mut out, None).unwrap();
+    keys.into_iter().zip(out).collect()
+}
+
+#[test]
+fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
+    let splits = [Vec::from([WHOLE]), vec![0..3, 3..8], vec![0..4, 4..6, 6..8]];
+    for applied in 0..=SHARDS {
+        for (at, then) in [(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            killed(folder.path(), 3, applied, &splits[at]);
+            let store = Store::open_dir(folder.path()).unwrap();
+            for range in &splits[then] {
+                let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+                let found = finish(&store, &mut own, AGGREGATE).unwrap();
+                assert_eq!((found.at, found.masks), (4, vec![0b11; 4]));
+                assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {range:?}");
+                let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, part: 0 };
+                assert!(range.clone().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
+                // Once more changes nothing.
+                assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
+                assert!(rows(&mut own).values().all(|&sum| sum == 4.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_file_is_of_a_step_that_was_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 2, 0, &[WHOLE]);
+    let path = folder.path().join("t/step-0000-0008");
+    let whole = fs::read(&path).unwrap();
+    for at in [0, 8, 16, 30, whole.len() - 1] {
+        let mut torn = whole.clone();
+        torn[at] ^= 1;
+        fs::write(&path, torn).unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+        let found = finish(&store, &mut own, AGGREGATE).unwrap();
+        assert_eq!((found.at, found.masks), (2, vec![0b11]));
+        assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "byte {at}");
+    }
+    fs::write(&path, &whole[..20]).unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2);
+}
+
+#[test]
+fn images_that_were_made_anew_have_nothing_to_do_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 1, 0, &[WHOLE]);
+    for number in 0..SHARDS {
+        fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
+    }
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
+    assert_eq!(own.stats().rows, 0);
+    // In memory there is nothing to finish.
+    let store = Store::memory();
+    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    Steps::new(&store, &own).write(&own, &sum(0, 10), vec![1]).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
+}
+
+#[test]
+fn a_thread_that_is_behind_the_others_stays_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let halves = [0..4, 4..8];
+    killed(folder.path(), 4, 0, &halves[..1]);
+    killed(folder.path(), 2, 8, &halves[1..]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    for (range, at) in [(0..4, 5), (4..8, 3), (0..2, 5), (6..8, 3), (0..8, 5)] {
+        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+        assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, at, "{range:?}");
+    }
+}
