@@ -243,6 +243,31 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     }
 }
 
+/// A folder with a model, or with images, of another schema: said field by field, and nothing in it is touched.
+#[test]
+fn what_is_there_of_another_schema_is_named_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = write(folder.path(), "a.svm", "1 1:1 2:1\n0 2:1 3:1\n".repeat(50).as_bytes());
+    let (out, images) = (folder.path().join("m"), folder.path().join("ps"));
+    let (out, images) = (out.display(), images.display());
+    assert_eq!(run(&format!("train {data} --out {out} --data-dir {images}")).code, Some(0));
+    let before = run(&format!("predict --model {out} {data}")).out;
+    let other = run(&format!("train {data} --out {out} --model fm"));
+    assert_eq!(other.code, Some(2), "{other:?}");
+    for part in ["holds a model (lr)", "its name is \"lr\", \"fm\" was asked", "name another folder"] {
+        assert!(other.err.contains(part), "{part}: {}", other.err);
+    }
+    assert_eq!(run(&format!("predict --model {out} {data}")).out, before);
+    let other = run(&format!("train {data} --data-dir {images} --l1 0.5"));
+    assert!(other.code != Some(0) && other.code != Some(101), "{other:?}");
+    for part in ["shard-0000.image", "its rule is Ftrl", "l1: 0.5 }) was asked", "another --data-dir"] {
+        assert!(other.err.replace(", l2: 0.0", "").contains(part), "{part}: {}", other.err);
+    }
+    assert!(!other.err.contains("its seed is"), "{}", other.err);
+    // The same with other settings is learned anew.
+    assert_eq!(run(&format!("train {data} --out {out} --l1 0.5")).code, Some(0));
+}
+
 /// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md): no worse.
 #[test]
 fn flights_are_learned_no_worse_than_by_scikit_learn() {

@@ -80,14 +80,15 @@ pub enum OpenError {
         why: String,
     },
     /// The image holds a table of another schema.
-    #[error("{}: the image holds {found}; {wanted} was asked: use another table name or --data-dir", path.display())]
+    #[error(
+        "{}: the image is of another schema: {how}; give the flags that it was made with, or another --data-dir",
+        path.display()
+    )]
     OtherSchema {
         /// Which file.
         path: PathBuf,
-        /// Its schema, in words.
-        found: String,
-        /// The schema asked for, in words.
-        wanted: String,
+        /// What is otherwise.
+        how: String,
     },
 }
 

@@ -111,6 +111,33 @@ pub enum SchemaError {
 }
 
 impl Schema {
+    /// What another schema has otherwise, in words: field by field, as it is here and as it is `asked`. Empty when they are equal.
+    pub fn differences(&self, asked: &Schema) -> String {
+        let mut all = Vec::new();
+        let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
+            let (here, there) = (format!("{here:?}"), format!("{there:?}"));
+            if here != there {
+                all.push(format!("{field} {here}, {there} was asked"));
+            }
+        };
+        differ("its name is", &self.name, &asked.name);
+        differ("its dimension is", &self.dim, &asked.dim);
+        differ("its rule is", &self.rule, &asked.rule);
+        differ("what is done before the rule is", &self.shaping, &asked.shaping);
+        differ("its first weights are", &self.init, &asked.init);
+        differ("its seed is", &self.seed, &asked.seed);
+        differ("the number of its shards is", &self.shards, &asked.shards);
+        differ("its admission is", &self.admission, &asked.admission);
+        differ("its further segments are", &self.more, &asked.more);
+        all.join("; ")
+    }
+
+    /// Whether a model of one could not be one of the other, whatever it learned with: another table, or rows of another shape.
+    pub fn is_of_another_kind(&self, other: &Schema) -> bool {
+        let dims = |schema: &Schema| schema.more.iter().map(|segment| segment.dim).collect::<Vec<_>>();
+        (&self.name, self.dim, dims(self)) != (&other.name, other.dim, dims(other))
+    }
+
     /// A table of one weight a row with zero initial values and 64 shards.
     pub fn scalar(name: &str, rule: Rule) -> Schema {
         let (shaping, init, shards, admission) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);

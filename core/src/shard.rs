@@ -267,7 +267,7 @@ pub(crate) enum OtherHead {
     Foreign(String),
     Torn(String),
     /// Found and wanted, in words.
-    Schema(String, String),
+    Schema(String),
 }
 
 /// Checks the head of an image.
@@ -285,8 +285,9 @@ pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<()
     let length = (word(16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
     let found = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
     if found.as_ref() != Some(schema) || word(12) != number {
-        let found = found.map_or("an unknown schema".into(), |s| format!("shard {} of {s:?}", word(12)));
-        return Err(OtherHead::Schema(found, format!("shard {number} of {schema:?}")));
+        let differences = found.map_or("its schema cannot be read".into(), |found| found.differences(schema));
+        let shard = if word(12) == number { String::new() } else { format!("it is shard {}; ", word(12)) };
+        return Err(OtherHead::Schema(format!("{shard}{differences}")));
     }
     Ok(())
 }
@@ -297,7 +298,7 @@ fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -
     check_head(image.head(), schema, number).map_err(|other| match other {
         OtherHead::Foreign(why) => OpenError::Foreign { path: path(), why },
         OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
-        OtherHead::Schema(found, wanted) => OpenError::OtherSchema { path: path(), found, wanted },
+        OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
     })?;
     let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
     if image.word(CLEAN).load(Relaxed) == 0 && boot != [0, 0] && boot != boot_words(place.boot) {

@@ -10,7 +10,7 @@ use gannet::train::lbfgs::{
     Trained, follow,
 };
 use gannet::train::{Backend, Data, Quality, ReadError, Reader, Share, Stop, TrainError, evaluate};
-use gannet::{CheckpointWriter, Rule, Schema};
+use gannet::{Rule, Schema};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -139,7 +139,7 @@ fn preflight(args: &TrainArgs, plan: &Plan) -> Result<(), Failure> {
         model::check_warm_start(folder)?;
     }
     if let Some(folder) = &args.out {
-        CheckpointWriter::create(folder, &Schema::scalar(TABLE, Rule::Add(gannet::Add)))?;
+        model::may_write(folder, &Schema::scalar(TABLE, Rule::Add(gannet::Add)))?;
     }
     Ok(())
 }

@@ -23,6 +23,22 @@ pub struct Notes<'a> {
     pub intercept: bool,
 }
 
+/// Whether a model may be written to a folder: it can be made, and holds none of another kind, which would be lost.
+pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
+    if let Ok(there) = Checkpoint::open(folder)
+        && there.schema().is_of_another_kind(schema)
+    {
+        let how = there.schema().differences(schema);
+        let name = there.note("model").unwrap_or("another table");
+        return Err(Failure::input(format!(
+            "--out {}: holds a model ({name}) of another schema, which this one would replace: {how}; name another folder, or remove it",
+            folder.display()
+        )));
+    }
+    CheckpointWriter::create(folder, schema)?;
+    Ok(())
+}
+
 /// Writes the table as a model; the rows saved.
 pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();

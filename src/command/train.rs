@@ -13,7 +13,7 @@ use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
     Share, Step, TrainError, train_watched,
 };
-use gannet::{Admission, CheckpointWriter, Schema};
+use gannet::{Admission, Schema};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
         check(test)?;
     }
     if let Some(folder) = &args.out {
-        CheckpointWriter::create(folder, schema)?;
+        model::may_write(folder, schema)?;
     }
     Ok(())
 }

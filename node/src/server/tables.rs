@@ -84,7 +84,11 @@ impl Tables {
         if let Some(known) = self.all.iter().position(|table| table.schema.name == schema.name) {
             let table = &self.all[known];
             if table.schema != schema {
-                let text = format!("the table is open as {:?}; {schema:?} was asked", table.schema);
+                let text = format!(
+                    "table {:?} is open with another schema: {}; give every worker the same flags, or the servers another --data-dir",
+                    schema.name,
+                    table.schema.differences(&schema)
+                );
                 return refuse(Refusal::Mismatch, text);
             }
             if (table.server, table.servers) != (server, servers) {

@@ -23,7 +23,7 @@ use gannet::train::{
     Data, LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Step, Tables,
     TrainError,
 };
-use gannet::{CheckpointWriter, Membership, SyncMode, Together, Wires};
+use gannet::{Membership, SyncMode, Together, Wires};
 use saved::Shape;
 use serde_json::Value;
 use std::path::Path;
@@ -139,7 +139,7 @@ fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Result<(
     check(&options.data)?;
     options.test.iter().try_for_each(|test| check(test).map(|_| ()))?;
     if let Some(folder) = &args.out {
-        CheckpointWriter::create(folder, &model.sparse())?;
+        super::model::may_write(folder, &model.sparse())?;
     }
     Ok(())
 }

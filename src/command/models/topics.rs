@@ -121,7 +121,7 @@ fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }
     if let Some(folder) = &args.out {
-        CheckpointWriter::create(folder, &model.schemas()[0])?;
+        super::super::model::may_write(folder, &model.schemas()[0])?;
     }
     Ok(())
 }
