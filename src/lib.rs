@@ -33,10 +33,10 @@ pub use gannet_node::{
     WorkerError, WorkerTally, Write, bucket,
 };
 pub use gannet_node::{
-    Attendance, Given, Hands, JobStatus, Joined, Life, Member, Orders, Plan, PlanFile, Seat, Standing, Task,
-    Told,
+    Attendance, Board, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member, Orders,
+    Plan, PlanFile, Seat, Standing, Task, Told,
 };
-pub use gannet_node::{Token, TokenError};
+pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
     Schedule, Sgd, Shaping,

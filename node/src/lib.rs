@@ -34,15 +34,16 @@ pub use gannet_core::{
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
-pub use scheduler::LedgerError;
 pub use scheduler::book::{Given, Orders};
+pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
 pub use scheduler::member::{Life, Member, Standing, Told};
 pub use scheduler::plan::{Plan, PlanFile, Task};
+pub use scheduler::{LedgerError, forget_job};
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Attendance, CacheConfig, Counters, DataName, Hands, JobStatus, Joined, OneSided, PullId, Pulled, PushId,
-    RowCache, Seat, Staleness, TableId, TableStatus, WaitingFor, Worker, WorkerConfig,
+    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, Offer, OneSided, PullId,
+    Pulled, PushId, RowCache, Seat, Staleness, TableId, TableStatus, Text, WaitingFor, Worker, WorkerConfig,
 };

@@ -149,6 +149,12 @@ pub const BEATS: u32 = 5;
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
 /// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
+/// Bytes of a job's data that are fed in one frame.
+pub const FEED_BYTES_MAX: usize = PART_BYTES_MAX;
+/// Requests for a task's bytes that a worker has under way.
+pub const FEEDS_UNDER_WAY: usize = 4;
+/// Bytes that say how a client's data is read.
+pub const READING_BYTES_MAX: usize = 16 << 10;
 /// Rows that a session may have subscribed on a server thread.
 pub const SUBSCRIBED_ROWS_MAX: usize = 1 << 18;
 /// Subscribed rows that a thread looks at before its other sessions have their turn.
@@ -187,6 +193,9 @@ const _: () = {
     assert!(STATUS_PUSHERS_MAX * 48 + 1024 <= FRAME_BYTES_MAX);
     // Each worker, and each piece of data that it may have, is a pusher to every shard.
     assert!(JOB_WORKERS_MAX as usize * (1 + HELD_MAX) < gannet_core::limits::PUSHERS_MAX);
+    // What a client offers is one frame: its plan, and how its data is read.
+    assert!(PLAN_BYTES_MAX + READING_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
+    assert!(FEED_BYTES_MAX <= FRAME_BYTES_MAX && FEEDS_UNDER_WAY <= CREDIT_FRAMES as usize);
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);

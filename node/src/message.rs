@@ -54,6 +54,8 @@ pub(crate) const SUBSCRIBE: u16 = 45;
 pub(crate) const SUBSCRIBED: u16 = 46;
 /// No answer: what has changed of the rows that are subscribed.
 pub(crate) const DELTA: u16 = 47;
+pub(crate) const FEED: u16 = 49;
+pub(crate) const FED: u16 = 50;
 /// In the high half of word 1 of SUBSCRIBE: instead of all before; and the rows' state is to be sent, not their weights.
 pub(crate) const SUBSCRIBE_ANEW: u32 = 1;
 pub(crate) const SUBSCRIBE_STATE: u32 = 2;

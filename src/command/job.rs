@@ -1,10 +1,11 @@
 //! A worker of a job: trains its share of the batches against servers; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
+use super::fed::Fed;
 use super::metrics::Metrics;
 use super::tasks::InJob;
 use super::watching::Watching;
-use super::{Failure, caching, keeping, security, signals, tasks, train};
+use super::{Failure, caching, feeding, keeping, security, signals, tasks, train};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
@@ -22,11 +23,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     const OF_A_JOB: &str = "a process of a job (--job-name)";
     let TrainArgs { job, memory, sessions, .. } = args;
-    let (alone, ps, worker) = match job.job_name {
-        None => (true, false, false),
-        Some(JobName::Ps) => (false, true, false),
-        Some(JobName::Worker) => (false, false, true),
-    };
+    let (alone, ps) = (job.job_name.is_none(), job.job_name == Some(JobName::Ps));
+    let client = job.job_name == Some(JobName::Client);
+    let worker = job.job_name == Some(JobName::Worker);
+    feeding::check_role(args)?;
     let tls_ca = job.believing.tls_ca.is_some();
     let misplaced = [
         (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
@@ -37,7 +37,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "a ps; a worker believes servers by --tls-ca",
         ),
         (
-            worker && memory.memory_limit.is_some(),
+            (worker || client) && memory.memory_limit.is_some(),
             "--memory-limit",
             "a process that has tables, which a worker has not",
         ),
@@ -51,8 +51,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
     let misplaced =
         misplaced.or(keeping::misplaced(&job.sync).filter(|_| alone).map(|flag| (flag, OF_A_JOB)));
-    let of_sessions = sessions.given().filter(|_| !ps).map(|flag| (flag, "a ps or gannet server"));
-    let shards = job.table.shards.map(|_| "--shards");
+    let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
+    let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr = caching::given(&job.cache).or(shards).filter(|_| !worker || !caching::learns_so(args));
     let of_lr = of_lr.map(|flag| (flag, "a worker of --model lr, but for --optimizer lbfgs"));
     match misplaced.or(of_sessions).or(of_lr) {
@@ -77,7 +77,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             n - 1
         )));
     }
-    for host in job.ps_hosts.iter().chain(&job.worker_hosts) {
+    for host in job.ps_hosts.iter().chain(&job.worker_hosts).chain(&job.feeding.feed) {
         let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none() {
             return Err(Failure::input(format!(
@@ -101,6 +101,7 @@ fn pusher(index: u32) -> u64 {
 }
 
 /// What a worker connects with.
+#[derive(Clone)]
 pub struct Line {
     /// Its network.
     pub net: Wires,
@@ -112,10 +113,16 @@ pub struct Line {
 
 /// What the worker of this process connects with.
 pub fn line(job: &JobArgs) -> Result<Line, Failure> {
+    line_as(job, pusher(job.task_index))
+}
+
+/// The same for somebody else than a worker of the job.
+pub fn line_as(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
     let net = job.transport.transport.net(job.io);
-    let secured = security::of_worker(net, &job.ps_hosts, &job.security, &job.believing)?;
+    let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
+    let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut config = WorkerConfig::new(&job.ps_hosts, pusher(job.task_index), since.as_nanos() as u64);
+    let mut config = WorkerConfig::new(&job.ps_hosts, pusher, since.as_nanos() as u64);
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
@@ -138,15 +145,23 @@ impl Line {
 
 /// Runs a worker.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    work(args, None)
+}
+
+/// The same, of one that is perhaps fed by a client, which is then the one to sum up.
+pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
     let schema = train::schema(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
-    let chief = job.task_index == 0;
+    let chief = job.task_index == 0 && fed.is_none();
     // With a scheduler any worker may become the chief.
     let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
     let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
     let damped = keeping::is_damped(job, push)?;
+    if let Some(fed) = &fed {
+        options.data.files = fed.files();
+    }
     // What the servers have of it.
     let kept = if damped { schema.counting() } else { schema.clone() };
     if chief {
@@ -157,7 +172,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     // Looked at when every worker is done, not by the training itself.
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = line(job)?;
+    let line = match &fed {
+        Some(fed) => fed.line(),
+        None => line(job)?,
+    };
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let workers = job.worker_hosts.len() as u32;
     let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
@@ -170,7 +188,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
-        true => Some(tasks::join(args, &mut options, &kept, (&line.net, &line.config), line.tally.clone())?),
+        true => Some(tasks::join(args, &mut options, &kept, &line, fed)?),
         false => None,
     };
     let worker = line.connect(&metrics)?;
@@ -231,6 +249,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         super::report::print_or_json(args.json, &trained);
     }
     if let Some(seat) = seat {
+        seat.tell_end(&trained);
         seat.leave(&mut options);
     }
     train::ended(&trained)

@@ -92,7 +92,8 @@ pub fn misplaced(args: &SyncArgs) -> Option<&'static str> {
 /// What pushes of a worker carry unless it is said: in synchronous steps gradients, whose sum is that of one large batch; changes of
 /// state would have to be averaged, which learns less (docs/consistency.md).
 pub fn push(job: &JobArgs) -> Option<Push> {
-    let worker = job.job_name == Some(JobName::Worker);
+    // A client cuts the batches that its workers make.
+    let worker = matches!(job.job_name, Some(JobName::Worker | JobName::Client));
     (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
 }
 

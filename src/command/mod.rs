@@ -5,6 +5,8 @@ mod bench;
 mod caching;
 mod doctor;
 mod failure;
+mod fed;
+mod feeding;
 mod growing;
 mod input;
 mod job;

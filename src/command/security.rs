@@ -14,10 +14,10 @@ pub struct Secured {
     pub token: Option<Token>,
 }
 
-/// A server at `listen`.
+/// A server at `listen`, which a flag says.
 pub fn of_server(
     net: Wires,
-    listen: &str,
+    (flag, listen): (&str, &str),
     args: &SecurityArgs,
     asking: &AskingArgs,
 ) -> Result<Secured, Failure> {
@@ -25,7 +25,7 @@ pub fn of_server(
     let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
     let token = token(args)?;
     if !is_loopback(listen) {
-        let what = format!("--listen {listen}");
+        let what = format!("{flag} {listen}");
         check(&what, args.insecure, token.is_some(), tls.is_some(), "--tls-cert FILE with --tls-key FILE")?;
     }
     Ok(match tls {

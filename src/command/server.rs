@@ -86,7 +86,7 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     let &Serving { listen, threads, data_dir, memory, sessions, security, asking, metrics, .. } = asked;
     check_port(listen)?;
     let net = sessions.net(asked.net.clone());
-    let secured = security::of_server(net, listen, security, asking)?;
+    let secured = security::of_server(net, ("--listen", listen), security, asking)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);

@@ -15,7 +15,7 @@ struct Reached {
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let scheduler = args.scheduler.as_ref().unwrap_or(&args.ps_hosts[0]);
+    let scheduler = args.scheduler.as_ref().unwrap_or_else(|| &args.ps_hosts[0]);
     let all: Vec<String> = args.ps_hosts.iter().chain([scheduler]).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.believing)?;

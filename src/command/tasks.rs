@@ -2,11 +2,12 @@
 
 use super::args::{JobArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
+use super::fed::Fed;
+use super::job::Line;
 use super::{Failure, keeping, train};
-use gannet::train::{Options, Progress, Scheduled, Seen, plan_files};
+use gannet::train::{Options, Progress, Report, Scheduled, Seen, plan_files};
 use gannet::{
-    Attendance, Hands, Life, Plan, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
-    WorkerTally,
+    Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,6 +20,8 @@ const TASKS_A_WORKER: u64 = 16;
 /// A worker's seat in a job.
 pub struct InJob {
     scheduled: Arc<Scheduled<Wires>>,
+    /// Its data is fed: whoever feeds it sums up.
+    fed: bool,
 }
 
 /// Whether the job's data is handed out.
@@ -40,17 +43,17 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
 }
 
 /// What every worker must agree on.
-fn plan(args: &TrainArgs, options: &Options, seen: &[Seen]) -> Result<Plan, Failure> {
+pub fn plan(args: &TrainArgs, options: &Options, files: Vec<PlanFile>) -> Result<Plan, Failure> {
     let TrainArgs { job, .. } = args;
     // The least that a scheduler and its workers can keep to.
     let timeout = keeping::timeout(&job.sync).max(Duration::from_millis(100));
     let workers = job.worker_hosts.len() as u32;
-    let bytes: u64 = seen.iter().map(|file| file.bytes).sum();
+    let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
     let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
     let plan = Plan {
         workers,
-        files: plan_files(&options.data.files, seen),
+        files,
         task_bytes,
         batch: options.batch as u32,
         epochs: args.epochs,
@@ -86,14 +89,21 @@ pub fn join(
     args: &TrainArgs,
     options: &mut Options,
     schema: &Schema,
-    (net, config): (&Wires, &WorkerConfig),
-    tally: Arc<WorkerTally>,
+    line: &Line,
+    fed: Option<Fed>,
 ) -> Result<InJob, Failure> {
-    let job = &args.job;
-    let input = |error: gannet::train::ReadError| Failure::input(error.to_string());
-    let seen = options.data.files.iter().map(|file| Seen::of(file)).collect::<Result<Vec<_>, _>>();
-    let seen = seen.map_err(input)?;
-    let plan = plan(args, options, &seen)?;
+    let (job, net, config) = (&args.job, &line.net, &line.config);
+    let (plan, seen) = match &fed {
+        Some(fed) => {
+            let plan =
+                Plan { task_bytes: fed.plan().task_bytes, ..plan(args, options, fed.plan().files.clone())? };
+            (plan, fed.seen())
+        }
+        None => {
+            let seen = see(options)?;
+            (plan(args, options, plan_files(&options.data.files, &seen))?, seen)
+        }
+    };
     let server = scheduler(job);
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership = Seat::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
@@ -106,16 +116,26 @@ pub fn join(
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
     }
     let hands = hands(net.clone(), config.clone(), schema.clone());
-    let attendance = Attendance::begin(membership, hands, tally)
+    let attendance = Attendance::begin(membership, hands, line.tally.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
-    let scheduled = Arc::new(Scheduled::new(attendance, joined.started));
+    let is_fed = fed.is_some();
+    let scheduled = Arc::new(match fed {
+        Some(fed) => Scheduled::fed(attendance, joined.started, fed.into_texts()),
+        None => Scheduled::new(attendance, joined.started),
+    });
     options.pieces = Some((scheduled.clone(), seen));
-    Ok(InJob { scheduled })
+    Ok(InJob { scheduled, fed: is_fed })
+}
+
+/// Looks at the data files, which are to stay as they are.
+pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
+    let seen = options.data.files.iter().map(|file| Seen::of(file)).collect::<Result<Vec<_>, _>>();
+    seen.map_err(|error| Failure::input(error.to_string()))
 }
 
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
-    job.tasks.scheduler.as_deref().unwrap_or(&job.ps_hosts[0])
+    job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref()).unwrap_or(&job.ps_hosts[0])
 }
 
 /// Fences a life at every shard owner, over links of its own: those of the training may be waiting.
@@ -135,6 +155,14 @@ impl InJob {
         let rate = p.examples as f64 / p.seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {
             (told.examples, told.loss, told.rate) = (p.examples, p.log_loss, rate);
+        });
+    }
+
+    /// Tells it how far it came, with its last word.
+    pub fn tell_end(&self, report: &Report) {
+        self.scheduled.attendance().tell(|told| {
+            (told.examples, told.rate) = (report.examples, report.examples_per_second);
+            told.loss = report.progressive.as_ref().map_or(0.0, |quality| quality.log_loss);
         });
     }
 
@@ -168,7 +196,7 @@ impl InJob {
 
     /// Whether this worker is to sum up: to test and to save.
     pub fn is_chief(&self) -> bool {
-        self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
+        !self.fed && self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
     }
 
     /// Leaves the job.

@@ -7,7 +7,7 @@ use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
 use super::watching::Watching;
-use super::{Failure, input, job, keeping, lbfgs, models, optimizer, server, signals};
+use super::{Failure, fed, feeding, input, job, keeping, lbfgs, models, optimizer, server, signals};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
@@ -23,11 +23,13 @@ use std::sync::atomic::AtomicBool;
 const TABLE: &str = "lr";
 
 /// Runs the command.
-pub fn run(args: TrainArgs) -> Result<(), Failure> {
+pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     job::check_role(&args)?;
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_asked(&args)?;
     match args.job.job_name {
+        Some(JobName::Client) => feeding::client(&mut args),
+        Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed::worker(&mut args),
         None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),

@@ -35,6 +35,7 @@ const LEAST: i64 = -16;
 const BUCKETS: usize = 1907;
 
 /// How lines are read.
+#[derive(Clone)]
 pub(crate) struct Criteo {
     intercept: bool,
     unlabelled: bool,

@@ -5,6 +5,8 @@ use crate::batch::{Batch, Batcher, InPiece};
 use crate::columns::Columns;
 use crate::data::{Data, Share};
 use crate::error::{BadLines, ReadError};
+use crate::fed::{self, Heads};
+use crate::format::Kind;
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
 use crate::piece::{Piece, Pieces, Seen};
 use crate::reader::Reader;
@@ -37,12 +39,44 @@ pub(crate) struct Handing {
     pub files: Vec<Seen>,
 }
 
+impl Handing {
+    /// Holds that a file of this machine is what it was; one that is elsewhere is looked after there.
+    fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
+        if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
+    }
+
+    /// The lines of a piece, wherever they are; `None`: no line begins in it.
+    fn open(
+        &self,
+        data: &Data,
+        batch: usize,
+        piece: &Piece,
+        position: &Position,
+        heads: &mut Heads,
+    ) -> Result<Option<Reader>, ReadError> {
+        if let Some(texts) = self.by.texts() {
+            let reader = fed::reader(data, batch, piece, position, (texts, heads));
+            return reader.map_err(|error| self.failed(error));
+        }
+        self.check(&data.files[piece.file], piece.file)?;
+        Reader::of_piece(data, batch, piece, self.files[piece.file].packed, position)
+    }
+
+    /// Why a piece could not be read: what whoever feeds it says, if that is why.
+    fn failed(&self, error: ReadError) -> ReadError {
+        match self.by.texts().and_then(|texts| texts.trouble()) {
+            Some(why) => ReadError::Pieces(why),
+            None => error,
+        }
+    }
+}
+
 /// What batches are read from.
 enum Supply {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// The piece that is read, if one is.
-    Pieces(Handing, Position, Option<(Piece, Box<Reader>)>),
+    Pieces(Handing, Position, Heads, Option<(Piece, Box<Reader>)>),
 }
 
 /// What the reading found.
@@ -52,6 +86,37 @@ pub(crate) struct Found {
     pub columns: Option<Columns>,
     /// Of the first pass.
     pub bad_lines: BadLines,
+}
+
+/// The data, opened to know its format.
+pub(crate) enum Opened {
+    /// Here.
+    Reader(Box<Reader>),
+    /// Elsewhere.
+    Fed(Box<Kind>),
+}
+
+impl Opened {
+    /// Opens the data.
+    pub fn new(
+        data: &Data,
+        batch: usize,
+        share: Share,
+        by: Option<&dyn Pieces>,
+    ) -> Result<Opened, ReadError> {
+        match by.and_then(|by| by.texts()) {
+            Some(texts) => Ok(Opened::Fed(Box::new(fed::first(data, texts)?))),
+            None => Ok(Opened::Reader(Box::new(Reader::open(data, batch, share)?))),
+        }
+    }
+
+    /// The format, and the columns of CSV.
+    pub fn found(&self) -> (&'static str, Option<Columns>) {
+        match self {
+            Opened::Reader(reader) => (reader.format(), reader.columns().cloned()),
+            Opened::Fed(kind) => (kind.name(), kind.columns().cloned()),
+        }
+    }
 }
 
 /// Where batches are made: on the parse thread, or between the learner's.
@@ -67,12 +132,15 @@ pub(crate) struct Maker {
 
 impl Maker {
     /// On a reader that has been opened (for the first epoch).
-    fn new(reader: Reader, plan: Plan) -> Maker {
+    fn new(opened: Opened, plan: Plan) -> Maker {
         let batcher = Batcher::new(plan.shards, plan.links);
-        let (format, columns) = (reader.format(), reader.columns().cloned());
-        let supply = match &plan.pieces {
-            None => Supply::Passes(Box::new(reader)),
-            Some(handing) => Supply::Pieces(handing.clone(), Position::default(), None),
+        let (format, columns) = opened.found();
+        let supply = match (opened, &plan.pieces) {
+            (Opened::Reader(reader), None) => Supply::Passes(reader),
+            (_, None) => unreachable!("what is fed comes in pieces"),
+            (_, Some(handing)) => {
+                Supply::Pieces(handing.clone(), Position::default(), Heads::default(), None)
+            }
         };
         Maker { supply, plan, batcher, epoch: 0, bad_lines: BadLines::default(), format, columns }
     }
@@ -128,18 +196,16 @@ impl Maker {
 
     /// The next batch of the piece that is read, or of the next one; the end of a piece is a batch too, an empty one.
     fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let Supply::Pieces(handing, position, current) = &mut self.supply else { return Ok(false) };
+        let Supply::Pieces(handing, position, heads, current) = &mut self.supply else { return Ok(false) };
         let Plan { data, batch: examples, .. } = &self.plan;
         let stop = data.stop.clone();
         loop {
             let Some((piece, reader)) = current else {
                 let taken = handing.by.take(&|| stop.is_set()).map_err(ReadError::Pieces)?;
                 let Some(piece) = taken else { return Ok(false) };
-                let (path, seen) = (&data.files[piece.file], &handing.files[piece.file]);
-                seen.check(path)?;
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
-                match Reader::of_piece(&data, *examples, &piece, seen.packed, position)? {
+                match handing.open(&data, *examples, &piece, position, heads)? {
                     Some(reader) => *current = Some((piece, Box::new(reader))),
                     None => handing.by.done(piece.index, 0).map_err(ReadError::Pieces)?,
                 }
@@ -149,12 +215,12 @@ impl Maker {
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
                 Err(ReadError::Stopped { .. }) => return Ok(false),
-                Err(error) => return Err(error),
+                Err(error) => return Err(handing.failed(error)),
             };
             let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
             if !more {
                 // What was read of a file that changed meanwhile is not known to be what it was.
-                handing.files[piece.file].check(&data.files[piece.file])?;
+                handing.check(&data.files[piece.file], piece.file)?;
                 if piece.epoch == 0 {
                     self.bad_lines.add_all(reader.bad_lines());
                 }
@@ -197,11 +263,11 @@ impl<'scope> Feed<'scope> {
     /// The system gives no thread.
     pub fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
-        reader: Reader,
+        opened: Opened,
         plan: Plan,
         ahead: bool,
     ) -> Result<Feed<'scope>, ReadError> {
-        let maker = Maker::new(reader, plan);
+        let maker = Maker::new(opened, plan);
         // Whoever waits for a piece of the data must not keep the learner from saying so.
         if !ahead && maker.plan.pieces.is_none() {
             return Ok(Feed::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });

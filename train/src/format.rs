@@ -12,6 +12,7 @@ use crate::source::Source;
 use crate::vw::{self, Vw};
 
 /// How the lines of an open file are read.
+#[derive(Clone)]
 pub(crate) enum Kind {
     Libsvm(Lines),
     Csv(Records, Columns),

@@ -20,6 +20,10 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 pub const BATCH_MAX: usize = 1 << 16;
 /// Occurrences of a block: beyond it a batch's offsets would leave u32.
 pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
+/// Chunks of a piece that were fetched from a client and wait to be parsed, and the one that is: of at most 1 MiB each.
+pub const FED_CHUNKS_MAX: usize = 2;
+/// First bytes of a fed file that are looked at for its format: as many as mostly do, and as many as are fed at once.
+pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Batches between the parse thread and the learning thread.
 pub const FEED_QUEUE_MAX: usize = 4;
 /// A worker that has had nothing to learn for so long is not waited for by those that keep step with it.

@@ -4,6 +4,7 @@
 
 use crate::data::{Data, shown_name};
 use crate::error::ReadError;
+use crate::fed::Texts;
 use crate::format::Kind;
 use crate::limits::CHUNK_BYTES;
 use crate::source::Source;
@@ -49,6 +50,11 @@ pub trait Pieces: Send + Sync {
 
     /// The first `batches` of a piece have been pushed and acknowledged.
     fn acked(&self, index: u64, batches: u64);
+
+    /// Where the bytes of pieces are, when they are in no file of this machine.
+    fn texts(&self) -> Option<&dyn Texts> {
+        None
+    }
 }
 
 /// A file as it was when the training began: one that has changed since would be cut and named otherwise.
@@ -86,6 +92,11 @@ impl Seen {
         file.take(PRINT_BYTES).read_to_end(&mut tail).map_err(io)?;
         let print = u64::from(crc32c::crc32c(&head)) << 32 | u64::from(crc32c::crc32c(&tail));
         Ok(Seen { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
+    }
+
+    /// A file that is not here, as whoever has it says.
+    pub fn told(bytes: u64, print: u64, packed: bool) -> Seen {
+        Seen { bytes, print, packed, written: (0, 0) }
     }
 
     /// Holds that a file is still what it was.
@@ -128,8 +139,8 @@ pub(crate) fn open(
     }
     let header = source.taken();
     let mut file = File::open(path).map_err(io)?;
-    let start = line_from(&mut file, piece.start).map_err(io)?.max(header);
-    let end = line_from(&mut file, piece.end).map_err(io)?;
+    let start = line_from(&mut file, piece.start, u64::MAX).map_err(io)?.max(header);
+    let end = line_from(&mut file, piece.end, u64::MAX).map_err(io)?;
     if start >= end {
         return Ok(None);
     }
@@ -138,8 +149,8 @@ pub(crate) fn open(
     Ok(Some((Source::new(name, stream, &data.stop)?, kind, start)))
 }
 
-/// Where the first line begins at `at` or behind it; the file's length when none does.
-fn line_from(file: &mut File, at: u64) -> io::Result<u64> {
+/// Where the first line begins at `at` or behind it; the file's length when none does. No more than `most` bytes are looked at.
+pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> {
     if at == 0 {
         return Ok(0);
     }
@@ -155,6 +166,9 @@ fn line_from(file: &mut File, at: u64) -> io::Result<u64> {
         match bytes[..n].iter().position(|&b| b == b'\n') {
             Some(newline) => return Ok(from + newline as u64 + 1),
             None if n == 0 => return Ok(from),
+            None if from.saturating_sub(at) > most => {
+                return Err(io::Error::other("a line is longer than the limit"));
+            }
             None => from += n as u64,
         }
     }

@@ -108,11 +108,34 @@ impl Reader {
         let files = data.files.len();
         let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
         (reader.start, reader.of_piece) = (start, true);
-        for _ in 0..piece.from {
-            reader.pass_batch()?;
-            reader.next_batch += 1;
-        }
+        reader.pass(piece.from)?;
         Ok(Some(reader))
+    }
+
+    /// The same of lines that come from elsewhere, from where the piece begins.
+    pub(crate) fn of_text(
+        data: &Data,
+        batch: usize,
+        piece: &Piece,
+        position: &Position,
+        source: Source,
+        kind: Kind,
+    ) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, Share::ALL)?;
+        let files = data.files.len();
+        let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        reader.of_piece = true;
+        reader.pass(piece.from)?;
+        Ok(reader)
+    }
+
+    /// Goes past so many batches.
+    fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
+        for _ in 0..batches {
+            self.pass_batch()?;
+            self.next_batch += 1;
+        }
+        Ok(())
     }
 
     /// Lines that were read, or gone past, and hold something: examples and bad lines.

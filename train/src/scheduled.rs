@@ -1,5 +1,6 @@
 //! Pieces of the data from a job's scheduler.
 
+use crate::fed::{FedTexts, Texts};
 use crate::piece::{Piece, Pieces, Seen};
 use gannet_node::transport::Net;
 use gannet_node::{Attendance, DATA_PUSHERS, Given, PlanFile};
@@ -9,12 +10,19 @@ pub struct Scheduled<N: Net> {
     attendance: Attendance<N>,
     /// The job's name.
     started: u64,
+    /// The data, when a client feeds it.
+    fed: Option<FedTexts<N>>,
 }
 
 impl<N: Net> Scheduled<N> {
     /// Of a job that began at `started`.
     pub fn new(attendance: Attendance<N>, started: u64) -> Scheduled<N> {
-        Scheduled { attendance, started }
+        Scheduled { attendance, started, fed: None }
+    }
+
+    /// The same for a worker without files, which is fed.
+    pub fn fed(attendance: Attendance<N>, started: u64, texts: FedTexts<N>) -> Scheduled<N> {
+        Scheduled { attendance, started, fed: Some(texts) }
     }
 
     /// The membership that it asks by.
@@ -41,7 +49,7 @@ pub fn plan_files(files: &[String], seen: &[Seen]) -> Vec<PlanFile> {
 
 impl<N> Pieces for Scheduled<N>
 where
-    N: Net + Send + Sync,
+    N: Net + Send + Sync + 'static,
     N::Stream: Send,
     N::Poll: Send,
 {
@@ -61,5 +69,9 @@ where
 
     fn acked(&self, index: u64, batches: u64) {
         self.attendance.acked(index, batches);
+    }
+
+    fn texts(&self) -> Option<&dyn Texts> {
+        self.fed.as_ref().map(|texts| texts as &dyn Texts)
     }
 }

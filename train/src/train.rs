@@ -6,13 +6,12 @@ use crate::columns::Columns;
 use crate::data::{Data, Share};
 use crate::error::ReadError;
 use crate::evaluate::evaluate;
-use crate::feed::{Feed, Handing, Plan};
+use crate::feed::{Feed, Handing, Opened, Plan};
 use crate::gradient::{Gradients, Reduce};
 use crate::limits::{DEPTH_MAX, REST_AFTER};
 use crate::metrics::Metrics;
 use crate::piece::{Pieces, Seen};
 use crate::push::Push;
-use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
 use crate::report::{Progress, Report, Step, TrainError, Watch};
 use crate::stop::Stop;
@@ -116,8 +115,9 @@ pub fn train_watched<B: Backend>(
     let depth = backend.depth().min(DEPTH_MAX);
     let in_place = push == Push::Replay && backend.in_place().is_some();
     let start = Instant::now();
-    let reader = Reader::open(&options.data, options.batch, options.share)?;
-    let found = (reader.format(), reader.columns().cloned());
+    let by = options.pieces.as_ref().map(|(by, _)| &**by);
+    let opened = Opened::new(&options.data, options.batch, options.share, by)?;
+    let found = opened.found();
     let Options { data, batch, epochs, share, .. } = options;
     let plan = Plan {
         data: data.clone(),
@@ -141,7 +141,7 @@ pub fn train_watched<B: Backend>(
     let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
     let mut learner = Loop::new(backend, way, depth, start, pieces, found);
     let (found, mut stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
+        let mut feed = Feed::start(scope, opened, plan, options.threads > 1)?;
         let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
         let found = feed.finish();
         // When both failed, the learner failed first: the reader only by its end.

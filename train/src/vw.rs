@@ -31,6 +31,7 @@ const TOO_MANY: &str = "expected at most 262143 features";
 const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 
 /// How lines are read.
+#[derive(Clone)]
 pub(crate) struct Vw {
     intercept: bool,
     unlabelled: bool,

@@ -12,6 +12,7 @@ use crate::control::{
 };
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
+use crate::scheduler::feeding::{Feed, OfferV1};
 use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
@@ -70,6 +71,10 @@ fn messages(bytes: &[u8]) {
     reads::<JoinV1>(bytes);
     reads::<JoinedV1>(bytes);
     reads::<WaitsV1>(bytes);
+    reads::<OfferV1>(bytes);
+    if let Some(feed) = Feed::of(bytes) {
+        assert_eq!(feed.payload(), bytes);
+    }
 }
 
 /// A message that can be read from `bytes`, here with a version and a length that are right, comes through again.

@@ -1,8 +1,10 @@
-//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, by lives that are there and others.
+//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, bytes of the data, by lives that are there and others.
 
 use super::frames::{Choices, PUSHERS};
 use crate::control;
+use crate::limits::FEED_BYTES_MAX;
 use crate::message;
+use crate::scheduler::feeding::Feed;
 use crate::scheduler::member::{Life, Told};
 use crate::scheduler::plan::{Plan, PlanFile};
 use crate::scheduler::{AskV1, WhatV1};
@@ -10,6 +12,9 @@ use gannet_transport::Head;
 
 /// A request to the scheduler: one whole, or one cut short.
 pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    if choices.below(4) == 0 {
+        return feed(choices, id);
+    }
     let life = |choices: &mut Choices<'_>| Life {
         rank: choices.below(PUSHERS) as u32,
         incarnation: choices.below(3),
@@ -38,6 +43,21 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
     (Head::new(message::BOOK, 0, id, [0; 4]), payload)
+}
+
+/// A request for bytes of the data.
+fn feed(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    let bytes = [0, 1, 4096, FEED_BYTES_MAX, FEED_BYTES_MAX + 1, usize::MAX][choices.below(6) as usize];
+    let feed = match choices.below(3) {
+        0 => Feed::Text { index: choices.below(5), from: choices.word(), bytes },
+        1 => Feed::Head { file: choices.below(3) as u32, bytes },
+        _ => Feed::Offer,
+    };
+    let mut payload = feed.payload();
+    if choices.below(8) == 0 {
+        payload.truncate(choices.below(payload.len() as u64) as usize);
+    }
+    (Head::new(message::FEED, choices.below(2) as u16, id, [0; 4]), payload)
 }
 
 fn plan(choices: &mut Choices<'_>) -> Plan {

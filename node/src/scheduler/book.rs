@@ -437,6 +437,36 @@ impl Book {
         Ok(())
     }
 
+    /// The same, where no worker says so.
+    pub fn fail_all(&mut self, why: &str) {
+        self.failed.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Holds that a life is in the job and lives.
+    ///
+    /// # Errors
+    /// It is not, or was given up.
+    pub fn live_member(&mut self, life: Life) -> Result<(), BookError> {
+        self.member(life).map(|_| ())
+    }
+
+    /// A task that this life holds.
+    ///
+    /// # Errors
+    /// It does not hold it, is not in the job, or was given up.
+    pub fn holds(&mut self, life: Life, index: u64) -> Result<Task, BookError> {
+        self.member(life)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.life == life => Ok(self.plan.task(index)),
+            _ => Err(BookError::NotYours(index, life.rank)),
+        }
+    }
+
+    /// Whether somebody holds a task.
+    pub fn is_leased(&self, index: u64) -> bool {
+        self.leases.contains_key(&index)
+    }
+
     /// For `gannet status`: tasks done, held, free again, of how many.
     pub fn counts(&self) -> Counts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);

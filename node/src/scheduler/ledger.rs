@@ -33,6 +33,12 @@ pub enum LedgerError {
         /// What is wrong.
         why: String,
     },
+    /// It is of another job than the one that is to be fed.
+    #[error("{why}")]
+    Other {
+        /// What differs, and what to do.
+        why: String,
+    },
 }
 
 /// Where the book is kept.
@@ -82,6 +88,17 @@ impl Ledger {
             fs::rename(&new, &self.path)
         };
         written().map_err(|source| LedgerError::Io { path: self.path.clone(), source })
+    }
+}
+
+/// Forgets the job whose book is kept in a folder, if there is one: it has been brought to its end.
+///
+/// # Errors
+/// The system refuses.
+pub fn forget_job(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

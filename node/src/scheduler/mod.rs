@@ -2,6 +2,9 @@
 //! process of its own is; what it knows is its [`book::Book`].
 
 pub(crate) mod book;
+pub(crate) mod feeding;
+#[cfg(test)]
+mod feeding_trials;
 mod ledger;
 pub(crate) mod member;
 pub(crate) mod plan;
@@ -9,5 +12,5 @@ mod requests;
 #[cfg(test)]
 mod trials;
 
-pub use ledger::LedgerError;
+pub use ledger::{LedgerError, forget_job};
 pub(crate) use requests::{AskV1, JobV1, Scheduler, ToldV1, WhatV1};

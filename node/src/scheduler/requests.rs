@@ -2,6 +2,7 @@
 //! structs here. The scheduler lives in thread 0 of a server, among its sessions.
 
 use super::book::{Book, BookError, Counts, Given, Heard};
+use super::feeding::{Feeder, Feeding};
 use super::ledger::{Ledger, LedgerError};
 use super::member::{Life, Member, Standing, Told};
 use super::plan::Plan;
@@ -82,7 +83,7 @@ pub(crate) struct JobV1 {
 }
 
 /// A refusal: the code, and why.
-type Refused = (Refusal, String);
+pub(crate) type Refused = (Refusal, String);
 
 impl From<BookError> for Refused {
     fn from(error: BookError) -> Refused {
@@ -114,7 +115,9 @@ impl WhatV1 {
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     ledger: Option<Ledger>,
-    book: Option<Book>,
+    pub(super) book: Option<Book>,
+    /// It has the data, and gives it to the workers.
+    pub(super) feeder: Option<Feeder>,
     heard: Heard,
     /// When the time was last looked at.
     ticked_at: Duration,
@@ -127,23 +130,34 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     /// A scheduler whose book is kept in `folder`, if there is one, and found there again.
-    pub(crate) fn open(folder: Option<&Path>, now: Duration) -> Result<Scheduler, LedgerError> {
+    pub(crate) fn open(
+        folder: Option<&Path>,
+        feeding: Option<Feeding>,
+        now: Duration,
+    ) -> Result<Scheduler, LedgerError> {
+        let feeder = feeding.map(Feeder::new);
         let ledger = folder.map(Ledger::new);
         let book = ledger.as_ref().map_or(Ok(None), Ledger::load)?;
+        if let (Some(feeder), Some(book)) = (&feeder, &book) {
+            feeder.takes_up(book).map_err(|why| LedgerError::Other { why })?;
+        }
         let heard = book.as_ref().map_or_else(Heard::default, |book| Heard::of(book, now));
         if let Some(book) = &book {
             let Counts { done, tasks, .. } = book.counts();
             tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
         }
-        Ok(Scheduler {
+        let mut scheduler = Scheduler {
             ledger,
             book,
+            feeder,
             heard,
             ticked_at: now,
             over_since: None,
             sparing: Sparing::default(),
             links: BTreeMap::new(),
-        })
+        };
+        scheduler.publish();
+        Ok(scheduler)
     }
 
     /// Answers a request. `wall` is the time since 1970 in ns: it names new jobs.
@@ -216,6 +230,7 @@ impl Scheduler {
         self.links.insert(session, life);
         if keep {
             self.keep()?;
+            self.publish();
         }
         Ok(told)
     }
@@ -229,7 +244,15 @@ impl Scheduler {
         now: Duration,
         wall: u64,
     ) -> Result<ToldV1, Refused> {
+        if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
+            return Err(BookError::Differs(difference).into());
+        }
+        let fed = self.feeder.is_some();
         let other = |book: &Book| {
+            if fed {
+                // Whoever feeds does so for one job: another begins with another client.
+                return false;
+            }
             let same = book.plan().differs(&plan).is_none();
             // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done again.
             let since = now.saturating_sub(self.over_since.unwrap_or(now));
@@ -296,11 +319,12 @@ impl Scheduler {
                 "a worker has been silent for too long and is given up"
             );
         }
+        self.publish();
         if dead.is_empty() { Ok(()) } else { self.keep() }
     }
 
     /// Nothing is answered before it is kept.
-    fn keep(&self) -> Result<(), Refused> {
+    pub(super) fn keep(&self) -> Result<(), Refused> {
         match (&self.ledger, &self.book) {
             (Some(ledger), Some(book)) => {
                 ledger.save(book).map_err(|error| (Refusal::NoSpace, error.to_string()))
@@ -310,7 +334,7 @@ impl Scheduler {
     }
 }
 
-fn status(book: &Book) -> JobV1 {
+pub(super) fn status(book: &Book) -> JobV1 {
     let Counts { done, leased, returned, tasks, examples } = book.counts();
     JobV1 {
         workers: book.plan().workers,

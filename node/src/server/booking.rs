@@ -1,13 +1,15 @@
-//! What is asked of the scheduler.
+//! What is asked of the scheduler, of its data too.
 
-use super::bulk::{Handled, Stop, refuse};
+use super::bulk::{Handled, Pusher, Stop, refuse};
 use super::tables;
 use crate::control;
 use crate::error::Refusal;
-use crate::limits::PLAN_BYTES_MAX;
+use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
 use crate::message;
+use crate::scheduler::feeding::Feed;
+use crate::scheduler::member::Life;
 use crate::scheduler::{AskV1, Scheduler};
-use gannet_transport::{Frame, Full, Transmit};
+use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::{Duration, SystemTime};
 
 /// Answers a request to the scheduler, which is in thread 0.
@@ -38,4 +40,39 @@ pub(super) fn answer(
     let told = scheduler.answer(ask, session, now, wall.as_nanos() as u64);
     let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
     tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
+}
+
+/// Answers a request for bytes of the data, which go from the file into the out queue.
+pub(super) fn feed(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Scheduler>,
+    pusher: &Pusher,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    let refused = |(refusal, text)| Stop::Refused(refusal, text);
+    let Some(feed) = Feed::of(frame.payload) else {
+        return refuse(Refusal::Malformed, "no request for bytes of the data");
+    };
+    let feeder = scheduler.feeder().map_err(refused)?;
+    if feed == Feed::Offer {
+        return tables::answer(frame, message::FED, &control::seal(&feeder.offer()), transmit);
+    }
+    if feed.bytes() > FEED_BYTES_MAX {
+        let bytes = feed.bytes();
+        return refuse(
+            Refusal::Limit,
+            format!("{bytes} bytes of the data at once; {FEED_BYTES_MAX} are possible"),
+        );
+    }
+    // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
+    let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
+    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
+    let life = Life { rank, incarnation: pusher.incarnation };
+    let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
+    let fed = scheduler.feed(life, feed, out).map_err(refused)?;
+    transmit.commit(Head::new(message::FED, 0, frame.head.id, fed.words()), fed.bytes);
+    Ok(())
 }

@@ -62,6 +62,7 @@ impl Hands<'_, '_> {
                 let session = pusher.session;
                 return booking::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
             }
+            message::FEED => return booking::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };

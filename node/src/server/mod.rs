@@ -32,6 +32,7 @@ mod waiting;
 
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
+use crate::scheduler::feeding::Feeding;
 use crate::tally::ServerTally;
 use crate::token::{self, Token};
 use acceptor::{Acceptor, Door};
@@ -69,6 +70,8 @@ pub struct ServerConfig {
     pub token: Option<Token>,
     /// It keeps a job's book and no tables.
     pub scheduler_only: bool,
+    /// It has the data of a job, whose scheduler it is, and feeds the workers.
+    pub feeding: Option<Feeding>,
 }
 
 impl ServerConfig {
@@ -84,6 +87,7 @@ impl ServerConfig {
             limits: SessionLimits::default(),
             token: None,
             scheduler_only: false,
+            feeding: None,
         }
     }
 
@@ -137,7 +141,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
     let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
     let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets }
+    let feeding = config.feeding.clone();
+    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, feeding }
 }
 
 /// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock
@@ -222,6 +227,11 @@ impl Server {
     /// What it has done so far.
     pub fn served(&self) -> Served {
         Served::read(&self.tally)
+    }
+
+    /// Whether all its threads run: one that has died of a bug serves nobody any more.
+    pub fn is_running(&self) -> bool {
+        !self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Its counts, for whoever tells of them while it runs.

@@ -11,6 +11,7 @@ use crate::error::{Refusal, ServerError};
 use crate::limits::{HUNGER_LOOK, INBOX_MAX, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
 use crate::scheduler::Scheduler;
+use crate::scheduler::feeding::Feeding;
 use crate::sparing::Sparing;
 use crate::tally::{ServerTally, ThreadTally};
 use gannet_transport::limits::LINK_BYTES_MAX;
@@ -49,7 +50,7 @@ pub(super) struct ShardThread<N: Net> {
 }
 
 /// What a thread is told of its server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Settings {
     pub(super) thread: u32,
     pub(super) threads: u32,
@@ -60,6 +61,8 @@ pub(super) struct Settings {
     /// For the buffers and the keysets of all sessions of the server.
     pub(super) buffers: Arc<Memory>,
     pub(super) keysets: Arc<Memory>,
+    /// The data of a job that the scheduler is to feed.
+    pub(super) feeding: Option<Feeding>,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -72,7 +75,7 @@ impl<N: Net> ShardThread<N> {
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
-            0 => Some(Scheduler::open(tables.store().folder(), net.now())?),
+            0 => Some(Scheduler::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
             _ => None,
         };
         tables.registrar = net.registrar();

@@ -25,12 +25,13 @@ pub(crate) enum Kind {
     Leave,
     Book,
     Vector,
+    Feed,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 17] = [
         "pull",
         "push",
         "scan",
@@ -46,6 +47,7 @@ impl Kind {
         "leave",
         "book",
         "vector",
+        "feed",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -68,6 +70,7 @@ impl Kind {
             message::LEAVE => Kind::Leave,
             message::BOOK => Kind::Book,
             message::VECTOR => Kind::Vector,
+            message::FEED => Kind::Feed,
             _ => Kind::Unknown,
         }
     }

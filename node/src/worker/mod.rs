@@ -8,6 +8,7 @@ mod attendance;
 mod cache;
 mod clocks;
 mod far;
+mod feed;
 mod flights;
 #[cfg(test)]
 mod full_disk;
@@ -28,6 +29,7 @@ mod vectors;
 pub use attendance::{Attendance, Hands};
 pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
+pub use feed::{FeedLink, Offer, Text};
 pub use pipeline::{DataName, PullId, Pulled, PushId};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};

@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod damping;
 mod doctor;
+mod feeding;
 mod input;
 mod io;
 mod lbfgs;
@@ -28,6 +29,7 @@ pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
+pub use feeding::FeedingArgs;
 pub use input::{CountsName, FormatName, InputArgs};
 pub use io::{IoArgs, IoName};
 pub use lbfgs::LbfgsArgs;
@@ -90,6 +92,8 @@ pub enum JobName {
     Ps,
     /// A worker: reads DATA and trains.
     Worker,
+    /// Has DATA, feeds it to workers that have none (--feed), and tests and saves at the end.
+    Client,
 }
 
 /// `gannet train`.
@@ -97,7 +101,7 @@ pub enum JobName {
 pub struct TrainArgs {
     /// The training data: files (.gz and .zst are understood), folders of them, quoted patterns such as 'part-*.gz', or - for
     /// standard input. Read in this order, as if they were one.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "feed")]
     pub data: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
@@ -185,6 +189,9 @@ pub struct JobArgs {
     /// How the data comes to the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,
+    /// Who has it.
+    #[command(flatten)]
+    pub feeding: FeedingArgs,
     /// What carries the bytes.
     #[command(flatten)]
     pub transport: TransportArgs,

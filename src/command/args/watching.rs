@@ -5,7 +5,7 @@ use clap::Args;
 /// Now and then, and by the chief of a job: worker 0, or with --tasks on whom the scheduler has for it.
 #[derive(Args, Debug)]
 pub struct WatchArgs {
-    /// Every N steps (batches of this worker) score the data of --test, and print the step, the loss of the examples since then and
+    /// Every N steps (batches of this worker; of a client of all workers) score the data of --test, and print the step, the loss of the examples since then and
     /// what the model is worth; with --json all of it is in the report.
     #[arg(long, value_name = "N", requires = "test", value_parser = clap::value_parser!(u64).range(1..))]
     pub validate_every: Option<u64>,

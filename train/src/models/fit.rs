@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use crate::batch::Batch;
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
-use crate::feed::{Feed, Plan};
+use crate::feed::{Feed, Opened, Plan};
 use crate::gradient::Reduce;
 use crate::models::score;
 use crate::push::Push;
@@ -146,7 +146,7 @@ pub fn fit_watched<T: Tables>(
         pieces: None,
     };
     let (found, mut stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, reader, plan, options.threads > 1)?;
+        let mut feed = Feed::start(scope, Opened::Reader(Box::new(reader)), plan, options.threads > 1)?;
         let mut watched = |learner: &mut Learner<'_, T>| {
             let (number, (mass, loss)) = (learner.steps, learner.sums());
             let step = Step { number, mass, loss, format, columns: columns.as_ref() };

@@ -1,0 +1,84 @@
+//! In-graph: one client has the data and feeds two workers that have none; logistic regression of invented clicks. `gannet train
+//! --job-name client` and `--job-name worker --feed` do the same by processes (docs/operations.md).
+use gannet::train::{Data, FedTexts, FileStock, Options, Remote, Scheduled, Seen, plan_files, train};
+use gannet::{
+    Attendance, Board, FeedLink, Feeding, Ftrl, Plan, Rule, Schema, Seat, Server, ServerConfig, Wires,
+    Worker, WorkerConfig,
+};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whether it is clicked depends on the first feature.
+fn clicks() -> String {
+    (0..50_000u64).fold(String::new(), |mut text, i| {
+        let (who, what) = (gannet::mix(i) % 10, 10 + gannet::mix(i + (1 << 32)) % 100);
+        let clicked = u64::from(gannet::mix(i + (1 << 33)) % 10 < who);
+        let _ = writeln!(text, "{clicked} {who}:1 {what}:1");
+        text
+    })
+}
+
+/// A worker: it knows two addresses and has no file.
+fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
+    let config = |at: &str| WorkerConfig::new([at], u64::from(rank) + 1, 1);
+    let mut link = FeedLink::connect(Wires::new(), config(client))?;
+    let plan = link.offer()?.plan;
+    let seat = Seat::join(Wires::new(), config(client), rank, plan.clone())?;
+    let started = seat.joined().started;
+    let worker = Worker::connect(Wires::new(), config(server))?;
+    let (to, its) = (server.to_owned(), schema.clone());
+    // What fences a worker that dies.
+    let fence = Box::new(move |dead: gannet::Life| {
+        let mut worker = Worker::connect(Wires::new(), WorkerConfig::new([&to], u64::from(rank) + 1, 1))?;
+        let table = worker.open_table(&its)?;
+        worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
+    });
+    let attendance = Attendance::begin(seat, fence, Arc::default())?;
+    let files: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
+    let seen = plan.files.iter().map(|file| Seen::told(file.bytes, file.print, file.whole)).collect();
+    let mut options = Options { batch: plan.batch as usize, ..Options::new(Data::of(files)) };
+    let texts = FedTexts::new(link, plan.files);
+    options.pieces = Some((Arc::new(Scheduled::fed(attendance, started, texts)), seen));
+    let mut rows = Remote::open(worker, schema, 1)?;
+    Ok(train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})?.examples)
+}
+
+fn main() -> Result<(), Failed> {
+    let path = std::env::temp_dir().join(format!("gannet-fed-{}.svm", std::process::id()));
+    std::fs::write(&path, clicks())?;
+    let files = vec![path.to_string_lossy().into_owned()];
+    let seen = vec![Seen::of(&files[0])?];
+    let plan = Plan {
+        workers: 2,
+        files: plan_files(&files, &seen),
+        task_bytes: 64 << 10,
+        batch: 256,
+        epochs: 1,
+        worker_timeout_ms: 10_000,
+        settings: Vec::new(),
+    };
+    let (stock, board) = (Arc::new(FileStock::new(&files, &seen)), Arc::<Board>::default());
+    let feeding = Feeding { plan, reading: String::new(), stock, board: board.clone() };
+    let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
+    let client = Server::start(Wires::new(), ServerConfig { feeding: Some(feeding), ..only })?;
+    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
+    let schema = Schema::scalar("clicks", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
+    std::thread::scope(|scope| -> Result<(), Failed> {
+        let work = |rank| work(server.addr(), client.addr(), &schema, rank);
+        let other = scope.spawn(move || work(1));
+        let examples = work(0)?;
+        println!("worker 0: {examples} examples");
+        println!("worker 1: {} examples", other.join().expect("no panic")?);
+        Ok(())
+    })?;
+    let mut reader = Worker::connect(Wires::new(), WorkerConfig::new([server.addr()], 99, 1))?;
+    let table = reader.open_table(&schema)?;
+    let (keys, mut weights) = ((0..10).collect::<Vec<u64>>(), [0.0; 10]);
+    reader.pull(table, &keys, gannet::Read::Weights, &mut weights)?;
+    println!("fed {} bytes; weights {weights:.2?}", board.fed().bytes);
+    std::fs::remove_file(path)?;
+    Ok(())
+}

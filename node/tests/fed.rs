@@ -1,0 +1,228 @@
+//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall asleep, the client
+//! is killed and started again on its folder, links break in the middle of answers. Every line of every pass is learned once,
+//! as it stands in the file.
+
+use gannet_node::transport::Net;
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{
+    Board, FeedLink, Feeding, Given, LocalServer, Plan, PlanFile, Seat, ServerConfig, Stock, Store, Task,
+    Told, WorkerConfig, WorkerError,
+};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WORKERS: u32 = 3;
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Files in memory.
+struct Memory(Vec<Vec<u8>>);
+
+impl Memory {
+    /// Where the first line begins at `at` or behind it.
+    fn line_from(&self, file: u32, at: u64) -> u64 {
+        let bytes = &self.0[file as usize];
+        let begins = |&i: &usize| i == 0 || i == bytes.len() || bytes[i - 1] == b'\n';
+        (at as usize..=bytes.len()).find(begins).unwrap() as u64
+    }
+}
+
+impl Stock for Memory {
+    fn text(&self, task: &Task) -> Result<Range<u64>, String> {
+        Ok(self.line_from(task.file, task.start)..self.line_from(task.file, task.end))
+    }
+
+    fn read(&self, file: u32, at: u64, out: &mut [u8]) -> Result<(), String> {
+        out.copy_from_slice(&self.0[file as usize][at as usize..][..out.len()]);
+        Ok(())
+    }
+}
+
+/// Lines of any length, some longer than a task; the last without an end.
+fn files(prng: &mut Prng) -> Vec<Vec<u8>> {
+    let line = |prng: &mut Prng, file: usize, i: usize| {
+        let long = if prng.below(40) == 0 { 40_000 } else { 400 };
+        let filler = "x".repeat(prng.below(long) as usize);
+        format!("{file} {i} {filler}\n").into_bytes()
+    };
+    let mut files: Vec<Vec<u8>> =
+        (0..3).map(|file| (0..200).flat_map(|i| line(prng, file, i)).collect()).collect();
+    // One task of more bytes than are fed at once.
+    files.push((0..20_000).flat_map(|i| format!("3 {i} packed\n").into_bytes()).collect());
+    files[1].pop();
+    files
+}
+
+fn plan(files: &[Vec<u8>]) -> Plan {
+    let file = |(i, bytes): (usize, &Vec<u8>)| PlanFile {
+        name: format!("part-{i}"),
+        bytes: bytes.len() as u64,
+        print: i as u64,
+        whole: i == 3,
+    };
+    Plan {
+        workers: WORKERS,
+        files: files.iter().enumerate().map(file).collect(),
+        task_bytes: 3000,
+        batch: 8,
+        epochs: 2,
+        worker_timeout_ms: TIMEOUT.as_millis() as u64,
+        settings: Vec::new(),
+    }
+}
+
+/// A worker, and the task that it is at with what has come of it.
+struct Learner {
+    seat: Seat<Sim>,
+    link: FeedLink<Sim>,
+    at: Option<(u64, Task, Vec<u8>)>,
+    asleep_until: Duration,
+}
+
+impl Learner {
+    fn start(sim: &Sim, client: &str, rank: u32, life: u64) -> Result<Learner, WorkerError> {
+        let config = || WorkerConfig::new([client], u64::from(rank) + 1, life);
+        let mut link = FeedLink::connect(sim.clone(), config())?;
+        let offer = link.offer()?;
+        assert_eq!(offer.reading, "as it is");
+        let seat = Seat::join(sim.clone(), config(), rank, offer.plan)?;
+        Ok(Learner { seat, link, at: None, asleep_until: Duration::ZERO })
+    }
+
+    /// Takes a task, fetches some of it, or ends it; what was learned of it goes to `learned`. True: all is over.
+    fn step(&mut self, learned: &mut HashMap<Vec<u8>, u32>) -> Result<bool, WorkerError> {
+        for dead in self.seat.beat(Told::default())?.fence {
+            self.seat.fenced(dead)?;
+        }
+        let Some((index, task, bytes)) = &mut self.at else {
+            return Ok(match self.seat.take(&[])? {
+                Given::Over => true,
+                Given::Wait => false,
+                Given::Task { index, task, .. } => {
+                    self.at = Some((index, task, Vec::new()));
+                    false
+                }
+            });
+        };
+        let text = self.link.text(*index, bytes.len() as u64, task.end - task.start)?;
+        bytes.extend_from_slice(&text.bytes);
+        if (bytes.len() as u64) < text.whole {
+            return Ok(false);
+        }
+        self.seat.done(*index, 1)?;
+        for line in bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            *learned.entry(line.to_vec()).or_default() += 1;
+        }
+        self.at = None;
+        Ok(false)
+    }
+}
+
+struct Client {
+    sim: Sim,
+    store: Store,
+    feeding: Feeding,
+    actor: u64,
+    addr: String,
+}
+
+impl Client {
+    fn start(sim: &Sim, addr: &str, store: &Store, feeding: &Feeding) -> (u64, String) {
+        let (store, feeding) = (store.clone(), Some(feeding.clone()));
+        let config =
+            ServerConfig { threads: 1, store, feeding, scheduler_only: true, ..ServerConfig::new(addr) };
+        let mut server = LocalServer::new(sim.clone(), config).unwrap();
+        let addr = server.addr().to_owned();
+        (sim.add_actor(move || server.run().unwrap()), addr)
+    }
+
+    fn restart(&mut self) {
+        self.sim.remove_actor(self.actor);
+        self.sim.reset_all(&self.addr);
+        (self.actor, _) = Client::start(&self.sim, &self.addr, &self.store, &self.feeding);
+    }
+}
+
+#[test]
+fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
+    let (mut killed, mut restarts, mut lost) = (0, 0, 0);
+    for seed in 0..8 {
+        let mut prng = Prng::new(seed);
+        let faults = Faults {
+            reset_per_million: [0, 2_000, 10_000][seed as usize % 3],
+            refuse_per_million: 50_000,
+            window_bytes: 50_000,
+            ..Faults::none()
+        };
+        let (sim, folder, files) = (Sim::new(seed, faults), tempfile::tempdir().unwrap(), files(&mut prng));
+        let mut due: HashMap<Vec<u8>, u32> = HashMap::new();
+        for line in files.iter().flat_map(|file| file.split(|&b| b == b'\n')).filter(|line| !line.is_empty())
+        {
+            *due.entry(line.to_vec()).or_default() += 2;
+        }
+        let (plan, stock) = (plan(&files), Arc::new(Memory(files)));
+        let board = Arc::<Board>::default();
+        let feeding = Feeding { plan, reading: "as it is".into(), stock, board: board.clone() };
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (actor, addr) = Client::start(&sim, "sim:0", &store, &feeding);
+        let mut client = Client { sim: sim.clone(), store, feeding, actor, addr };
+        let mut learned = HashMap::new();
+        let mut learners: Vec<Option<Learner>> = (0..WORKERS).map(|_| None).collect();
+        let (mut life, mut over) = (0, false);
+        for round in 0.. {
+            assert!(round < 20_000, "seed {seed}: the job does not end");
+            for (rank, place) in learners.iter_mut().enumerate() {
+                let now = sim.now();
+                let Some(learner) = place else {
+                    if rank == round % WORKERS as usize || prng.below(40) == 0 {
+                        life += 1;
+                        match Learner::start(&sim, &client.addr, rank as u32, life) {
+                            Ok(learner) => *place = Some(learner),
+                            Err(error) => {
+                                assert!(error.to_string().contains("two workers have the same"), "{error}");
+                            }
+                        }
+                    }
+                    continue;
+                };
+                if learner.asleep_until > now {
+                    continue;
+                }
+                match learner.step(&mut learned) {
+                    Ok(ended) => over |= ended,
+                    // It slept for too long, or another process took its place meanwhile.
+                    Err(WorkerError::Refused { .. }) => {
+                        lost += 1;
+                        *place = None;
+                    }
+                    Err(error) => panic!("seed {seed} round {round}: {error}"),
+                }
+            }
+            if over {
+                break;
+            }
+            sim.run(Duration::from_millis(prng.below(300)));
+            let victim = prng.below(u64::from(WORKERS)) as usize;
+            match prng.below(40) {
+                0 | 1 => killed += u32::from(learners[victim].take().is_some()),
+                2..6 => {
+                    if let Some(learner) = &mut learners[victim] {
+                        learner.asleep_until = sim.now() + Duration::from_secs(prng.below(20));
+                    }
+                }
+                6 => {
+                    client.restart();
+                    restarts += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(learned.len(), due.len(), "seed {seed}");
+        assert!(learned == due, "seed {seed}: a line was learned twice, or as it is not");
+        sim.run(Duration::from_secs(2));
+        let job = board.job().unwrap();
+        assert_eq!((job.tasks_done, job.examples), (job.tasks, job.tasks), "seed {seed}");
+    }
+    assert!(killed > 10 && restarts > 10 && lost > 2, "{killed} killed, {restarts} restarts, {lost} lost");
+}
