@@ -12,7 +12,7 @@ liblinear penalises it. scikit-learn runs at its default tolerance and at a tigh
 reference, and `excess` is how far a system is above it, as a share. seconds: scikit-learn's fit; gannet's training and,
 apart, its reading; vw's whole run with its cache in a file (`python -m vowpalwabbit`'s driver, not Python's start).
 cpu_seconds: of all threads; scikit-learn's fit, vw's run, gannet's processes whole, servers and reading included.
-`--quick` leaves out liblinear at a tight tolerance. JSON on stdout.
+`--quick` leaves out liblinear at a tight tolerance, `--only` other tasks than those named. JSON on stdout.
 """
 import argparse
 import csv
@@ -145,6 +145,8 @@ def run(o, path, directory):
     for name, flags, l1, l2, intercept in [("l2", ["--l2", "1"], 0, 1.0, True),
                                            ("l2_no_intercept", ["--l2", "1", "--no-intercept"], 0, 1.0, False),
                                            ("l1_no_intercept", ["--l1", "1", "--no-intercept"], 1.0, 0, False)]:
+        if o.only and name not in o.only:
+            continue
         flags = base + flags
         record(name, "gannet", gannet_embedded(o, path, flags))
         if name != "l2_no_intercept":
@@ -167,6 +169,7 @@ def main():
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
     a.add_argument("--vw-passes", type=int, default=500, help="vw --passes")
     a.add_argument("--quick", action="store_true")
+    a.add_argument("--only", nargs="*", choices=["l2", "l2_no_intercept", "l1_no_intercept"], help="of the three tasks")
     o = a.parse_args()
     if not o.gannet.is_file():
         a.error(f"{o.gannet}: no such file; cargo build --release, or --gannet PATH")

@@ -152,6 +152,29 @@ fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
     check_end(&served.addr);
 }
 
+/// Of models with several tables each has its part of every batch; a worker dies between them.
+#[test]
+fn models_are_handed_their_data_too() {
+    for model in ["--model fm --factors 4", "--model deepfm --factors 4 --hidden 8 --sync bsp"] {
+        let job = Job::new();
+        let served = job.server("127.0.0.1:0");
+        let more = format!("{model} --tasks on --batch 256");
+        let line = |index| job.line(&served.addr, index, &more).replace("--batch 64 ", "");
+        let killed = Process::start(gannet(&line(0)));
+        let other = Process::start(gannet(&line(1)));
+        until_done(&served.addr, 4);
+        killed.signal(Signal::KILL);
+        let third = Process::start(gannet(&line(2)));
+        let (other, third) = (other.wait(), third.wait());
+        assert_eq!((other.code, third.code), (Some(0), Some(0)), "{model}: {other:?} {third:?}");
+        check_end(&served.addr);
+        drop(killed);
+    }
+    let job = Job::new();
+    let topics = run(&job.line("127.0.0.1:1", 0, "--model lda --tasks on").replace("--epochs 2 ", ""));
+    assert!(topics.code == Some(2) && topics.err.contains("--model lda are not handed out"), "{topics:?}");
+}
+
 #[test]
 fn a_scheduler_of_its_own_keeps_no_shards() {
     let job = Job::new();

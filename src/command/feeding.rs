@@ -94,7 +94,8 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     tasks::are_wanted(args, &options)?;
     train::preflight(args, &options, &schema)?;
     let seen = tasks::see(&options)?;
-    let plan = tasks::plan(args, &options, plan_files(&options.data.files, &seen))?;
+    let plan =
+        tasks::plan(args, &options, plan_files(&options.data.files, &seen), std::slice::from_ref(&schema))?;
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());

@@ -188,7 +188,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     }
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match tasks::are_wanted(args, &options)? {
-        true => Some(tasks::join(args, &mut options, &kept, &line, fed)?),
+        true => Some(tasks::join(args, &mut options, &[kept], &line, fed)?),
         false => None,
     };
     let worker = line.connect(&metrics)?;
@@ -213,7 +213,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads);
     let mut tell = |p: &Progress| {
         if let Some(seat) = &seat {
-            seat.tell(p);
+            seat.tell(p.examples, p.log_loss, p.seconds);
         }
     };
     let of = (args, &metrics);

@@ -4,8 +4,8 @@ use super::args::{JobArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
 use super::fed::Fed;
 use super::job::Line;
-use super::{Failure, keeping, train};
-use gannet::train::{Options, Progress, Report, Scheduled, Seen, plan_files};
+use super::{Failure, keeping};
+use gannet::train::{Options, Report, Scheduled, Seen, plan_files};
 use gannet::{
     Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
 };
@@ -43,7 +43,12 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
 }
 
 /// What every worker must agree on.
-pub fn plan(args: &TrainArgs, options: &Options, files: Vec<PlanFile>) -> Result<Plan, Failure> {
+pub fn plan(
+    args: &TrainArgs,
+    options: &Options,
+    files: Vec<PlanFile>,
+    schemas: &[Schema],
+) -> Result<Plan, Failure> {
     let TrainArgs { job, .. } = args;
     // The least that a scheduler and its workers can keep to.
     let timeout = keeping::timeout(&job.sync).max(Duration::from_millis(100));
@@ -58,17 +63,16 @@ pub fn plan(args: &TrainArgs, options: &Options, files: Vec<PlanFile>) -> Result
         batch: options.batch as u32,
         epochs: args.epochs,
         worker_timeout_ms: timeout.as_millis() as u64,
-        settings: settings(args)?,
+        settings: settings(args, &schemas[0]),
     };
     plan.check().map_err(Failure::input)?;
     Ok(plan)
 }
 
-/// What else shapes the model, flag by flag.
-fn settings(args: &TrainArgs) -> Result<Vec<String>, Failure> {
-    let schema = train::schema(args)?;
+/// What else shapes the model, flag by flag; `schema` is that of its first table.
+fn settings(args: &TrainArgs, schema: &Schema) -> Vec<String> {
     let input = &args.input;
-    Ok(vec![
+    vec![
         format!("--model {:?}", args.model),
         format!("the optimizer is {:?}", schema.rule),
         format!("the schedule, clipping and L2 are {:?}", schema.shaping),
@@ -81,27 +85,29 @@ fn settings(args: &TrainArgs) -> Result<Vec<String>, Failure> {
         ),
         format!("--no-intercept is {}", args.no_intercept),
         format!("--start-together is {}", args.job.tasks.start_together),
-    ])
+    ]
 }
 
-/// Comes into the job: afterwards the options' data comes in pieces.
+/// Comes into the job, which trains these tables: afterwards the options' data comes in pieces.
 pub fn join(
     args: &TrainArgs,
     options: &mut Options,
-    schema: &Schema,
+    schemas: &[Schema],
     line: &Line,
     fed: Option<Fed>,
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
     let (plan, seen) = match &fed {
         Some(fed) => {
-            let plan =
-                Plan { task_bytes: fed.plan().task_bytes, ..plan(args, options, fed.plan().files.clone())? };
+            let plan = Plan {
+                task_bytes: fed.plan().task_bytes,
+                ..plan(args, options, fed.plan().files.clone(), schemas)?
+            };
             (plan, fed.seen())
         }
         None => {
             let seen = see(options)?;
-            (plan(args, options, plan_files(&options.data.files, &seen))?, seen)
+            (plan(args, options, plan_files(&options.data.files, &seen), schemas)?, seen)
         }
     };
     let server = scheduler(job);
@@ -115,7 +121,7 @@ pub fn join(
     if joined.done > 0 {
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
     }
-    let hands = hands(net.clone(), config.clone(), schema.clone());
+    let hands = hands(net.clone(), config.clone(), schemas.to_vec());
     let attendance = Attendance::begin(membership, hands, line.tally.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
     let is_fed = fed.is_some();
@@ -138,23 +144,25 @@ pub fn scheduler(job: &JobArgs) -> &str {
     job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref()).unwrap_or(&job.ps_hosts[0])
 }
 
-/// Fences a life at every shard owner, over links of its own: those of the training may be waiting.
-fn hands(net: Wires, config: WorkerConfig, schema: Schema) -> Hands {
+/// Fences a life at every shard owner of these tables, over links of its own: those of the training may be waiting.
+fn hands(net: Wires, config: WorkerConfig, schemas: Vec<Schema>) -> Hands {
     Box::new(move |dead: Life| -> Result<(), WorkerError> {
         let limit = Duration::from_secs(5).min(config.peer_timeout);
         let mut worker =
             Worker::connect(net.clone(), WorkerConfig { peer_timeout: limit, ..config.clone() })?;
-        let table = worker.open_table(&schema)?;
-        worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
+        schemas.iter().try_for_each(|schema| {
+            let table = worker.open_table(schema)?;
+            worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
+        })
     })
 }
 
 impl InJob {
     /// Tells the scheduler how far this worker is.
-    pub fn tell(&self, p: &Progress) {
-        let rate = p.examples as f64 / p.seconds.max(1e-9);
+    pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
+        let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {
-            (told.examples, told.loss, told.rate) = (p.examples, p.log_loss, rate);
+            (told.examples, told.loss, told.rate) = (examples, loss, rate);
         });
     }
 

@@ -22,6 +22,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Why a worker cannot go on when a batch of a piece of the data came too late.
+pub(crate) const TOO_LATE: &str = "a batch of this worker came when its step had been made without it (the others had been told that it \
+                                   had left): start it again; what it had not finished is handed out again";
+
 /// What is trained on, and how.
 #[derive(Clone)]
 pub struct Options {
@@ -384,9 +388,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     fn count_late(&mut self) -> Result<(), TrainError> {
         self.backend.take_late(&mut self.late);
         if self.pieces.is_some() && !self.late.is_empty() {
-            let text = "a batch of this worker came when its step had been made without it (the others had been told that it had left): \
-                        start it again; what it had not finished is handed out again";
-            return Err(ReadError::Pieces(text.into()).into());
+            return Err(ReadError::Pieces(TOO_LATE.into()).into());
         }
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);

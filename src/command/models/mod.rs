@@ -7,11 +7,12 @@ mod topics;
 pub use report::{in_words, put};
 pub use saved::{load, predict};
 
-use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
+use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::model::Notes;
 use super::optimizer::{Asked, asked};
 use super::report::{Teller, warn_of_bad_lines};
+use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::watching::{Midway, Watching};
 use super::{Failure, input, job, keeping, server, signals, tasks};
@@ -23,7 +24,7 @@ use gannet::train::{
     Data, LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Step, Tables,
     TrainError,
 };
-use gannet::{Membership, SyncMode, Together, Wires};
+use gannet::{Membership, Schema, SyncMode, Together, Wires};
 use saved::Shape;
 use serde_json::Value;
 use std::path::Path;
@@ -158,7 +159,8 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     metrics.add_store(&store);
     let mut tables = LocalTables::new(store, 1);
     let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
-    let fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics), &mut watching)?;
+    let fitted =
+        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut watching)?;
     finish(args, &shape, &*model, &mut tables, &fitted, watching.into_validations())?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)
@@ -177,8 +179,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let (mut model, shape) = model(args)?;
     let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
     let chief = job.task_index == 0;
-    let mut options = options_of(args, &*model, share, chief)?;
-    refuse_tasks(args, &options)?;
+    // With a scheduler any worker may become the chief.
+    let mut options = options_of(args, &*model, share, chief || job.tasks.tasks == TasksName::On)?;
     let push = push_of(&options, &*model).map_err(backend_failure)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let member = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
@@ -191,20 +193,37 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let line = job::line(job)?;
+    // First of all, as for logistic regression (job.rs).
+    let seat = match tasks::are_wanted(args, &options)? {
+        true => {
+            let schemas: Vec<Schema> = std::iter::once(model.sparse())
+                .chain(model.dense().into_iter().map(|(schema, _)| schema))
+                .collect();
+            Some(tasks::join(args, &mut options, &schemas, &line, None)?)
+        }
+        false => None,
+    };
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
     keep_step(&mut tables, member);
-    let leads = || chief;
-    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads);
-    let of = (args, &metrics);
-    let mut fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, of, &mut watching)?;
-    tables.close_pusher().map_err(backend_failure)?;
-    if !chief {
-        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
-        return ended_early(fitted.stopped, fitted.examples);
+    if let Some(seat) = &seat {
+        seat.start_together(job, &stop)?;
     }
-    if !fitted.stopped {
-        let table = tables.id(0);
-        job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+    let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
+    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads);
+    let of = (args, &metrics, seat.as_ref());
+    let fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, of, &mut watching);
+    let validations = watching.into_validations();
+    let mut fitted = match (fitted, &seat) {
+        (Err(failure), Some(seat)) => return Err(seat.failed(failure)),
+        (fitted, _) => fitted?,
+    };
+    tables.close_pusher().map_err(backend_failure)?;
+    let chief = leads();
+    if chief && !fitted.stopped {
+        if seat.is_none() {
+            let table = tables.id(0);
+            job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+        }
         if let Some(data) = held_out {
             match score(&data, &mut *model, &mut tables) {
                 // Whoever ends the wait for the test set keeps what was learned.
@@ -214,7 +233,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         }
         fitted.measure(&*model, &mut tables).map_err(backend_failure)?;
     }
-    finish(args, &shape, &*model, &mut tables, &fitted, watching.into_validations())?;
+    if chief {
+        finish(args, &shape, &*model, &mut tables, &fitted, validations)?;
+    } else {
+        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
+    }
+    if let Some(seat) = seat {
+        seat.leave(&mut options);
+    }
     ended_early(fitted.stopped, fitted.examples)
 }
 
@@ -247,10 +273,11 @@ fn keep_step(tables: &mut RemoteTables<Wires>, member: Membership) {
     }
 }
 
-/// Models take fixed shares of the data.
+/// Topics take fixed shares of the documents, whose words they remember from pass to pass.
 fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     if tasks::are_wanted(args, options)? {
-        let what = "--tasks on: only the data of --model lr is handed out in pieces; leave the flag out: each worker takes a fixed share";
+        let what = "--tasks on: the documents of --model lda are not handed out, since their worker remembers the topics of their words; \
+                    leave the flag out: each worker takes a fixed share";
         return Err(Failure::input(what));
     }
     Ok(())
@@ -262,7 +289,7 @@ fn learn<T: Tables>(
     (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
     stop: &AtomicBool,
-    (args, metrics): (&TrainArgs, &Metrics),
+    (args, metrics, seat): (&TrainArgs, &Metrics, Option<&InJob>),
     watching: &mut Watching<'_>,
 ) -> Result<Fitted, Failure> {
     let mut teller = Teller::new(args.json);
@@ -272,6 +299,9 @@ fn learn<T: Tables>(
     let task = model.task();
     let mut progress = |f: &Fitting| {
         training.progress(f);
+        if let Some(seat) = seat {
+            seat.tell(f.examples, f.loss, f.seconds);
+        }
         report::progress(&mut teller, f, args.epochs, task);
     };
     let mut watch = |step: &Step<'_>, model: &mut dyn Model, tables: &mut T| {

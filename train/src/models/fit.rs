@@ -3,19 +3,22 @@
 
 use super::{BatchRows, Example, Measured, Measures, Model, Task};
 use crate::backend::BackendError;
-use crate::batch::Batch;
+use crate::batch::{Batch, InPiece};
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
-use crate::feed::{Feed, Opened, Plan};
+use crate::feed::{Feed, Handing, Opened, Plan};
 use crate::gradient::Reduce;
+use crate::limits::REST_AFTER;
 use crate::models::score;
+use crate::piece::Pieces;
 use crate::push::Push;
 use crate::reader::Reader;
 use crate::report::{Step, TrainError};
 use crate::tables::{TableIndex, Tables};
-use crate::train::Options;
+use crate::train::{Options, TOO_LATE};
 use gannet_node::optim::Rule;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -143,7 +146,7 @@ pub fn fit_watched<T: Tables>(
         shards: learner.model.sparse().shards,
         links: 0,
         in_place: false,
-        pieces: None,
+        pieces: options.pieces.as_ref().map(|(by, files)| Handing { by: by.clone(), files: files.clone() }),
     };
     let (found, mut stopped) = std::thread::scope(|scope| {
         let mut feed = Feed::start(scope, Opened::Reader(Box::new(reader)), plan, options.threads > 1)?;
@@ -159,7 +162,8 @@ pub fn fit_watched<T: Tables>(
         Ok::<_, TrainError>((found?, stopped))
     })?;
     learner.tables.leave()?;
-    learner.count_late();
+    learner.count_late()?;
+    learner.give_up();
     let Learner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
@@ -247,6 +251,9 @@ struct Learner<'a, T> {
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
+    /// Who hands out pieces of the data, and the place of the last batch that was pushed.
+    pieces: Option<Arc<dyn Pieces>>,
+    place: Option<InPiece>,
 }
 
 impl<'a, T: Tables> Learner<'a, T> {
@@ -281,6 +288,8 @@ impl<'a, T: Tables> Learner<'a, T> {
             pushed: Vec::new(),
             late: Vec::new(),
             late_examples: 0,
+            pieces: options.pieces.as_ref().map(|(by, _)| by.clone()),
+            place: None,
         })
     }
 
@@ -296,10 +305,15 @@ impl<'a, T: Tables> Learner<'a, T> {
     ) -> Result<bool, TrainError> {
         let mut told = start;
         while !stop.load(Relaxed) {
-            let Some(batch) = feed.next() else { return Ok(stop.load(Relaxed)) };
-            self.step(&batch)?;
-            if watched(self).is_break() {
-                break;
+            let Some(batch) = self.next(feed)? else { return Ok(stop.load(Relaxed)) };
+            match batch.piece.filter(|piece| piece.end.is_some()) {
+                Some(piece) => self.end_piece(&piece)?,
+                None => {
+                    self.step(&batch)?;
+                    if watched(self).is_break() {
+                        break;
+                    }
+                }
             }
             if told.elapsed() >= options.progress_every {
                 told = Instant::now();
@@ -308,6 +322,47 @@ impl<'a, T: Tables> Learner<'a, T> {
             feed.recycle(batch);
         }
         Ok(true)
+    }
+
+    /// The next batch. While others have what is left of the data, nobody who keeps step with this worker waits for it.
+    fn next(&mut self, feed: &mut Feed<'_>) -> Result<Option<Batch>, BackendError> {
+        if self.pieces.is_none() {
+            return Ok(feed.next());
+        }
+        let mut rests = false;
+        loop {
+            match feed.next_within(REST_AFTER) {
+                Ok(batch) => {
+                    if rests && batch.is_some() {
+                        self.tables.resume()?;
+                    }
+                    return Ok(batch);
+                }
+                Err(_) if !rests => {
+                    rests = true;
+                    self.tables.rest()?;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
+    fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+        self.tables.drain()?;
+        self.count_late()?;
+        self.place = None;
+        if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
+            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        }
+        Ok(self.tables.forget_piece(piece)?)
+    }
+
+    /// Every push has been acknowledged, and this worker learns no further: somebody else may go on from here.
+    fn give_up(&mut self) {
+        if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
+            pieces.acked(piece.index, piece.seq);
+        }
     }
 
     /// Pulls, learns, pushes.
@@ -326,11 +381,11 @@ impl<'a, T: Tables> Learner<'a, T> {
         for i in 0..batch.block.len() {
             self.learn(batch, i)?;
         }
-        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables))?;
+        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))?;
+        self.place = batch.piece;
         self.steps += 1;
         self.pushed.push(batch.block.len() as u32);
-        self.count_late();
-        Ok(())
+        self.count_late()
     }
 
     /// Importance and losses of all examples so far.
@@ -339,12 +394,20 @@ impl<'a, T: Tables> Learner<'a, T> {
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
     }
 
-    /// Counts the examples of pushes that came too late; a model of several tables has none such.
-    fn count_late(&mut self) {
+    /// Counts the examples of pushes that came too late; a model of several tables has none such. Of a piece of the data nothing
+    /// may: it would be taken for learned.
+    fn count_late(&mut self) -> Result<(), TrainError> {
         self.tables.take_late(0, &mut self.late);
+        if self.pieces.is_some() {
+            (1..self.rows.len()).for_each(|table| self.tables.take_late(table, &mut self.late));
+            if !self.late.is_empty() {
+                return Err(ReadError::Pieces(TOO_LATE.into()).into());
+            }
+        }
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
         }
+        Ok(())
     }
 
     fn learn(&mut self, batch: &Batch, i: usize) -> Result<(), TrainError> {

@@ -315,8 +315,8 @@ impl<T: Tables> Sampler<'_, T> {
         };
         change(&mut self.before, &self.counts);
         change(&mut self.totals_before, &self.totals);
-        self.tables.push(WORDS, &mut self.before, Write::Gradient)?;
-        self.tables.push(TOPICS, &mut self.totals_before, Write::Gradient)?;
+        self.tables.push(WORDS, &mut self.before, Write::Gradient, None)?;
+        self.tables.push(TOPICS, &mut self.totals_before, Write::Gradient, None)?;
         Ok(if first { 0 } else { self.documents[number].tokens.len() as u64 })
     }
 
@@ -386,7 +386,7 @@ impl<T: Tables> Sampler<'_, T> {
         self.tables.finish_pull(&mut self.before)?;
         let wanted = [l0, l1, t0, t1];
         self.before.iter_mut().zip(wanted).for_each(|(before, wanted)| *before = wanted - *before);
-        self.tables.push(WORKERS, &mut self.before, Write::Gradient)?;
+        self.tables.push(WORKERS, &mut self.before, Write::Gradient, None)?;
         self.tables.drain()
     }
 }

@@ -3,6 +3,7 @@
 //! weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where the rows are.
 
 use crate::backend::BackendError;
+use crate::batch::InPiece;
 use crate::gradient::Reduce;
 use crate::push::Push;
 use crate::tables::{Part, TableIndex, Tables, WeightTables, parts, weigh};
@@ -147,18 +148,22 @@ impl BatchRows {
         tables.weights(self.table, keys, &mut self.weights)
     }
 
-    /// Pushes what was learned since the rows were pulled.
-    pub(crate) fn push<T: Tables + ?Sized>(&mut self, tables: &mut T) -> Result<(), BackendError> {
+    /// Pushes what was learned since the rows were pulled, from a piece of the data if there are such.
+    pub(crate) fn push<T: Tables + ?Sized>(
+        &mut self,
+        tables: &mut T,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         if self.push == Push::Replay {
             self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
-            return tables.push(self.table, &mut self.pushed, Write::Change);
+            return tables.push(self.table, &mut self.pushed, Write::Change, piece);
         }
         if self.reduce == Reduce::Mean {
             for (sums, &n) in self.pushed.chunks_exact_mut(self.dim).zip(&self.counts) {
                 sums.iter_mut().for_each(|sum| *sum /= n.max(1) as f32);
             }
         }
-        tables.push(self.table, &mut self.pushed, Write::Gradient)
+        tables.push(self.table, &mut self.pushed, Write::Gradient, piece)
     }
 
     /// Rows that stand for themselves, without tables: for tests of a model's gradients.

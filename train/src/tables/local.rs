@@ -2,6 +2,7 @@
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::{Backend, BackendError, Rows};
+use crate::batch::InPiece;
 use crate::embedded::Embedded;
 use gannet_node::{Read, Schema, Stats, Store, Write, hash, shard_of};
 use std::collections::VecDeque;
@@ -126,7 +127,13 @@ impl Tables for LocalTables {
         Ok(())
     }
 
-    fn push(&mut self, table: TableIndex, values: &mut Vec<f32>, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        table: TableIndex,
+        values: &mut Vec<f32>,
+        write: Write,
+        _piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         let local = &mut self.tables[table];
         let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
         let mut rows = std::mem::take(&mut local.rows);

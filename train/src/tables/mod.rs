@@ -12,6 +12,7 @@ pub use saved::SavedTables;
 pub(crate) use segment::{Part, parts, weigh};
 
 use crate::backend::BackendError;
+use crate::batch::InPiece;
 use gannet_node::{Read, Schema, Stats, Write};
 
 /// A table among those that are open: the first opened is 0.
@@ -74,12 +75,42 @@ pub trait Tables: WeightTables {
     /// The rows cannot be had, or no pull was begun.
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError>;
 
-    /// Pushes to the rows of the table's pull that was finished last. `values` may be given other memory. It is applied for
-    /// certain once [`drain`](Self::drain) has returned.
+    /// Pushes to the rows of the table's pull that was finished last, of a `piece` of the data under its name. `values` may be given
+    /// other memory. It is applied for certain once [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
-    fn push(&mut self, table: TableIndex, values: &mut Vec<f32>, write: Write) -> Result<(), BackendError>;
+    fn push(
+        &mut self,
+        table: TableIndex,
+        values: &mut Vec<f32>,
+        write: Write,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError>;
+
+    /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    fn forget_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// There is nothing to learn for now: nobody is to wait for this worker until it [`resumes`](Self::resume).
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    fn rest(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// There is something again.
+    ///
+    /// # Errors
+    /// As [`rest`](Self::rest).
+    fn resume(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Waits until every push is applied.
     ///

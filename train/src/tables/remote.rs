@@ -3,8 +3,9 @@
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
+use crate::batch::InPiece;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, Membership, PullId, Read, Schema, Stats, TableId, Worker, Write};
+use gannet_node::{Cut, DataName, Membership, PullId, Read, Schema, Stats, TableId, Worker, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -153,7 +154,13 @@ impl<N: Net> Tables for RemoteTables<N> {
         Ok(())
     }
 
-    fn push(&mut self, table: TableIndex, values: &mut Vec<f32>, write: Write) -> Result<(), BackendError> {
+    fn push(
+        &mut self,
+        table: TableIndex,
+        values: &mut Vec<f32>,
+        write: Write,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
         let remote = &mut self.tables[table];
         let (id, cut) =
             remote.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
@@ -168,7 +175,11 @@ impl<N: Net> Tables for RemoteTables<N> {
             rows
         };
         let seq = self.worker.next_seq(remote.id);
-        self.worker.begin_push(remote.id, cut.clone(), write, rows, Some(id), seq)?;
+        let name = piece.map(|piece| {
+            let (pusher, incarnation) = piece.name;
+            DataName { pusher, incarnation, seq: piece.seq, clock: seq - remote.base }
+        });
+        self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
         if remote.joined {
             // At once: what is pushed to another table next may wait for this push to be applied.
             self.worker.tick(remote.id)?;
@@ -177,6 +188,20 @@ impl<N: Net> Tables for RemoteTables<N> {
             remote.cuts.push(cut);
         }
         Ok(())
+    }
+
+    fn forget_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
+        let (pusher, incarnation) = piece.name;
+        let mut ids = self.tables.iter().map(|table| table.id);
+        ids.try_for_each(|id| Ok(self.worker.close_data(id, pusher, incarnation)?))
+    }
+
+    fn rest(&mut self) -> Result<(), BackendError> {
+        self.leave()
+    }
+
+    fn resume(&mut self) -> Result<(), BackendError> {
+        if self.tables.iter().all(|table| table.joined) { Ok(()) } else { self.join() }
     }
 
     fn drain(&mut self) -> Result<(), BackendError> {
