@@ -2,8 +2,14 @@
 
 use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT};
 use gannet::train::INTERCEPT_KEY;
-use gannet::{Ftrl, Plan, PlanFile, Rule, Schema, Tcp, Worker, WorkerConfig};
+use gannet::{Ftrl, Plan, PlanFile, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig};
 use std::collections::{BTreeSet, HashMap};
+
+fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {
+    let ids = lines.flat_map(|line| line.split_whitespace().skip(1));
+    let ids = ids.map(|feature| feature.split(':').next().unwrap().parse::<u64>().unwrap());
+    ids.chain([INTERCEPT_KEY]).collect()
+}
 
 /// For each key in how many batches of all passes it is: a piece is the lines that begin in it, its batches are cut from its first.
 pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
@@ -27,24 +33,55 @@ pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
             piece.push(line);
         }
         for batch in piece.chunks(BATCH as usize) {
-            let ids = batch.iter().flat_map(|line| line.split_whitespace().skip(1));
-            let ids = ids.map(|feature| feature.split(':').next().unwrap().parse::<u64>().unwrap());
-            let keys: BTreeSet<u64> = ids.chain([INTERCEPT_KEY]).collect();
+            let keys = keys_of(batch.iter());
             keys.into_iter().for_each(|key| *batches.entry(key).or_default() += u64::from(PASSES));
         }
     }
     batches
 }
 
-/// For each key how many pushes its row counts (damped replay of FTRL with default settings).
-pub fn counts_in_rows(addrs: &[String]) -> HashMap<u64, u64> {
-    let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+/// For each key in how many records of all passes it is.
+pub fn records_by_key(text: &str) -> HashMap<u64, u64> {
+    let mut records = HashMap::new();
+    for line in text.lines() {
+        let keys = keys_of([line].iter());
+        keys.into_iter().for_each(|key| *records.entry(key).or_default() += u64::from(PASSES));
+    }
+    records
+}
+
+/// What a table's rows count.
+#[derive(Clone, Copy)]
+pub enum Counting {
+    /// Pushes: rows of damped FTRL, behind their state.
+    Pushes,
+    /// Records: rows of [`SUMS`].
+    Records,
+}
+
+/// Settings for records that are all positive: at a rate of 2^-100 nothing is learned, the probability stays one half, and each record adds
+/// exactly 2^-101 to the weight of each of its keys.
+pub const SUMS: &str = "--optimizer sgd --push gradient --reduce sum --alpha 7.888609e-31";
+
+/// For each key the count that its row has.
+pub fn counts_in_rows(addrs: &[String], counting: Counting) -> HashMap<u64, u64> {
+    let rate = 2f32.powi(-100);
+    let schema = match counting {
+        Counting::Pushes => {
+            Schema::scalar("lr", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 })).counting()
+        }
+        Counting::Records => Schema::scalar("lr", Rule::Sgd(Sgd { lr: rate })),
+    };
     let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1 << 40, 1)).unwrap();
-    let table = worker.open_table(&Schema::scalar("lr", rule).counting()).unwrap();
+    let table = worker.open_table(&schema).unwrap();
+    let count = |row: &[f32]| match counting {
+        Counting::Pushes => row[row.len() - 1] as u64,
+        Counting::Records => (row[0] / rate * 2.0) as u64,
+    };
     let mut counts = HashMap::new();
     let page = |keys: &[u64], rows: &[f32]| {
         let floats = rows.len() / keys.len().max(1);
-        counts.extend(keys.iter().copied().zip(rows.chunks(floats.max(1)).map(|row| row[floats - 1] as u64)));
+        counts.extend(keys.iter().copied().zip(rows.chunks(floats.max(1)).map(count)));
     };
     worker.scan(table, page).unwrap();
     counts

@@ -3,7 +3,7 @@
 mod counted;
 mod round;
 
-pub use counted::{batches_by_key, counts_in_rows};
+pub use counted::{Counting, SUMS, batches_by_key, counts_in_rows, records_by_key};
 pub use round::Round;
 use round::What;
 
