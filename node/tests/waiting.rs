@@ -102,6 +102,26 @@ fn so_is_one_that_is_silent_under_bsp() {
     one_stops(SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean }), true);
 }
 
+/// What is asked for behind a push that waits stands between it and the fence that it waits for.
+#[test]
+fn a_fence_is_heard_behind_requests_that_wait() {
+    let sim = Sim::new(1, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+    let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+    // The other one never comes.
+    let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    worker.join(table, soon(member(0, 2, bsp))).unwrap();
+    let cut = Arc::new(worker.cut(table, &[1, 2]));
+    let values = cut.keys().iter().map(|&key| key as f32).collect();
+    worker.begin_push(table, cut, Write::Gradient, values, None, 1).unwrap();
+    worker.tick(table).unwrap();
+    assert_eq!(worker.status(table).unwrap().stats.rows, 2);
+    let mut rows = 0;
+    worker.scan(table, |keys, _| rows += keys.len()).unwrap();
+    assert_eq!(rows, 2);
+}
+
 #[test]
 fn calls_that_would_wait_for_ever_are_errors() {
     let sim = Sim::new(1, Faults::none());

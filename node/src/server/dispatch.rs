@@ -33,9 +33,7 @@ impl Hands<'_, '_> {
         let Hands { room: Room { tables, scratch, scheduler, .. }, keysets, pusher, owed, now, .. } = self;
         let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
         let (now, id) = (*now, frame.head.id);
-        if let (message::PUSH | message::TICK | message::LEAVE, Some(table)) =
-            (frame.head.kind, waiting::pull_of(owed))
-        {
+        if let Some(table) = waiting::before(frame.head.kind, owed) {
             return Err(Stop::Parked(table));
         }
         let answered = match frame.head.kind {

@@ -1,7 +1,7 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
-use super::bulk::{self, Pusher, Scratch, Stop};
-use super::dispatch::{Hands, answer_refused, turn_away};
+use super::bulk::{Pusher, Scratch, Stop};
+use super::dispatch::{Hands, turn_away};
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
 use super::subscriptions::Subscriptions;
@@ -314,8 +314,8 @@ impl<S: Stream> Session<S> {
             };
             match handled {
                 Ok(()) => {}
-                Err(Stop::Parked(table)) => match Owed::pull(&frame, table, self.keysets.share()) {
-                    Some(pull) => self.owed_answers.push_back(pull),
+                Err(Stop::Parked(table)) => match Owed::request(&frame, table, self.keysets.share()) {
+                    Some(request) => self.owed_answers.push_back(request),
                     None => {
                         self.parked = Some((table, frame.head.id));
                         return Ok(true);
@@ -354,24 +354,9 @@ impl<S: Stream> Session<S> {
     /// Gives the answers that have come due; `false` when there is no room for one.
     fn settle_owed(&mut self, room: &mut Room<'_>, now: Duration) -> bool {
         while let Some(owed) = self.owed_answers.front() {
-            let transmit = self.link.transmit();
             let settled = match owed {
-                Owed::Pull { head, keys, .. } => {
-                    let frame = Frame { head: *head, payload: bytemuck::cast_slice(keys) };
-                    let (by, scratch) = ((&self.pusher, now), &mut *room.scratch);
-                    match bulk::pull(&frame, room.tables, &mut self.keysets, by, scratch, transmit) {
-                        Ok(()) => Settled::Given,
-                        Err(Stop::Parked(_)) => Settled::Waits,
-                        Err(Stop::Full) => Settled::NoRoom,
-                        Err(Stop::Refused(refusal, text)) => {
-                            match answer_refused(head, refusal, text, transmit) {
-                                Ok(()) => Settled::Given,
-                                Err(_) => Settled::NoRoom,
-                            }
-                        }
-                    }
-                }
-                owed => owed.settle(room.tables, &mut self.pusher, transmit),
+                Owed::Request { .. } => self.answer_request(room, now),
+                owed => owed.settle(room.tables, &mut self.pusher, self.link.transmit()),
             };
             match settled {
                 Settled::Given => drop(self.owed_answers.pop_front()),
@@ -380,6 +365,31 @@ impl<S: Stream> Session<S> {
             }
         }
         true
+    }
+
+    /// Does what the first of the requests asks that were put off, and takes it away if that could be done.
+    fn answer_request(&mut self, room: &mut Room<'_>, now: Duration) -> Settled {
+        // To itself it stands before all others.
+        let owed = std::mem::take(&mut self.owed_answers);
+        let (_, transmit, stream) = self.link.parts();
+        let Session { keysets, subscriptions, pusher, owed_answers, .. } = self;
+        let mut hands = Hands { room, keysets, pusher, subscriptions, owed: owed_answers, now, transmit };
+        let handled = match owed.front() {
+            Some(Owed::Request { head, payload, bytes, .. }) => {
+                let frame = Frame { head: *head, payload: &bytemuck::cast_slice(payload)[..*bytes] };
+                match hands.dispatch(&frame, stream) {
+                    Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, head, refusal, text),
+                    handled => handled,
+                }
+            }
+            _ => Ok(()),
+        };
+        self.owed_answers = owed;
+        match handled {
+            Ok(()) => Settled::Given,
+            Err(Stop::Parked(_)) => Settled::Waits,
+            Err(_) => Settled::NoRoom,
+        }
     }
 
     /// Takes note of what waits for other workers now, and since when.

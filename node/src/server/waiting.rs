@@ -8,7 +8,7 @@ use super::tables::Tables;
 use crate::error::Refusal;
 use crate::limits::WAITS_TOLD;
 use crate::message;
-use bytemuck::cast_slice;
+use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
 use gannet_transport::{Frame, Head, Transmit};
 use std::collections::VecDeque;
@@ -22,8 +22,9 @@ pub(super) enum Owed {
     Ready(Head),
     /// A refusal of what came behind one; its head.
     Refused { head: Head, refusal: Refusal, text: String },
-    /// A pull that waits for other workers, over this table. What comes behind it may still be heard, unless it changes rows.
-    Pull { head: Head, keys: Vec<u64>, table: u32, _memory: Share },
+    /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be heard, unless
+    /// it changes rows and would be heard before a pull.
+    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, _memory: Share },
 }
 
 /// What became of an answer.
@@ -36,29 +37,31 @@ pub(super) enum Settled {
 }
 
 impl Owed {
-    /// A pull that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
-    /// for. `None` for other requests, and when there is no memory for it (`share`): it then stays where it is.
-    pub(super) fn pull(frame: &Frame<'_>, table: u32, mut share: Share) -> Option<Owed> {
-        if frame.head.kind != message::PULL || !share.resize(frame.payload.len()) {
+    /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
+    /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`): it then stays where it is.
+    pub(super) fn request(frame: &Frame<'_>, table: u32, mut share: Share) -> Option<Owed> {
+        let (head, bytes) = (frame.head, frame.payload.len());
+        if keeps_its_place(head.kind) || !share.resize(bytes) {
             return None;
         }
-        let keys = cast_slice(frame.payload).to_vec();
-        Some(Owed::Pull { head: frame.head, keys, table, _memory: share })
+        let mut payload = vec![0u64; bytes.div_ceil(8)];
+        cast_slice_mut(&mut payload)[..bytes].copy_from_slice(frame.payload);
+        Some(Owed::Request { head, payload, bytes, table, _memory: share })
     }
 
     /// The table whose step it waits for, and its id.
     pub(super) fn waits_for(&self) -> Option<(u32, u64)> {
         match self {
             Owed::Push { id, table, .. } => Some((*table, *id)),
-            Owed::Pull { head, table, .. } => Some((*table, head.id)),
+            Owed::Request { head, table, .. } => Some((*table, head.id)),
             _ => None,
         }
     }
 
-    /// Gives the answer if it has come due; a pull's is its session's to give.
+    /// Gives the answer if it has come due; a request's is its session's to give.
     pub(super) fn settle(&self, tables: &Tables, pusher: &mut Pusher, transmit: &mut Transmit) -> Settled {
         let sent = match self {
-            Owed::Pull { .. } => return Settled::Waits,
+            Owed::Request { .. } => return Settled::Waits,
             Owed::Ready(head) => transmit.send(*head).is_ok(),
             Owed::Refused { head, refusal, text } => {
                 answer_refused(head, *refusal, text.clone(), transmit).is_ok()
@@ -104,12 +107,18 @@ pub(super) fn behind(owed: &VecDeque<Owed>, tables: &Tables, pusher: &Pusher) ->
     }
 }
 
-/// The table over which a pull waits: pushes, and what is said of them, stay behind it.
-pub(super) fn pull_of(owed: &VecDeque<Owed>) -> Option<u32> {
-    owed.iter().find_map(|owed| match owed {
-        Owed::Pull { table, .. } => Some(*table),
+/// Requests that are not put off: pushes, and what is said of them.
+fn keeps_its_place(kind: u16) -> bool {
+    matches!(kind, message::PUSH | message::TICK | message::LEAVE)
+}
+
+/// The table over which a pull waits that this kind of request must stay behind.
+pub(super) fn before(kind: u16, owed: &VecDeque<Owed>) -> Option<u32> {
+    let pull = |owed: &Owed| match owed {
+        Owed::Request { head, table, .. } if head.kind == message::PULL => Some(*table),
         _ => None,
-    })
+    };
+    owed.iter().find_map(pull).filter(|_| keeps_its_place(kind))
 }
 
 /// A request that waits.
