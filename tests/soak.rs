@@ -188,7 +188,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn every_mode_trains_every_record_once_whoever_is_killed() {
     let seed = number("GANNET_SOAK_SEED", 0);
     let from = number("GANNET_SOAK_FROM", 1);
-    let seeds = if seed > 0 { seed..seed + 1 } else { from..from + number("GANNET_SOAK_ROUNDS", 4) };
+    let seeds = if seed > 0 { seed..seed + 1 } else { from..from + number("GANNET_SOAK_ROUNDS", 3) };
     let only = std::env::var("GANNET_SOAK_MODE").ok();
     let modes: Vec<&Mode> =
         MODES.iter().filter(|mode| only.as_deref().is_none_or(|name| name == mode.name)).collect();

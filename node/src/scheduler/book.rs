@@ -123,10 +123,12 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// All of a book's live workers count as heard of now.
+    /// All of a book's live workers count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
     pub fn of(book: &Book, now: Duration) -> Heard {
-        let live = book.members.iter().filter(|(_, member)| member.standing == Standing::Live);
-        Heard { at: live.map(|(&rank, _)| (rank, now)).collect(), unlinked: BTreeSet::new() }
+        let live = book.members.values().filter(|member| member.standing == Standing::Live);
+        let lives: Vec<Life> = live.map(|member| member.life).collect();
+        let at = lives.iter().map(|life| (life.rank, now)).collect();
+        Heard { at, unlinked: lives.into_iter().collect() }
     }
 
     /// A worker's link has gone: another process may take its index at once.

@@ -182,6 +182,13 @@ fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     assert_eq!(book.unfenced().collect::<Vec<_>>(), [life(1, 5)]);
     let refused = book.beat(&mut heard, life(1, 5), Told::default(), at);
     assert_eq!(refused, Err(BookError::Fenced(life(1, 5))));
+    // The scheduler too: nobody has a link to it before it is heard of again.
+    let mut heard = Heard::of(&book, at);
+    book.register(&mut heard, life(1, 7), &plan(2, 4), at).unwrap();
+    let mut heard = Heard::of(&book, at);
+    book.beat(&mut heard, life(1, 7), Told::default(), at).unwrap();
+    let taken = book.register(&mut heard, life(1, 8), &plan(2, 4), at);
+    assert_eq!(taken, Err(BookError::Taken(1)));
     let index = book.register(&mut heard, life(2, 1), &plan(2, 4), at);
     assert_eq!(index, Err(BookError::Index { rank: 2, workers: 2 }));
     let other = book.register(&mut heard, life(0, 1), &plan(2, 5), at);
