@@ -75,8 +75,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
 /// What cannot be learned from data that is handed out.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
     if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
-        let text = "--feed: only the data of --model lr by updates of batches is handed out; the workers of other models read shares of \
-                    their own (leave --feed out)";
+        let text = "--feed: only --model lr by updates of batches is fed; the workers of other models read for themselves (leave --feed out)";
         return Err(Failure::input(text));
     }
     Ok(())
