@@ -1,13 +1,13 @@
 //! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs nothing.
 
 use super::{LocalServer, ServerConfig, SessionLimits};
-use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1};
+use crate::control::{self, HelloV1, JoinV1, OpenTableV1, RefusedV1, TableOpenedV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
 use crate::message::{self, Pull};
 use crate::tally::{ServerTally, ThreadTally};
 use crate::worker::{TableId, Worker, WorkerConfig};
-use gannet_core::{Read, Schema, Segments, Write};
+use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::sim::{Faults, Sim, SimStream};
@@ -135,6 +135,32 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     let counters = good.counters();
     assert!(counters.credit_waits > 0 && counters.links_lost == 0, "{counters:?}");
     assert_eq!(thread(&tally).overruns.get(), 1);
+}
+
+/// Answers that wait for other workers are owed, and what is owed is under way, however small.
+#[test]
+fn nor_can_requests_behind_one_that_waits_be_more() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, tally) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
+    let mut link = raw(&sim, &addr);
+    let (clock, timeout_ms) = (NO_CLOCK, 60_000);
+    let join = JoinV1 { rank: 0, workers: 2, mode: 2, bound: 2, mean: false, timeout_ms, clock, left: 0 };
+    link.transmit().send_copy(Head::new(message::JOIN, 0, 1, [0; 4]), &control::seal(&join)).unwrap();
+    link.transmit().send(Head::new(message::TICK, 0, 2, [0, 1, 0, 0])).unwrap();
+    let (mut waits, payload) = pull(1);
+    waits.words[3] = 2;
+    link.transmit().send_copy(waits, &payload).unwrap();
+    let mut refusal = None;
+    for id in 10..10_000 {
+        let _ = link.transmit().send(Head::new(message::PING, 0, id, [0; 4]));
+        let Some(frames) = exchange(&sim, &mut link) else { break };
+        let refused = frames.into_iter().find(|(head, _)| head.kind == message::REFUSED);
+        refusal = refusal.or(refused.map(|(head, payload)| (head.aux, payload, id)));
+    }
+    let (code, payload, id) = refusal.expect("it is refused");
+    let text = control::open::<RefusedV1>(&payload).unwrap().text;
+    assert!(Refusal::of(code) == Refusal::Limit && text.contains("credit of 100"), "{text}");
+    assert!((105..120).contains(&id) && thread(&tally).overruns.get() == 1, "after {id}");
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl<S: Stream> Session<S> {
             self.blocked &= !drained;
             let stays = self.blocked || self.parked.is_some();
             turn.more = !stays && (self.held || self.link.is_readable());
-            if self.held && !self.blocked {
+            if !self.blocked {
                 self.check_credit()?;
             }
             // What it sent before it went may fill the buffer, so that its end is never read.
@@ -261,10 +261,17 @@ impl<S: Stream> Session<S> {
         !self.hungry
     }
 
-    /// Requests that wait here whole are under way: more of them than the credit, and the worker does not keep to it.
+    /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit, and the worker
+    /// does not keep to it.
     fn check_credit(&mut self) -> Result<(), End> {
         let (credit, receive) = (self.credit_frames, self.link.receive());
-        if receive.pending_bytes() <= credit * HEAD_BYTES || receive.count_frames(credit + 1) <= credit {
+        let within = |left: usize| {
+            !self.held
+                || receive.pending_bytes() <= left.saturating_mul(HEAD_BYTES)
+                || receive.count_frames(left.saturating_add(1)) <= left
+        };
+        // One may always be under way.
+        if credit.max(1).checked_sub(self.owed_answers.len()).is_some_and(within) {
             return Ok(());
         }
         let end = End::Overrun { peer: self.link.peer().clone(), credit };
