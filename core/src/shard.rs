@@ -286,8 +286,9 @@ pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<()
     let found = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
     if found.as_ref() != Some(schema) || word(12) != number {
         let differences = found.map_or("its schema cannot be read".into(), |found| found.differences(schema));
-        let shard = if word(12) == number { String::new() } else { format!("it is shard {}; ", word(12)) };
-        return Err(OtherHead::Schema(format!("{shard}{differences}")));
+        let shard = (word(12) != number).then(|| format!("it holds shard {}, {number} was asked", word(12)));
+        let all = shard.into_iter().chain(Some(differences).filter(|text| !text.is_empty()));
+        return Err(OtherHead::Schema(all.collect::<Vec<_>>().join("; ")));
     }
     Ok(())
 }

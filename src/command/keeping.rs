@@ -97,6 +97,13 @@ pub fn push(job: &JobArgs) -> Option<Push> {
     (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
 }
 
+/// What pushes carry unless it is said where changes of state are not damped: from as many workers on as they would be, gradients.
+/// The plain sum of so many changes can go astray (docs/benchmarks.md).
+pub fn push_of_many(job: &JobArgs) -> Option<Push> {
+    let worker = job.job_name == Some(JobName::Worker);
+    (worker && job.worker_hosts.len() >= DAMPED_FROM).then_some(Push::Gradient)
+}
+
 /// From so many workers on changes of state are damped unless it is said: the plain sum of two learns as well as one worker
 /// (docs/benchmarks.md).
 const DAMPED_FROM: usize = 3;

@@ -125,6 +125,7 @@ fn options_of(
     with_test: bool,
 ) -> Result<Options, Failure> {
     let mut options = options(args, share, with_test)?;
+    options.push = options.push.or(keeping::push_of_many(&args.job));
     for data in std::iter::once(&mut options.data).chain(&mut options.test) {
         data.labels = model.task().labels();
     }
