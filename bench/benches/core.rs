@@ -61,7 +61,7 @@ impl Table {
 
     fn push(&mut self, keys: &[u64], slots: Option<&mut [u32]>, values: &[f32]) {
         self.seq += 1;
-        let name = PushName { pusher: 1, incarnation: 1, seq: self.seq, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq: self.seq, row: 0 };
         let done = self.shards.push(&name, Write::Gradient, keys, slots, values).expect("a push");
         assert_eq!(done.applied as usize, keys.len());
     }

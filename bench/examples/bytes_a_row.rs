@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for first in (from..to).step_by(BATCH as usize) {
                 seq += 1;
                 let keys = cut((first..first + BATCH).map(key).collect(), SHARDS_DEFAULT);
-                let name = PushName { pusher: 1, incarnation: 1, seq, part: 0 };
+                let name = PushName { pusher: 1, incarnation: 1, seq, row: 0 };
                 shards.push(&name, Write::Gradient, &keys, None, &values)?;
                 most = most.max(a_row(shards));
             }

@@ -123,7 +123,7 @@ impl Shard {
     }
 }
 
-/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The part is left out: how a batch is cut depends
+/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row is left out: how a batch is cut depends
 /// on the number of servers.
 fn drawn(seed: u64, key: u64, name: &PushName) -> f32 {
     let bits = mix(mix(mix(mix(seed ^ 0x61_646D_6974) ^ key) ^ name.pusher) ^ name.seq);
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn draws_are_even_and_decided_by_the_name() {
-        let name = |seq| PushName { pusher: 3, incarnation: 1, seq, part: 0 };
+        let name = |seq| PushName { pusher: 3, incarnation: 1, seq, row: 0 };
         let n = (0..100_000u64).filter(|&key| drawn(7, key, &name(key % 10)) < 0.25).count();
         assert!((24_000..26_000).contains(&n), "{n}");
-        let again = PushName { incarnation: 9, part: 4, ..name(5) };
+        let again = PushName { incarnation: 9, row: 4, ..name(5) };
         assert_eq!(drawn(7, 42, &name(5)), drawn(7, 42, &again));
         assert_ne!(drawn(7, 42, &name(5)), drawn(7, 42, &name(6)));
         assert_ne!(drawn(7, 42, &name(5)), drawn(8, 42, &name(5)));

@@ -199,26 +199,38 @@ pub enum PushError {
         newer: u64,
     },
     /// An earlier push of this pusher was refused half way and has not been sent again.
-    #[error("push ({seq}, part {part}) of this pusher was refused half way: send it again first")]
+    #[error(
+        "push {seq} of this pusher stopped at row {done} of {rows} in shard {shard}: send the rest of it before later pushes"
+    )]
     Unfinished {
-        /// Its sequence number.
-        seq: u64,
-        /// Its part.
-        part: u32,
-    },
-    /// The push was cut differently when it was first sent.
-    #[error("push ({seq}, part {part}) had {first} rows of shard {shard} when it was first sent, {now} now")]
-    Recut {
-        /// Sequence number.
-        seq: u64,
-        /// Part.
-        part: u32,
         /// Shard.
         shard: u32,
-        /// Rows then.
-        first: u32,
-        /// Rows now.
-        now: u32,
+        /// Its sequence number.
+        seq: u64,
+        /// Rows of its run that are applied.
+        done: u32,
+        /// Rows that the shard has heard of.
+        rows: u32,
+    },
+    /// Rows before these are missing.
+    #[error(
+        "push {seq} begins at row {row} of its run in shard {shard}, which has {done} rows of it: send the rows between first"
+    )]
+    Gap {
+        /// Shard.
+        shard: u32,
+        /// Sequence number.
+        seq: u64,
+        /// The place of its first row in the run.
+        row: u32,
+        /// Rows of the run that the shard has.
+        done: u32,
+    },
+    /// The last incarnation that there is cannot be fenced.
+    #[error("incarnation 2^64 - 1 of pusher {pusher:#x} cannot be fenced: no incarnation is above it")]
+    LastIncarnation {
+        /// Who.
+        pusher: u64,
     },
     /// Too many pushers.
     #[error(

@@ -14,7 +14,7 @@
 use crate::limits::*;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 /// Immutable head: magic, format, shard, boot id, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
@@ -48,7 +48,7 @@ pub(crate) const OVERFLOW_USED: usize = HOT + 48;
 pub(crate) const OVERFLOW_FREE: usize = HOT + 56; // bucket number; 0: none
 pub(crate) const HOT_BYTES: usize = 64;
 
-/// The pusher whose part is being applied (entry + 1), 0: none.
+/// The pusher of whose push a piece is being applied (entry + 1), 0: none.
 pub(crate) const CURRENT: usize = 0x4C0;
 pub(crate) const PUSHERS_USED: usize = 0x4C8;
 pub(crate) const REGION_BYTES: usize = 0x500; // a word for each region

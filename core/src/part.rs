@@ -1,59 +1,73 @@
-//! The parts of pushes as a shard remembers them: what a name says of a part that comes, and how far it came.
+//! Pieces of pushes as a shard remembers them: what a name says of a piece that comes, and how far it came.
 
 use crate::error::PushError;
 use crate::layout::*;
-use crate::pushers::{Entry, INTERRUPTED, PushName, offset};
+use crate::pushers::{Entry, PushName, offset};
 use crate::shard::Shard;
+use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Where a part starts.
+/// Where a piece starts.
 pub(crate) enum Start {
     /// The shard has it: the version that it was applied at.
     Doubled(u64),
-    /// The first row to apply.
-    From(u32),
+    /// There are rows to apply.
+    From(Piece),
+}
+
+/// A piece under way: where it is remembered, and which of its rows are applied already.
+pub(crate) struct Piece {
+    place: usize,
+    entry: Entry,
+    /// The place of its first row in the run.
+    row: u32,
+    /// Rows of the piece.
+    rows: u32,
+    /// Its first row to apply.
+    pub(crate) from: u32,
 }
 
 impl Shard {
-    /// Checks a part's name, and, when journaled, remembers it before its first row.
+    /// Checks the name of a piece of `rows` rows, and, when journaled, remembers it before its first row.
     pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<Start, PushError> {
+        let (shard, seq, row) = (self.number, name.seq, name.row);
+        let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
         let known = self.pushers.find(name.pusher);
-        let mut from = 0;
-        if let Some(i) = known {
-            let e = Entry::load(&self.image, i);
+        let mut before = Entry::default();
+        if let Some(e) = known.map(|i| Entry::load(&self.image, i)) {
             if e.incarnation > name.incarnation {
                 let (pusher, incarnation, newer) = (name.pusher, name.incarnation, e.incarnation);
                 return Err(PushError::Fenced { pusher, incarnation, newer });
             }
             if e.incarnation == name.incarnation {
-                let interrupted = e.flags & INTERRUPTED != 0;
-                match (name.seq, name.part).cmp(&e.name()) {
-                    std::cmp::Ordering::Less => return Ok(Start::Doubled(e.version)),
-                    std::cmp::Ordering::Greater if interrupted => {
-                        return Err(PushError::Unfinished { seq: e.seq, part: e.part });
+                match seq.cmp(&e.seq) {
+                    Ordering::Less => return Ok(Start::Doubled(e.version)),
+                    Ordering::Greater if e.is_unfinished() => {
+                        return Err(PushError::Unfinished { shard, seq: e.seq, done: e.done, rows: e.rows });
                     }
-                    std::cmp::Ordering::Greater => {}
-                    std::cmp::Ordering::Equal if e.rows != rows => {
-                        let (seq, part, shard) = (e.seq, e.part, self.number);
-                        return Err(PushError::Recut { seq, part, shard, first: e.rows, now: rows });
-                    }
-                    std::cmp::Ordering::Equal if !interrupted => return Ok(Start::Doubled(e.version)),
-                    std::cmp::Ordering::Equal => from = e.done,
+                    Ordering::Greater => {}
+                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(Start::Doubled(e.version)),
+                    Ordering::Equal => before = e,
                 }
             }
+        }
+        let done = before.done;
+        if row > done {
+            return Err(PushError::Gap { shard, seq, row, done });
         }
         let place = known.map_or_else(|| self.place(), Ok)?;
         // A run of writes gets a version of its own.
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
+        let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
+        let entry = Entry { done, rows: before.rows.max(end), start, ..self.entry(name) };
         if self.journal.on {
-            let start = self.journal.step() + 1 - u64::from(from);
-            self.store_entry(&self.entry(name, rows, start), place, true);
+            self.store_entry(&entry, place, true);
         }
         if known.is_none() {
             self.pushers.put(place, name.pusher);
         }
-        Ok(Start::From(from))
+        Ok(Start::From(Piece { place, entry, row, rows, from: done - row }))
     }
 
     /// An entry for a pusher that has none, with file space.
@@ -68,12 +82,13 @@ impl Shard {
         Ok(place)
     }
 
-    pub(crate) fn entry(&self, name: &PushName, rows: u32, start: u64) -> Entry {
-        let PushName { pusher, incarnation, seq, part } = *name;
-        Entry { pusher, incarnation, seq, part, rows, start, flags: 0, done: 0, version: self.version }
+    /// The entry of a push of which no row is applied.
+    pub(crate) fn entry(&self, name: &PushName) -> Entry {
+        let PushName { pusher, incarnation, seq, .. } = *name;
+        Entry { pusher, incarnation, seq, version: self.version, ..Entry::default() }
     }
 
-    /// Writes a pusher's entry as one step; that of a part under way becomes the current one.
+    /// Writes a pusher's entry as one step; that of a piece under way becomes the current one.
     pub(crate) fn store_entry(&mut self, entry: &Entry, i: usize, current: bool) {
         self.journal.begin();
         self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
@@ -89,23 +104,17 @@ impl Shard {
         self.journal.done();
     }
 
-    /// Commits the rows of a part and remembers how far it came.
-    pub(crate) fn end_part(&mut self, name: &PushName, rows: u32, result: &Result<(), (u32, PushError)>) {
+    /// Commits the rows of a piece and remembers how far it came: to its end, or to the row at which it was refused.
+    pub(crate) fn end_part(&mut self, piece: Piece, result: &Result<(), (u32, PushError)>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
-        let i = self.pushers.find(name.pusher).unwrap_or(0);
-        let mut entry = if self.journal.on { Entry::load(&self.image, i) } else { self.entry(name, rows, 0) };
+        let Piece { place: i, mut entry, row, rows, .. } = piece;
         entry.version = self.version;
-        if let Err((done, _)) = result {
-            entry.done = *done;
-            entry.flags |= INTERRUPTED;
-        }
+        entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {
             // Single words: until CURRENT is 0 a recovery works these out again.
             self.image.word(offset(i) + 48).store(entry.version, Release);
-            self.image
-                .word(offset(i) + 40)
-                .store(u64::from(entry.done) << 32 | u64::from(entry.flags), Release);
+            self.image.word(offset(i) + 24).store(entry.rows_word(), Release);
             crate::kill_point!();
             self.image.word(CURRENT).store(0, Release);
         } else {

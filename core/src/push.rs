@@ -1,4 +1,4 @@
-//! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a part by itself: checked,
+//! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a piece by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
 use crate::damping::Damped;
@@ -48,8 +48,9 @@ struct Push<'a> {
 }
 
 impl Shards {
-    /// Applies a push: `values` holds [`Schema::write_floats`] floats for each key, keys come in cut order (ascending
-    /// shard). `slots` are a keyset's handles, corrected where they are wrong; without them keys are looked up.
+    /// Applies a push, or a piece of one: `values` holds [`Schema::write_floats`] floats for each key, keys come in cut order
+    /// (ascending shard). The first key's run may begin in an earlier piece: `name.row` rows of it stand before this call.
+    /// The runs of the other shards begin here. `slots` are a keyset's handles, corrected where they are wrong; without them keys are looked up.
     /// A key twice in one call is applied twice, in order.
     ///
     /// # Errors
@@ -92,6 +93,7 @@ impl Shards {
             let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
             return Err(PushError::Program { table, why });
         }
+        self.check_pusher(name.pusher, name.incarnation)?;
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
@@ -222,8 +224,11 @@ impl Work for Push<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
-            // Rows of vectors, and those that count, have several segments.
-            (Write::Sum | Write::Damped, _) => Ok(()),
+            // Rows of vectors, and those that count, have several segments: run_segments applies their pushes.
+            (Write::Sum | Write::Damped, _) => {
+                let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
+                Err(PushError::Program { table, why })
+            }
         }
     }
 }
@@ -260,21 +265,25 @@ fn push<I: Isa, U: Update, W: Width>(
     rule: U,
     mut effect: impl Effect,
 ) -> Result<(), PushError> {
-    let Shards { schema, shards, scratch, .. } = call.shards;
+    let Shards { schema, shards, scratch, incarnations, .. } = call.shards;
     for r in 0..scratch.runs.len() {
         let (owner, from) = scratch.runs[r];
         let to = scratch.runs.get(r + 1).map_or(call.keys.len(), |next| next.1 as usize);
         let from = from as usize;
         let shard = &mut shards[owner as usize];
-        let start = match shard.begin_part(call.name, (to - from) as u32)? {
+        // Only the first run may have rows in an earlier call.
+        let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
+        let piece = match shard.begin_part(&name, (to - from) as u32)? {
             Start::Doubled(version) => {
                 call.applied.doubled += (to - from) as u32;
                 scratch.versions.push((shard.number, version));
                 continue;
             }
-            Start::From(row) => row as usize,
+            Start::From(piece) => piece,
         };
-        call.applied.doubled += start as u32;
+        incarnations.raise(name.pusher, name.incarnation);
+        let start = piece.from as usize;
+        call.applied.doubled += piece.from;
         let run = Run {
             schema,
             name: call.name,
@@ -288,7 +297,7 @@ fn push<I: Isa, U: Update, W: Width>(
         } else {
             apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
         };
-        shard.end_part(call.name, (to - from) as u32, &result);
+        shard.end_part(piece, &result);
         result.map_err(|(_, e)| e)?;
         scratch.versions.push((shard.number, shard.version));
     }

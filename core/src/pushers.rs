@@ -1,4 +1,4 @@
-//! What a shard remembers of each pusher: the name of its last part, and how many rows of it are applied.
+//! What a shard remembers of each pusher: its last push, and how many rows of that push are applied.
 //! Entries live in the image; this is their layout and the in-memory list of whose they are.
 
 use crate::image::Image;
@@ -7,7 +7,11 @@ use crate::limits::PUSHERS_MAX;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// The name of a part: parts of one pusher come in ascending (seq, part) order; a higher incarnation fences lower ones.
+/// The name of a piece of a push. The rows that a push has in one shard are its *run* there, in the order of the push. A piece
+/// of the run is named by the push and by the place of its first row in the run, so the name does not depend on how a push was
+/// cut into frames, nor on which thread or server owns the shard.
+///
+/// In each shard the pieces of a pusher come in ascending order of (seq, row); a higher incarnation fences lower ones.
 /// Pushes of training data are named by the data (`seq` = batch), others by a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PushName {
@@ -17,16 +21,14 @@ pub struct PushName {
     pub incarnation: u64,
     /// Sequence number.
     pub seq: u64,
-    /// Part of the push.
-    pub part: u32,
+    /// How many rows of the run, in the shard of the first key, stand before the first key.
+    pub row: u32,
 }
 
 /// Pushers from this number on are pieces of data (a task of a pass), not workers: when one is closed nothing of it comes
 /// any more, and its entry may become another's.
 pub const DATA_PUSHERS: u64 = 1 << 63;
 
-/// The part was refused or cut off before its end.
-pub(crate) const INTERRUPTED: u32 = 1;
 /// The pusher said that it is done.
 pub(crate) const CLOSED: u32 = 2;
 
@@ -36,14 +38,14 @@ pub(crate) struct Entry {
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
-    pub(crate) part: u32,
+    /// Rows of the push's run that are applied. While a piece is applied: those before it.
+    pub(crate) done: u32,
+    /// Rows of the run that the shard has heard of. More than `done`: a piece was refused or cut off before its end.
     pub(crate) rows: u32,
-    /// The journal step of the part's row 0.
+    /// The journal step of the run's row 0 (modulo 2^64), as if all its rows were applied one after another.
     pub(crate) start: u64,
     pub(crate) flags: u32,
-    /// Rows that are applied, when interrupted.
-    pub(crate) done: u32,
-    /// The shard's version counter that the part was applied at.
+    /// The shard's version counter that the last piece was applied at.
     pub(crate) version: u64,
 }
 
@@ -59,11 +61,10 @@ impl Entry {
             pusher: w(0),
             incarnation: w(1),
             seq: w(2),
-            part: w(3) as u32,
+            done: w(3) as u32,
             rows: (w(3) >> 32) as u32,
             start: w(4),
             flags: w(5) as u32,
-            done: (w(5) >> 32) as u32,
             version: w(6),
         }
     }
@@ -73,9 +74,9 @@ impl Entry {
             self.pusher,
             self.incarnation,
             self.seq,
-            u64::from(self.rows) << 32 | u64::from(self.part),
+            self.rows_word(),
             self.start,
-            u64::from(self.done) << 32 | u64::from(self.flags),
+            u64::from(self.flags),
             self.version,
         ];
         for (n, word) in words.into_iter().enumerate() {
@@ -84,8 +85,14 @@ impl Entry {
         }
     }
 
-    pub(crate) fn name(&self) -> (u64, u32) {
-        (self.seq, self.part)
+    /// The word that says how many rows are applied, and of how many.
+    pub(crate) fn rows_word(&self) -> u64 {
+        u64::from(self.rows) << 32 | u64::from(self.done)
+    }
+
+    /// A piece of the push stopped before its end: the rest must come before any other push of this pusher.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.done < self.rows
     }
 }
 
@@ -125,9 +132,7 @@ impl Pushers {
 
     /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
     pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
-        let closed = |&i: &usize| {
-            self.ids[i] >= DATA_PUSHERS && Entry::load(image, i).flags & (CLOSED | INTERRUPTED) == CLOSED
-        };
+        let closed = |&i: &usize| self.ids[i] >= DATA_PUSHERS && Entry::load(image, i).flags & CLOSED != 0;
         let used = self.ids.len();
         (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
     }

@@ -1,51 +1,112 @@
-//! What the shards remember of pushers, as it is asked and said apart from pushes: who is known, closed, fenced, and which rows came
-//! under another's name.
+//! What the shards remember of pushers, apart from pushes: who is known, closed or fenced, and which rows came under another's
+//! name.
 
 use crate::error::PushError;
-use crate::pushers::{CLOSED, DATA_PUSHERS, Entry, INTERRUPTED, PushName};
+use crate::pushers::{CLOSED, DATA_PUSHERS, Entry, PushName};
+use crate::shard::Shard;
 use crate::table::Shards;
+use std::collections::HashMap;
+
+/// The newest incarnation of each worker that any shard of a range remembers: lower ones are fenced in all of them. Names of
+/// data are left to each shard: no worker is fenced by them, and there are many.
+#[derive(Default)]
+pub(crate) struct Incarnations {
+    newest: HashMap<u64, u64>,
+    /// Who was looked up last.
+    last: Option<(u64, u64)>,
+}
+
+impl Incarnations {
+    /// What the images of these shards remember.
+    pub(crate) fn load(shards: &[Shard]) -> Incarnations {
+        let mut all = Incarnations::default();
+        for shard in shards {
+            for i in 0..shard.pushers.len() {
+                let Entry { pusher, incarnation, .. } = Entry::load(&shard.image, i);
+                all.raise(pusher, incarnation);
+            }
+        }
+        all
+    }
+
+    /// A shard remembers this incarnation.
+    pub(crate) fn raise(&mut self, pusher: u64, incarnation: u64) {
+        if pusher >= DATA_PUSHERS || self.newest(pusher) >= incarnation {
+            return;
+        }
+        let newest = self.newest.entry(pusher).or_default();
+        *newest = incarnation.max(*newest);
+        self.last = None;
+    }
+
+    fn newest(&mut self, pusher: u64) -> u64 {
+        match self.last {
+            Some((last, newest)) if last == pusher => newest,
+            _ => {
+                let newest = self.newest.get(&pusher).copied().unwrap_or(0);
+                self.last = Some((pusher, newest));
+                newest
+            }
+        }
+    }
+}
 
 impl Shards {
+    /// Whether pushes of this incarnation of a pusher are taken here: in all the shards, or in none.
+    ///
+    /// # Errors
+    /// [`PushError::Fenced`]: one of the shards knows a newer incarnation, or the pusher was fenced.
+    pub fn check_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
+        let newer = self.incarnations.newest(pusher);
+        if newer > incarnation {
+            return Err(PushError::Fenced { pusher, incarnation, newer });
+        }
+        Ok(())
+    }
+
     /// A pusher of this incarnation says that it will push no more. One that never pushed is remembered too, by the
     /// first shard here, unless it is data ([`DATA_PUSHERS`]). Newer incarnations are not touched.
     ///
     /// # Errors
-    /// There is no room to remember one that never pushed.
+    /// There is no space to remember one that never pushed.
     pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
         self.remember(pusher, incarnation, CLOSED, false)
     }
 
-    /// Remembers a pusher of this incarnation before its first push, in the first shard here; the incarnations below it are
-    /// fenced there. Newer incarnations are not touched.
+    /// Remembers a pusher of this incarnation before its first push, in every shard here: the incarnations below it are fenced.
     ///
     /// # Errors
-    /// There is no room to remember it.
+    /// It is fenced itself ([`check_pusher`](Self::check_pusher)), or there is no space to remember it.
     pub fn introduce_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
-        self.remember(pusher, incarnation, 0, false)
+        self.check_pusher(pusher, incarnation)?;
+        self.remember(pusher, incarnation, 0, true)
     }
 
     /// From now on pushes of this pusher are refused in every shard here, of this incarnation and of those below it.
     ///
     /// # Errors
-    /// There is no room to remember one that never pushed.
+    /// There is no space to remember one that never pushed. The last incarnation, 2^64 - 1, cannot be fenced.
     pub fn fence_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
-        self.remember(pusher, incarnation.saturating_add(1), 0, true)
+        let Some(next) = incarnation.checked_add(1) else {
+            return Err(PushError::LastIncarnation { pusher });
+        };
+        self.remember(pusher, next, 0, true)
     }
 
-    /// Whether a shard has a part of this name, or a later one of its pusher; of a newer life of the pusher too. `false` for a
-    /// shard that is not here.
+    /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher; of a newer
+    /// incarnation too. `false` for a shard that is not here.
     pub fn has(&mut self, shard: u32, name: &PushName) -> bool {
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return false };
         let Some(i) = shard.pushers.find(name.pusher) else { return false };
         let entry = Entry::load(&shard.image, i);
-        (entry.incarnation, entry.seq, entry.part) >= (name.incarnation, name.seq, name.part)
+        (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
     }
 
-    /// A shard has the rows of this name from now on, as part of a push of another: as if they had been pushed under it. A shard
-    /// that is not here is left alone.
+    /// From now on a shard has the first `name.row` rows of its run of this push: they came as part of a push of another name.
+    /// A shard that is not here is left alone.
     ///
     /// # Errors
-    /// There is no room to remember it.
+    /// There is no space to remember it.
     pub fn note(&mut self, shard: u32, name: &PushName) -> Result<(), PushError> {
         if self.has(shard, name) {
             return Ok(());
@@ -56,8 +117,10 @@ impl Shards {
         if known.is_none() {
             shard.pushers.put(i, name.pusher);
         }
-        shard.store_entry(&shard.entry(name, 0, 0), i, false);
+        let entry = Entry { done: name.row, rows: name.row, ..shard.entry(name) };
+        shard.store_entry(&entry, i, false);
         shard.journal.settle(&shard.image);
+        self.incarnations.raise(name.pusher, name.incarnation);
         Ok(())
     }
 
@@ -66,7 +129,7 @@ impl Shards {
         let first = self.first;
         let at = self.shards.iter_mut().position(|shard| {
             let known = shard.pushers.find(pusher);
-            known.is_some_and(|i| Entry::load(&shard.image, i).flags & INTERRUPTED != 0)
+            known.is_some_and(|i| Entry::load(&shard.image, i).is_unfinished())
         })?;
         Some(first + at as u32)
     }
@@ -93,6 +156,7 @@ impl Shards {
             entry.flags |= flags;
             shard.store_entry(&entry, i, false);
             shard.journal.settle(&shard.image);
+            self.incarnations.raise(pusher, incarnation);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::image::{Image, Medium};
 use crate::index::{self, Geometry, Moved, NONE};
 use crate::journal::Journal;
 use crate::layout::*;
-use crate::pushers::{Entry, INTERRUPTED, Pushers};
+use crate::pushers::{Entry, Pushers, offset};
 use crate::row::LIVE;
 use crate::schema::Schema;
 use std::fs::File;
@@ -229,17 +229,14 @@ impl Drop for Shard {
     }
 }
 
-/// A part that was under way keeps the number of its rows that are applied.
+/// A piece that was under way keeps the number of its push's rows that are applied.
 fn settle_current(image: &Image, step: u64) {
     let current = image.word(CURRENT).load(Relaxed) as usize;
     if current != 0 && current <= crate::limits::PUSHERS_MAX {
         let mut entry = Entry::load(image, current - 1);
-        let done = step.saturating_sub(entry.start).min(u64::from(entry.rows)) as u32;
-        if done < entry.rows {
-            entry.done = done;
-            entry.flags |= INTERRUPTED;
-            entry.store(image, current - 1);
-        }
+        entry.done = step.wrapping_sub(entry.start).min(u64::from(entry.rows)) as u32;
+        // One word: a kill here finds it done, or does it again.
+        image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
     }
     image.word(CURRENT).store(0, Release);
 }

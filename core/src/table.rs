@@ -4,6 +4,7 @@
 use crate::error::OpenError;
 use crate::grower::Growth;
 use crate::pushers::{CLOSED, Entry};
+use crate::remembered::Incarnations;
 use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::store::Store;
@@ -67,6 +68,7 @@ pub struct Shards {
     pub(crate) shards: Vec<Shard>,
     pub(crate) scratch: Scratch,
     pub(crate) cpu: Cpu,
+    pub(crate) incarnations: Incarnations,
     durable: bool,
 }
 
@@ -98,10 +100,10 @@ pub struct PusherStatus {
     pub pusher: u64,
     /// Which life of it.
     pub incarnation: u64,
-    /// The highest (seq, part) that any of the shards has.
+    /// The highest push that any of the shards has heard of.
     pub seq: u64,
-    /// Part of it.
-    pub part: u32,
+    /// The most rows of that push that one shard has.
+    pub rows: u32,
     /// Whether it said that it is done.
     pub closed: bool,
 }
@@ -124,7 +126,8 @@ impl Shards {
         let floats = schema.floats();
         let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
-        Ok(Shards { schema, first, shards, scratch, cpu, durable })
+        let incarnations = Incarnations::load(&shards);
+        Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
     }
 
     /// Runs rules on this instruction set, or on a narrower one where it does not pay; the widest that the CPU has
@@ -176,10 +179,10 @@ impl Shards {
             for i in 0..shard.pushers.len() {
                 let e = Entry::load(&shard.image, i);
                 let closed = e.flags & CLOSED != 0;
-                let Entry { pusher, incarnation, seq, part, .. } = e;
-                let status = PusherStatus { pusher, incarnation, seq, part, closed };
+                let Entry { pusher, incarnation, seq, done: rows, .. } = e;
+                let status = PusherStatus { pusher, incarnation, seq, rows, closed };
                 let known = all.entry(e.pusher).or_insert(status);
-                let newer = (incarnation, seq, part) > (known.incarnation, known.seq, known.part);
+                let newer = (incarnation, seq, rows) > (known.incarnation, known.seq, known.rows);
                 let closed = if incarnation == known.incarnation { closed || known.closed } else { closed };
                 if newer {
                     *known = status;

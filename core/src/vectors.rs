@@ -209,7 +209,7 @@ impl Blocks {
 }
 
 impl Shards {
-    /// Does a program with all rows of one shard, as the push `name`, whose part must be 0; a shard that has the name
+    /// Does a program with all rows of one shard, as the push `name`, whose row must be 0; a shard that has the name
     /// already writes nothing. Answers its sums, over what the rows hold then.
     ///
     /// # Errors
@@ -225,6 +225,10 @@ impl Shards {
         let unfit = |why: String| PushError::Program { table: table(), why };
         let vectors = Vectors::of(&self.schema).ok_or_else(|| unfit("its rows are no vectors".into()))?;
         program.check(vectors).map_err(unfit)?;
+        if name.row != 0 {
+            return Err(unfit(format!("a program begins at row 0 of a shard, {} was named", name.row)));
+        }
+        self.check_pusher(name.pusher, name.incarnation)?;
         let count = self.shards.len();
         let Some(own) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else {
             let range = self.first..self.first + count as u32;
@@ -246,7 +250,11 @@ impl Shard {
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
         // A part that was cut short begins again: what it has written already comes out the same.
-        let fresh = matches!(self.begin_part(name, ALL_ROWS)?, Start::From(_));
+        let piece = match self.begin_part(name, ALL_ROWS)? {
+            Start::From(piece) => Some(piece),
+            Start::Doubled(_) => None,
+        };
+        let fresh = piece.is_some();
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         let mut slots = Vec::with_capacity(BLOCK);
         let mut next = 0;
@@ -270,8 +278,8 @@ impl Shard {
             }
             blocks.reduce(program, slots.len(), free);
         }
-        if fresh {
-            self.end_part(name, ALL_ROWS, &Ok(()));
+        if let Some(piece) = piece {
+            self.end_part(piece, &Ok(()));
         }
         Ok(blocks.sums.iter().map(Sum::value).collect())
     }

@@ -15,7 +15,7 @@ fn by_count(pushes: u32, sketch_bytes: u32) -> Admission {
 }
 
 fn name(seq: u64) -> PushName {
-    PushName { pusher: 9, incarnation: 1, seq, part: 0 }
+    PushName { pusher: 9, incarnation: 1, seq, row: 0 }
 }
 
 fn cut(keys: &[u16]) -> Vec<u64> {
@@ -159,6 +159,12 @@ fn memory_is_bounded() {
     assert!(not_admitted > 49_000, "{not_admitted}");
 }
 
+/// How many keys of its shard stand before the key at this place.
+fn row_of(keys: &[u64], at: usize) -> u32 {
+    let shard = |key: &u64| shard_of(hash(*key), 2);
+    keys[..at].iter().rev().take_while(|key| shard(key) == shard(&keys[at])).count() as u32
+}
+
 /// By probability: decided by the name of the push, so that a second table, of other shards, admits the same keys.
 #[test]
 fn a_draw_depends_on_the_push_and_nothing_else() {
@@ -168,9 +174,12 @@ fn a_draw_depends_on_the_push_and_nothing_else() {
         let store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
         let mut table = Shards::open(&store, &schema(Admission::Probability(0.25)), 0..2).unwrap();
         let keys = cut(&keys);
+        let all = keys.clone();
         let mut applied = 0;
-        for (part, keys) in (0..).zip(keys.chunks(if durable { 777 } else { 5000 })) {
-            let name = PushName { incarnation, part, ..name(1) };
+        let mut at = 0;
+        for keys in keys.chunks(if durable { 777 } else { 5000 }) {
+            let name = PushName { incarnation, row: row_of(&all, at), ..name(1) };
+            at += keys.len();
             let done = table.push(&name, Write::Change, keys, None, &vec![1.0; keys.len() * 2]).unwrap();
             assert_eq!(done.applied + done.not_admitted, keys.len() as u32);
             applied += done.applied;

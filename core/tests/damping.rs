@@ -53,7 +53,7 @@ proptest! {
                 values.push((*count - others) as f32);
                 *count += 1;
             }
-            let name = PushName { pusher: 7, incarnation: 1, seq, part: 0 };
+            let name = PushName { pusher: 7, incarnation: 1, seq, row: 0 };
             let applied = table.push(&name, Write::Damped, &keys, None, &values).unwrap();
             prop_assert_eq!((applied.applied, applied.doubled), (keys.len() as u32, 0));
             if twice {
@@ -72,7 +72,7 @@ proptest! {
 }
 
 fn refused(schema: &Schema, values: &[f32]) -> PushError {
-    let name = PushName { pusher: 1, incarnation: 1, seq: 1, part: 0 };
+    let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
     shards(schema).push(&name, Write::Damped, &[5], None, values).unwrap_err()
 }
 
@@ -89,7 +89,7 @@ fn only_tables_that_count_take_them() {
 fn what_would_spoil_a_row_is_dropped_and_not_counted() {
     let mut table = shards(&table().counting());
     let push = |table: &mut Shards, seq, values: [f32; 5]| {
-        let name = PushName { pusher: 1, incarnation: 1, seq, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq, row: 0 };
         table.push(&name, Write::Damped, &[5], None, &values).unwrap()
     };
     for (seq, bad) in [(1, f32::NAN), (3, f32::INFINITY)] {

@@ -10,7 +10,7 @@ fn schema() -> Schema {
 fn push(shards: &mut Shards, pusher: u64, incarnation: u64, seq: u64) -> Result<Applied, PushError> {
     let mut keys: Vec<u64> = (0..64).collect();
     keys.sort_by_key(|&key| shard_of(hash(key), 4));
-    let name = PushName { pusher, incarnation, seq, part: 0 };
+    let name = PushName { pusher, incarnation, seq, row: 0 };
     shards.push(&name, Write::Gradient, &keys, None, &[1.0; 64])
 }
 
@@ -32,7 +32,7 @@ fn a_fenced_pusher_is_refused_in_every_shard_and_after_a_reopening() {
         }
         for (pusher, incarnation) in [(1, 7), (1, 6), (2, 3)] {
             for key in 0..64 {
-                let name = PushName { pusher, incarnation, seq: 9, part: 0 };
+                let name = PushName { pusher, incarnation, seq: 9, row: 0 };
                 let pushed = shards.push(&name, Write::Gradient, &[key], None, &[1.0]);
                 assert!(matches!(pushed, Err(PushError::Fenced { .. })), "{pushed:?}");
             }
@@ -133,9 +133,11 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
     let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
-    let name = |incarnation, seq, part| PushName { pusher: DATA_PUSHERS | 3, incarnation, seq, part };
+    let name = |incarnation, seq, row| PushName { pusher: DATA_PUSHERS | 3, incarnation, seq, row };
     assert!(!shards.has(1, &name(7, 1, 0)));
-    shards.note(1, &name(7, 2, 5)).unwrap();
+    // As many rows as the run has, which is what a step notes.
+    let here = (0..64).filter(|&key| shard_of(hash(key), 4) == 1).count() as u32;
+    shards.note(1, &name(7, 2, here)).unwrap();
     shards.note(1, &name(7, 2, 1)).unwrap();
     shards.note(9, &name(7, 2, 1)).unwrap();
     for reopened in [false, true] {
@@ -143,15 +145,104 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
             drop(shards);
             shards = Shards::open(&store, &schema(), 0..4).unwrap();
         }
-        let had = [(7, 1, 9), (7, 2, 0), (7, 2, 5), (6, 9, 0)];
-        assert!(had.iter().all(|&(incarnation, seq, part)| shards.has(1, &name(incarnation, seq, part))));
-        let new = [(7, 2, 6), (7, 3, 0), (8, 1, 0)];
-        assert!(!new.iter().any(|&(incarnation, seq, part)| shards.has(1, &name(incarnation, seq, part))));
+        let had = [(7, 1, 9), (7, 2, 0), (7, 2, here), (6, 9, 0)];
+        assert!(had.iter().all(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
+        let new = [(7, 2, here + 1), (7, 3, 0), (8, 1, 0)];
+        assert!(!new.iter().any(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
         assert!([0, 2, 3, 9].iter().all(|&shard| !shards.has(shard, &name(7, 1, 0))));
     }
     // What is pushed under the name is dropped where it was noted, and applied elsewhere.
     let pushed = push(&mut shards, DATA_PUSHERS | 3, 7, 2).unwrap();
-    let here = (0..64).filter(|&key| shard_of(hash(key), 4) == 1).count() as u32;
     assert_eq!((pushed.doubled, pushed.applied), (here, 64 - here));
     assert_eq!(shards.unfinished(DATA_PUSHERS | 3), None);
+}
+
+/// Shards by the key that they own first.
+fn key_of(shard: u32) -> u64 {
+    (0..).find(|&key| shard_of(hash(key), 4) == shard).unwrap()
+}
+
+fn push_one(
+    shards: &mut Shards,
+    (pusher, incarnation): (u64, u64),
+    seq: u64,
+    shard: u32,
+) -> Result<Applied, PushError> {
+    let name = PushName { pusher, incarnation, seq, row: 0 };
+    shards.push(&name, Write::Gradient, &[key_of(shard)], None, &[1.0])
+}
+
+/// A newer incarnation was written only into the first shard that did not know the pusher: others still took the older one.
+#[test]
+fn an_introduced_incarnation_fences_the_older_ones_in_every_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
+    // The older incarnation is known to shard 2 only.
+    push_one(&mut shards, (5, 1), 1, 2).unwrap();
+    shards.introduce_pusher(5, 2).unwrap();
+    // Opened by other ranges, as a server with more threads does.
+    drop(shards);
+    for range in [0..1, 1..2, 2..4] {
+        let mut shards = Shards::open(&store, &schema(), range.clone()).unwrap();
+        for shard in range {
+            let older = push_one(&mut shards, (5, 1), 9, shard);
+            assert!(matches!(older, Err(PushError::Fenced { newer: 2, .. })), "shard {shard}: {older:?}");
+            assert!(shards.check_pusher(5, 1).is_err() && shards.check_pusher(5, 2).is_ok());
+            assert_eq!(push_one(&mut shards, (5, 2), 1, shard).unwrap().applied, 1);
+        }
+    }
+}
+
+/// A push of a newer incarnation fences the older ones at once, in all shards of its owner.
+#[test]
+fn a_push_of_a_newer_incarnation_fences_the_older_ones_in_every_shard() {
+    let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
+    push_one(&mut shards, (5, 1), 1, 0).unwrap();
+    push_one(&mut shards, (5, 2), 1, 3).unwrap();
+    for shard in 0..4 {
+        let older = push_one(&mut shards, (5, 1), 2, shard);
+        assert!(matches!(older, Err(PushError::Fenced { newer: 2, .. })), "shard {shard}: {older:?}");
+    }
+}
+
+/// A fenced incarnation was introduced without a word.
+#[test]
+fn a_fenced_incarnation_cannot_be_introduced() {
+    let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
+    shards.fence_pusher(5, 7).unwrap();
+    assert!(matches!(shards.introduce_pusher(5, 7), Err(PushError::Fenced { newer: 8, .. })));
+    shards.introduce_pusher(5, 8).unwrap();
+    assert!(matches!(shards.fence_pusher(5, u64::MAX), Err(PushError::LastIncarnation { pusher: 5 })));
+}
+
+/// The first push of a pusher that had been introduced was refused when its sequence number was 0.
+#[test]
+fn push_0_is_taken_after_an_introduction() {
+    let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
+    shards.introduce_pusher(9, 1).unwrap();
+    assert_eq!(push(&mut shards, 9, 1, 0).unwrap().applied, 64);
+    assert_eq!(push(&mut shards, 9, 1, 0).unwrap().doubled, 64);
+}
+
+/// An entry of data whose last push had stopped half way was never used again, closed or not.
+#[test]
+fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = Schema { shards: 1, ..schema() };
+    let growing = Growing { memory_limit: 3 << 20, ..Growing::default() };
+    let store = Store::open_dir_with(folder.path(), growing).unwrap();
+    let mut shards = Shards::open(&store, &one, 0..1).unwrap();
+    let data = |n: u64| PushName { pusher: DATA_PUSHERS | n, incarnation: 1, seq: 1, row: 0 };
+    let many: Vec<u64> = (0..200_000).collect();
+    let refused = shards.push(&data(0), Write::Gradient, &many, None, &vec![1.0; many.len()]).unwrap_err();
+    assert!(matches!(refused, PushError::Limit { .. }), "{refused}");
+    assert_eq!(shards.unfinished(DATA_PUSHERS), Some(0));
+    shards.close_pusher(DATA_PUSHERS, 1).unwrap();
+    for n in 1..limits::PUSHERS_MAX as u64 + 1 {
+        // Keys that have rows: the table is full.
+        shards
+            .push(&data(n), Write::Gradient, &[1], None, &[1.0])
+            .unwrap_or_else(|e| panic!("data {n}: {e}"));
+    }
 }

@@ -55,7 +55,7 @@ fn rows_are_read_by_address_alone() {
         let mut keys: Vec<u64> = (0..3000).collect();
         keys.sort_by_key(|&key| shard_of(hash(key), 2));
         let values: Vec<f32> = (0..keys.len() * schema.weights()).map(|i| (i % 23) as f32 - 11.0).collect();
-        let name = PushName { pusher: 1, incarnation: 1, seq: 1, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
         table.push(&name, Write::Gradient, &keys, None, &values).unwrap();
         let device =
             Device { memory: File::open("/proc/self/mem").unwrap(), readable: table.readable(table.range()) };

@@ -18,7 +18,7 @@ fn keys(n: u64, shards: u32) -> Vec<u64> {
 }
 
 fn name(seq: u64) -> PushName {
-    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+    PushName { pusher: 1, incarnation: 1, seq, row: 0 }
 }
 
 fn value(key: u64) -> f32 {

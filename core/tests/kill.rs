@@ -51,7 +51,7 @@ fn freed(n: u64) -> Vec<u64> {
 fn push(table: &mut Shards, n: u64) -> Applied {
     let keys = part(n);
     let values: Vec<f32> = keys.iter().flat_map(|_| [1.0, n as f32]).collect();
-    let name = PushName { pusher: 3, incarnation: 1, seq: n, part: 0 };
+    let name = PushName { pusher: 3, incarnation: 1, seq: n, row: 0 };
     table.push(&name, Write::Gradient, &keys, None, &values).unwrap()
 }
 

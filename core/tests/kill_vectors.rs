@@ -17,7 +17,7 @@ const KEYS: u64 = 7;
 const ROUNDS: u64 = 4;
 
 fn name(n: u64, within: u64) -> PushName {
-    PushName { pusher: 3, incarnation: 1, seq: Vectors::first_seq(n + 1) + within, part: 0 }
+    PushName { pusher: 3, incarnation: 1, seq: Vectors::first_seq(n + 1) + within, row: 0 }
 }
 
 /// What the weights are after round `n`: 1 + 2 + ...

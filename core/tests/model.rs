@@ -183,7 +183,7 @@ proptest! {
         let mut kept: (Vec<u64>, Vec<u32>) = Default::default();
         let all = cut((0..3000u64).map(|k| k * 7919).collect(), shards);
         for (seq, action) in (1u64..).zip(actions) {
-            let name = PushName { pusher: 9, incarnation: 1, seq, part: 0 };
+            let name = PushName { pusher: 9, incarnation: 1, seq, row: 0 };
             match action {
                 Action::Push(keys, change, by_keyset) => {
                     let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
@@ -250,7 +250,7 @@ fn grows_to_a_million() {
     for (seq, block) in (0..n).collect::<Vec<_>>().chunks(50_000).enumerate() {
         let keys = cut(block.to_vec(), 8);
         let values: Vec<f32> = keys.iter().flat_map(|&k| [k as f32, 1.0]).collect();
-        let name = PushName { pusher: 1, incarnation: 1, seq: seq as u64, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq: seq as u64, row: 0 };
         table.push(&name, Write::Change, &keys, None, &values).unwrap();
     }
     let keys = cut((0..n + 1000).collect(), 8);
@@ -274,7 +274,7 @@ fn refuses_what_it_must() {
     let mut table = Shards::open(&store, &s, 1..3).unwrap();
     let of = |shard: u32| (0..).find(|&k| shard_of(hash(k), 4) == shard).unwrap();
     let (k1, k2, k0) = (of(1), of(2), of(0));
-    let name = |seq, incarnation| PushName { pusher: 1, incarnation, seq, part: 0 };
+    let name = |seq, incarnation| PushName { pusher: 1, incarnation, seq, row: 0 };
     let v4 = [1.0; 4];
     assert!(matches!(
         table.push(&name(1, 5), Write::Gradient, &[k2, k1], None, &v4),
@@ -319,7 +319,7 @@ fn an_impossible_state_is_never_stored() {
     let s = Schema::scalar("f", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     let mut table = Shards::open(&Store::memory(), &s, 0..64).unwrap();
     let mut push = |seq, change: [f32; 2]| {
-        let name = PushName { pusher: 1, incarnation: 1, seq, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq, row: 0 };
         table.push(&name, Write::Change, &[7], None, &change).unwrap()
     };
     assert_eq!(push(1, [1.0, -0.5]), Applied { not_finite: 1, ..Applied::default() });
@@ -338,7 +338,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
     {
         let store = Store::open_dir(folder.path()).unwrap();
         let mut table = Shards::open(&store, &s, 0..1).unwrap();
-        let name = PushName { pusher: 1, incarnation: 1, seq: 1, part: 0 };
+        let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
         table.push(&name, Write::Gradient, &[5], None, &[1.0, 2.0]).unwrap();
         assert!(matches!(Store::open_dir(folder.path()), Err(OpenError::Locked(_))));
     }
@@ -384,7 +384,7 @@ fn the_clock_sets_the_rate_and_only_sums_are_replayed() {
         ..Schema::scalar("clock", Rule::Sgd(Sgd { lr: 1.0 }))
     };
     let mut table = Shards::open(&Store::memory(), &s, 0..1).unwrap();
-    let name = |pusher, seq| PushName { pusher, incarnation: 1, seq, part: 0 };
+    let name = |pusher, seq| PushName { pusher, incarnation: 1, seq, row: 0 };
     // Two pushers have a clock each: rates 1, 1, 1/2 and 1/4.
     for (pusher, seq) in [(1, 1), (2, 2), (1, 3), (2, 5), (2, 5)] {
         table.push(&name(pusher, seq), Write::Gradient, &[7], None, &[-1.0]).unwrap();

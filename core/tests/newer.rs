@@ -99,7 +99,7 @@ fn run(steps: &[Step], durable: bool) -> usize {
             Step::Push(keys) => {
                 seq += 1;
                 let values: Vec<f32> = (0..keys.len() * 3).map(|i| (i as u64 + seq) as f32).collect();
-                let name = PushName { pusher: 1, incarnation: life, seq, part: 0 };
+                let name = PushName { pusher: 1, incarnation: life, seq, row: 0 };
                 here.push(&name, Write::Gradient, keys, None, &values).unwrap();
             }
             Step::Free(key) => {
@@ -140,7 +140,7 @@ fn what_has_not_changed_is_not_told() {
 #[test]
 fn stamps_are_of_all_shards() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
-    let mut name = PushName { pusher: 1, incarnation: 1, seq: 0, part: 0 };
+    let mut name = PushName { pusher: 1, incarnation: 1, seq: 0, row: 0 };
     for key in (0..200).map(|i| i * i % KEYS) {
         let before = shards.stamp();
         name.seq += 1;

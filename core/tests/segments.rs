@@ -125,7 +125,7 @@ proptest! {
         let mut model = Model { schema: schema.clone(), rows: HashMap::new() };
         for (seq, (mut keys, change)) in (1u64..).zip(pushes) {
             keys.sort_by_key(|&k| shard_of(hash(k), shards));
-            let name = PushName { pusher: 9, incarnation: 1, seq, part: 0 };
+            let name = PushName { pusher: 9, incarnation: 1, seq, row: 0 };
             let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
             let w = schema.write_floats(write);
             let values: Vec<f32> = (0..keys.len() * w).map(|i| ((i as u64 * 31 + seq) % 17) as f32 / 16.0).collect();
@@ -143,7 +143,7 @@ proptest! {
             // NaN in any segment drops the whole row.
             let mut bad = vec![0.0; schema.weights()];
             *bad.last_mut().unwrap() = f32::NAN;
-            let nan = table.push(&PushName { part: 1, ..name }, Write::Gradient, &keys[..1], None, &bad).unwrap();
+            let nan = table.push(&PushName { row: 1, ..name }, Write::Gradient, &keys[..1], None, &bad).unwrap();
             prop_assert_eq!(nan, Applied { not_finite: 1, ..Applied::default() });
         }
         if durable {

@@ -20,7 +20,7 @@ fn cut(mut keys: Vec<u64>) -> Vec<u64> {
 }
 
 fn name(seq: u64) -> PushName {
-    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+    PushName { pusher: 1, incarnation: 1, seq, row: 0 }
 }
 
 fn open(store: &Store) -> Shards {
@@ -133,7 +133,7 @@ proptest! {
                     let keys = cut(keys);
                     let values = split(f64::from(value)).repeat(keys.len());
                     seq += 1;
-                    let name = PushName { pusher: 10 + seq, incarnation: 1, seq: Vectors::first_seq(pass), part: 0 };
+                    let name = PushName { pusher: 10 + seq, incarnation: 1, seq: Vectors::first_seq(pass), row: 0 };
                     table.push(&name, Write::Sum, &keys, None, &values).unwrap();
                     for key in keys {
                         let (row, of) = model.entry(key).or_insert(([0.0; COLUMNS], 0));

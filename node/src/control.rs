@@ -160,7 +160,8 @@ pub(crate) struct PusherV1 {
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
-    pub(crate) part: u32,
+    /// The most rows of that push that one shard has.
+    pub(crate) rows: u32,
     pub(crate) closed: bool,
 }
 
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn messages_come_through() {
-        let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, part: 4, closed: true };
+        let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, rows: 4, closed: true };
         let status = StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 3] };
         assert_eq!(open::<StatusV1>(&seal(&status)), Ok(status));
         let mut other = seal(&RefusedV1 { text: "no".into() });
@@ -316,7 +317,7 @@ mod tests {
     proptest! {
         #[test]
         fn damaged_messages_are_refused_or_read_but_never_believed_blindly(at in 8usize..120, byte: u8) {
-            let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, part: 4, closed: true };
+            let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, rows: 4, closed: true };
             let mut bytes = seal(&StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 2] });
             let at = at.min(bytes.len() - 1);
             bytes[at] = byte;

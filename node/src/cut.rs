@@ -13,6 +13,8 @@ pub struct Chunk {
     pub start: u32,
     /// Keys.
     pub len: u32,
+    /// Keys of the first key's shard that stand before it: with them a part of a push is named, whatever the links.
+    pub row: u32,
 }
 
 impl Chunk {
@@ -84,15 +86,18 @@ impl Cut {
 fn add_chunks(chunks: &mut Vec<Chunk>, starts: &[u32], owners: &[u32], most: u32) {
     let mut shard = 0;
     while shard < owners.len() {
-        let peer = owners[shard];
+        let (peer, first) = (owners[shard], shard);
         let mut start = starts[shard];
         while shard < owners.len() && owners[shard] == peer {
             shard += 1;
         }
-        let end = starts[shard];
+        let (end, mut first) = (starts[shard], first);
         while start < end {
             let len = most.min(end - start);
-            chunks.push(Chunk { peer, start, len });
+            while starts[first + 1] <= start {
+                first += 1;
+            }
+            chunks.push(Chunk { peer, start, len, row: start - starts[first] });
             start += len;
         }
     }
@@ -125,6 +130,9 @@ mod tests {
             for chunk in cut.chunks() {
                 prop_assert!(chunk.start == next && chunk.len > 0);
                 prop_assert!(chunk.len as usize * (8 + 4 * dim as usize) <= crate::limits::PART_BYTES_MAX);
+                let first = shard(cut.keys()[next as usize]);
+                let before = cut.keys()[..next as usize].iter().filter(|&&key| shard(key) == first).count();
+                prop_assert_eq!(chunk.row as usize, before);
                 for key in &cut.keys()[chunk.start as usize..(chunk.start + chunk.len) as usize] {
                     prop_assert_eq!(owners[shard(*key) as usize], chunk.peer);
                 }

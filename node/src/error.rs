@@ -87,7 +87,7 @@ impl Refusal {
             PushError::Program { .. } | PushError::NoCount(_) => Refusal::Malformed,
             PushError::TooManyPushers { .. } | PushError::Limit { .. } => Refusal::Limit,
             PushError::NoSpace { .. } => Refusal::NoSpace,
-            PushError::Unfinished { .. } | PushError::Recut { .. } => Refusal::Name,
+            PushError::Unfinished { .. } | PushError::Gap { .. } => Refusal::Name,
             _ => Refusal::Malformed,
         }
     }

@@ -29,7 +29,7 @@ pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
     Admission, Applied, DATA_PUSHERS, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, Program,
     PullError, PushError, PushName, PusherStatus, Read, Reduce, SHARDS_DEFAULT, Schema, Segment, Segments,
-    Shards, Stats, Step, Store, Term, Vectors, Write, hash, prefetch, shard_of,
+    Shards, Stats, Step, Store, Term, Vectors, Write, hash, pieces, prefetch, shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;

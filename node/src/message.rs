@@ -165,7 +165,8 @@ pub(crate) struct Push {
     pub(crate) keys: u32,
     pub(crate) write: Write,
     pub(crate) seq: u64,
-    pub(crate) part: u32,
+    /// Rows of the push in the first key's shard that stand before the first key.
+    pub(crate) row: u32,
     /// (session, place plus 1); 0: the keys are in the payload.
     pub(crate) keyset: u64,
     /// With the keys stands where their rows were found.
@@ -186,7 +187,7 @@ impl Push {
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 };
-        Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.part), self.keyset])
+        Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.row), self.keyset])
     }
 
     pub(crate) fn of(head: &Head) -> Option<Push> {
@@ -206,9 +207,9 @@ impl Push {
             return None;
         }
         let (table, keys) = unpair(head.words[0]);
-        let part = u32::try_from(head.words[2]).ok()?;
+        let row = u32::try_from(head.words[2]).ok()?;
         let named = head.aux & NAMED != 0;
-        Some(Push { table, keys, write, seq: head.words[1], part, keyset, slots, named, some })
+        Some(Push { table, keys, write, seq: head.words[1], row, keyset, slots, named, some })
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
             keys: 2,
             write: Write::Change,
             seq: u64::MAX,
-            part: 4,
+            row: 4,
             keyset: 1 << 40,
             slots: false,
             named: true,

@@ -48,7 +48,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
                 .iter()
                 .map(|v| v.abs())
                 .collect();
-            let name = PushName { pusher: 3, incarnation: 1, seq, part: 0 };
+            let name = PushName { pusher: 3, incarnation: 1, seq, row: 0 };
             local.push(&name, write, cut.keys(), None, &values).unwrap();
             let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
             worker.finish_pull(pull).unwrap();

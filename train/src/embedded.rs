@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
-use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write};
+use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, pieces};
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.
@@ -37,7 +37,7 @@ impl Embedded {
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(Embedded {
             shards,
-            name: PushName { pusher, incarnation, seq: 0, part: 0 },
+            name: PushName { pusher, incarnation, seq: 0, row: 0 },
             pulled: VecDeque::new(),
             slots: Vec::new(),
             spare: Vec::new(),
@@ -103,10 +103,11 @@ impl Backend for Embedded {
             return Err(BackendError::Order("a push must follow the pull of its keys"));
         }
         self.name.seq += 1;
-        let floats = self.shards.schema().write_floats(write);
-        let parts = keys.chunks(PART_KEYS).zip(self.slots.chunks_mut(PART_KEYS));
-        for ((part, (keys, slots)), values) in (0..).zip(parts).zip(rows.values.chunks(PART_KEYS * floats)) {
-            self.name.part = part;
+        let (floats, shards) = (self.shards.schema().write_floats(write), self.shards.schema().shards);
+        for (range, row) in pieces(keys, PART_KEYS, shards) {
+            self.name.row = row;
+            let (keys, slots) = (&keys[range.clone()], &mut self.slots[range.clone()]);
+            let values = &rows.values[range.start * floats..range.end * floats];
             let applied = self.shards.push(&self.name, write, keys, Some(slots), values)?;
             self.not_finite += u64::from(applied.not_finite);
             self.not_admitted += u64::from(applied.not_admitted);

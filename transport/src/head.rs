@@ -6,7 +6,7 @@ use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, PAYLOAD_ALIGN};
 /// "GN", read as a little-endian u16.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"GN");
 /// The version of the frame format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Flag: `payload_crc` holds the payload's crc32c.
 pub const FLAG_PAYLOAD_CRC: u8 = 1;
 
@@ -139,7 +139,7 @@ mod tests {
             words: [1, 2, 3, u64::MAX],
         };
         let mut want = Vec::new();
-        want.extend_from_slice(b"GN\x01\x01\x02\x01\x04\x03\x10\0\0\0\xA4\xA3\xA2\xA1");
+        want.extend_from_slice(b"GN\x02\x01\x02\x01\x04\x03\x10\0\0\0\xA4\xA3\xA2\xA1");
         want.extend_from_slice(b"\x18\x17\x16\x15\x14\x13\x12\x11");
         want.extend_from_slice(b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
         want.extend_from_slice(b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\0\0\0\0");

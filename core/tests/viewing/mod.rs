@@ -25,7 +25,7 @@ pub fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
 }
 
 pub fn name(seq: u64) -> PushName {
-    PushName { pusher: 1, incarnation: 1, seq, part: 0 }
+    PushName { pusher: 1, incarnation: 1, seq, row: 0 }
 }
 
 /// At rest a view finds what the owner finds, at the same slots, and reads the same bits.

@@ -296,11 +296,10 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let writes = [Write::Gradient, Write::Gradient, Write::Change, Write::Sum, Write::Damped];
     let write = writes[choices.below(5) as usize];
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
-    let (part, count) = (choices.below(3) as u32, keys.len() as u32);
+    let (row, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;
     let some = keyset != 0 && choices.below(2) == 0;
-    let head =
-        Push { table, keys: count, write, seq: *seq, part, keyset, slots, named: false, some }.head(id);
+    let head = Push { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.head(id);
     let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
     if some {
         let bits: Vec<u64> = (0..bit_words(keys.len())).map(|_| choices.word()).collect();

@@ -3,15 +3,15 @@
 use super::group::is_data;
 use super::keysets::Keysets;
 use super::newer;
-use super::sums::Coming;
+use super::sums::{Coming, run_ends};
 use super::tables::{Table, Tables};
 use crate::error::Refusal;
-use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
+use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::message::{self, Pull, Push, pair, unpair};
 use crate::newer::{bit_words, ones};
 use crate::tally::TableTally;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Held, Newer, PushName, Shards};
+use gannet_core::{Held, Newer, PushError, PushName, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
@@ -56,8 +56,8 @@ pub(super) enum Answer {
 pub(super) struct Pusher {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
-    /// The shards of this table know of it, though its pushes are called by their data.
-    pub(super) introduced: Option<u32>,
+    /// The tables whose shards all know of it, a bit each.
+    pub(super) introduced: [u64; TABLES_MAX.div_ceil(64)],
     /// The session's number.
     pub(super) session: u32,
     /// A push was refused that is to be sent again: taking a later one would make the resend look doubled.
@@ -67,6 +67,18 @@ pub(super) struct Pusher {
 }
 
 impl Pusher {
+    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do not
+    /// know, before its first push there.
+    pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> Handled {
+        let (word, bit) = (table as usize / 64, 1 << (table % 64));
+        let refused = |error: PushError| Stop::Refused(Refusal::of_push(&error), error.to_string());
+        if self.introduced[word] & bit == 0 {
+            shards.introduce_pusher(self.pusher, self.incarnation).map_err(refused)?;
+            self.introduced[word] |= bit;
+        }
+        shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
+    }
+
     /// Which worker it is, of those that keep step over a table.
     pub(super) fn rank(&self, table: u32) -> Option<u32> {
         self.ranks.iter().find(|(of, _)| *of == table).map(|(_, rank)| *rank)
@@ -222,7 +234,7 @@ pub(super) fn push(
         pusher: pusher.pusher,
         incarnation: pusher.incarnation,
         seq: request.seq,
-        part: request.part,
+        row: request.row,
     };
     let (name, clock) = match *cast_slice(named) {
         [of, incarnation, clock] => (PushName { pusher: of, incarnation, ..own }, clock),
@@ -232,16 +244,12 @@ pub(super) fn push(
     if request.named != is_data(name.pusher) {
         return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
     }
+    pusher.enter_table(request.table, shards)?;
     if keeps {
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));
-        return tables.keep(request.table, &Coming { write, keys, values, name }, pusher, now);
-    }
-    if request.named && pusher.introduced != Some(request.table) {
-        // A worker that is fenced is so under every name; and one that comes again is known.
-        let entered = shards.introduce_pusher(pusher.pusher, pusher.incarnation);
-        entered.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
-        pusher.introduced = Some(request.table);
+        let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
+        return tables.keep(request.table, &Coming { write, keys, values, name, ends: &ends }, pusher, now);
     }
     let pushed = if request.some {
         shards.push_at(&name, clock, request.write, keys, Some(found), values)

@@ -7,6 +7,7 @@ use crate::message;
 use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::{Nonces, Side, Token, draw};
+use gannet_core::DATA_PUSHERS;
 use gannet_transport::{Frame, Head, HeadError, Link, LinkError, Nothing, Stream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +91,12 @@ impl Greeter {
         let invalid = |error: control::ControlError| malformed(id, error.to_string());
         match (frame.head.kind, *stage, &self.token) {
             (message::HELLO, Stage::Proven, _) | (message::HELLO, Stage::New, None) => {
-                Ok(Said::Hello((control::open(frame.payload).map_err(invalid)?, id)))
+                let hello: HelloV1 = control::open(frame.payload).map_err(invalid)?;
+                if hello.pusher >= DATA_PUSHERS {
+                    let why = format!("pusher {:#x}: a worker's number is below 2^63", hello.pusher);
+                    return Err(Unfit { refusal: Refusal::Name, id, why });
+                }
+                Ok(Said::Hello((hello, id)))
             }
             (message::HELLO, _, Some(_)) => {
                 Err(unproven(id, "this server asks for a token: give the worker the same --token-file"))

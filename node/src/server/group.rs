@@ -349,7 +349,7 @@ impl Tables {
         pusher: &Pusher,
         now: Duration,
     ) -> Result<Answer, Stop> {
-        let &Coming { write, keys, values, name } = coming;
+        let &Coming { write, keys, values, name, ends } = coming;
         let floats = values.len() / keys.len().max(1);
         self.numbered(u64::from(number))?.check_push(write, keys)?;
         let (group, rank) = self.member(u64::from(number), pusher, now)?;
@@ -368,7 +368,7 @@ impl Tables {
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.keep(rank, step, &Coming { write, keys: &keys, values: &values, name })
+            sums.keep(rank, step, &Coming { write, keys: &keys, values: &values, name, ends })
         };
         match room {
             Room::Kept => Ok(Answer::Later { table: number, step, rows, not_finite: bad as u32 }),

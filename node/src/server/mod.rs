@@ -6,6 +6,8 @@ mod bulk;
 mod clocks;
 mod dispatch;
 #[cfg(test)]
+mod fences;
+#[cfg(test)]
 mod floods;
 mod greeting;
 mod group;

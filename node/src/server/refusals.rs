@@ -152,7 +152,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
             keys: 1,
             write: Write::Gradient,
             seq,
-            part: 0,
+            row: 0,
             keyset,
             slots: false,
             named: false,
@@ -201,7 +201,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let (_, opened) = ask(&sim, &mut link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
     let table = control::open::<TableOpenedV1>(&opened).unwrap().table;
     let push = |write, seq| {
-        Push { table, keys: 1, write, seq, part: 0, keyset: 0, slots: false, named: false, some: false }
+        Push { table, keys: 1, write, seq, row: 0, keyset: 0, slots: false, named: false, some: false }
             .head(1)
     };
     let change = bytes(&[5], &vec![0.0; schema.floats()]);

@@ -89,7 +89,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
         assert!(tables.open(schema, 0, 1).is_ok());
     }
-    let own = PushName { pusher: 900, incarnation: 1, seq: 1, part: 0 };
+    let own = PushName { pusher: 900, incarnation: 1, seq: 1, row: 0 };
     let (keys, values) = ([5, !KEY_BIT], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let shards = tables.all[0].shards.as_mut().expect("one shard is here");
     shards.push(&own, Write::Gradient, &keys, None, &values).expect("a sound push");

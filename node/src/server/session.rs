@@ -160,7 +160,7 @@ impl<S: Stream> Session<S> {
                 incarnation: hello.incarnation,
                 session: number,
                 blocked: false,
-                introduced: None,
+                introduced: Default::default(),
                 ranks: Vec::new(),
             },
             subscriptions: Subscriptions::new(keysets.share()),

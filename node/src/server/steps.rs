@@ -1,8 +1,9 @@
 //! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is killed in
 //! the middle finishes the step when it opens the table again, whoever of its workers is still there.
 //!
-//! One file for each table and range of shards, beside the images and of the same promise (it survives the process). A torn one is
-//! of a step that was not begun. docs/image.md has the bytes.
+//! Two files for each table and range of shards, beside the images and of the same promise (they survive the process). Steps take
+//! turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the step before.
+//! docs/image.md has the bytes.
 
 use super::sums::Sum;
 use crate::control;
@@ -40,7 +41,7 @@ struct StepV1 {
 impl StepV1 {
     fn of(sum: &Sum, masks: Vec<u32>, shards: &Shards) -> StepV1 {
         let note =
-            |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.part);
+            |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.row);
         StepV1 {
             incarnation: shards.incarnation(),
             shards: (shards.range().start, shards.range().end),
@@ -66,7 +67,7 @@ impl StepV1 {
         let rows = self.keys.iter().zip(self.values.chunks_exact(floats)).filter(|(key, _)| here(key));
         let (keys, rows): (Vec<u64>, Vec<&[f32]>) = rows.unzip();
         let note = |&(shard, pusher, incarnation, seq, part): &(u32, u64, u64, u64, u32)| {
-            (shard, PushName { pusher, incarnation, seq, part })
+            (shard, PushName { pusher, incarnation, seq, row: part })
         };
         let notes = self.notes.iter().map(note).filter(|(shard, _)| range.contains(shard)).collect();
         Some(Sum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
@@ -82,10 +83,12 @@ pub(super) struct Found {
     pub(super) masks: Vec<u32>,
 }
 
-/// The file of a range of shards; none where images die with the process.
+/// The files of a range of shards; none where images die with the process.
 pub(super) struct Steps {
-    path: Option<PathBuf>,
-    file: Option<File>,
+    paths: Option<[PathBuf; 2]>,
+    files: [Option<File>; 2],
+    /// Which file the next step is written to: not that of the last step.
+    next: usize,
     buffer: Vec<u8>,
 }
 
@@ -94,8 +97,12 @@ impl Steps {
     pub(super) fn new(store: &Store, shards: &Shards) -> Steps {
         let Range { start, end } = shards.range();
         let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
-        let path = folder.map(|folder| folder.join(format!("{PREFIX}{start:04}-{end:04}")));
-        Steps { path, file: None, buffer: Vec::new() }
+        let path = |folder: &Path, turn| folder.join(format!("{PREFIX}{start:04}-{end:04}.{turn}"));
+        let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
+        // A file that cannot be read has been named when the table was opened.
+        let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
+        let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
+        Steps { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
     }
 
     /// Writes a step that is about to be applied.
@@ -103,7 +110,8 @@ impl Steps {
     /// # Errors
     /// Why not, in words: nothing of the step is to be applied then.
     pub(super) fn write(&mut self, shards: &Shards, sum: &Sum, masks: Vec<u32>) -> Result<(), String> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(paths) = &self.paths else { return Ok(()) };
+        let path = &paths[self.next];
         let message = control::seal(&StepV1::of(sum, masks, shards));
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
@@ -111,11 +119,13 @@ impl Steps {
         self.buffer.extend_from_slice(&(message.len() as u64).to_le_bytes());
         self.buffer.extend_from_slice(&message);
         let failed = |error: io::Error| format!("writing {}: {error}", path.display());
-        let file = match &mut self.file {
+        let file = match &mut self.files[self.next] {
             Some(file) => file,
             none => none.insert(open(path).map_err(failed)?),
         };
-        file.write_all_at(&self.buffer, 0).map_err(failed)
+        file.write_all_at(&self.buffer, 0).map_err(failed)?;
+        self.next = 1 - self.next;
+        Ok(())
     }
 }
 
@@ -164,7 +174,7 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     }
     let last = shards.pushers().into_iter().find(|status| status.pusher == aggregate);
     if let Some(last) = last.filter(|last| last.seq > found.at) {
-        found = Found { at: last.seq, masks: vec![last.part] };
+        found = Found { at: last.seq, masks: Vec::new() };
     }
     Ok(found)
 }
@@ -188,7 +198,7 @@ fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
 
 /// Applies a step: what the shards have of it already they drop.
 pub(super) fn apply(shards: &mut Shards, sum: &Sum, aggregate: u64) -> Result<Applied, PushError> {
-    let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, part: sum.mask };
+    let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
     let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
     let (mut all, mut start) = (Applied::default(), 0);
     for run in sum.keys.chunk_by(|a, b| shard_of(hash(*a), table) == shard_of(hash(*b), table)) {

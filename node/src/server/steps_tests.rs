@@ -22,8 +22,9 @@ fn sum(step: u64, keys: u64) -> Sum {
     let mut keys: Vec<u64> = (0..keys).collect();
     keys.sort_by_key(|&key| shard(key));
     let values = vec![1.0; keys.len()];
-    let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, part: 0 };
-    let notes = (0..SHARDS).map(|shard| (shard, name)).collect();
+    let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, row: 0 };
+    let rows = |of| keys.iter().filter(|&&key| shard(key) == of).count() as u32;
+    let notes = (0..SHARDS).map(|shard| (shard, PushName { row: rows(shard), ..name })).collect();
     Sum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
 }
 
@@ -70,7 +71,7 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
                 let found = finish(&store, &mut own, AGGREGATE).unwrap();
                 assert_eq!((found.at, found.masks), (4, vec![0b11; 4]));
                 assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {range:?}");
-                let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, part: 0 };
+                let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, row: 0 };
                 assert!(range.clone().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
                 // Once more changes nothing.
                 assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
@@ -84,7 +85,7 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
 fn a_torn_file_is_of_a_step_that_was_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     killed(folder.path(), 2, 0, &[WHOLE]);
-    let path = folder.path().join("t/step-0000-0008");
+    let path = folder.path().join("t/step-0000-0008.0");
     let whole = fs::read(&path).unwrap();
     for at in [0, 8, 16, 30, whole.len() - 1] {
         let mut torn = whole.clone();
@@ -93,7 +94,8 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
         let store = Store::open_dir(folder.path()).unwrap();
         let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
         let found = finish(&store, &mut own, AGGREGATE).unwrap();
-        assert_eq!((found.at, found.masks), (2, vec![0b11]));
+        // Who was in the steps before stands in the other file.
+        assert_eq!((found.at, found.masks), (2, vec![0b11; 2]));
         assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "byte {at}");
     }
     fs::write(&path, &whole[..20]).unwrap();

@@ -49,7 +49,7 @@ fn what_changes_is_sent_unasked() {
             keys: keys_of,
             write,
             seq,
-            part: 0,
+            row: 0,
             keyset: 0,
             slots: false,
             named: false,

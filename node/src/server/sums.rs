@@ -19,7 +19,25 @@ pub(super) struct Kept {
     keys: Vec<u64>,
     values: Vec<f32>,
     /// Which of the keys came under a name of data.
-    named: Vec<(PushName, Range<usize>)>,
+    named: Vec<Named>,
+}
+
+/// Keys that came under a name of data.
+#[derive(Debug, Clone)]
+struct Named {
+    name: PushName,
+    keys: Range<usize>,
+    /// Shards, and how many rows of the push's run there have come with these.
+    ends: Vec<(u32, u32)>,
+}
+
+/// The shards of a piece of a push, and how many rows of the push's run there end with the piece; `row`: how many rows of the
+/// first shard's run stand before it.
+pub(super) fn run_ends(keys: &[u64], table: u32, row: u32) -> Vec<(u32, u32)> {
+    let shard = |key: &u64| shard_of(hash(*key), table);
+    let runs = keys.chunk_by(|a, b| shard(a) == shard(b));
+    let before = std::iter::once(row).chain(std::iter::repeat(0));
+    runs.zip(before).map(|(run, row)| (shard(&run[0]), row.saturating_add(run.len() as u32))).collect()
 }
 
 /// Rows of one push that comes to be kept.
@@ -30,18 +48,21 @@ pub(super) struct Coming<'a> {
     pub(super) values: &'a [f32],
     /// What the data calls it.
     pub(super) name: Option<PushName>,
+    /// With a name: see [`run_ends`], of all rows that came, also of those that are not kept.
+    pub(super) ends: &'a [(u32, u32)],
 }
 
 impl Coming<'_> {
     fn bytes(&self) -> usize {
-        let named = self.name.map_or(0, |_| size_of::<(PushName, Range<usize>)>());
+        let named = self.name.map_or(0, |_| size_of::<Named>() + size_of_val(self.ends));
         self.keys.len() * 8 + self.values.len() * 4 + named
     }
 }
 
 impl Kept {
     fn bytes(&self) -> usize {
-        self.keys.len() * 8 + self.values.len() * 4 + self.named.len() * size_of::<(PushName, Range<usize>)>()
+        let named = self.named.iter().map(|named| size_of::<Named>() + size_of_val(&*named.ends));
+        self.keys.len() * 8 + self.values.len() * 4 + named.sum::<usize>()
     }
 }
 
@@ -185,7 +206,8 @@ impl Sums {
         let from = kept.keys.len();
         kept.keys.extend_from_slice(rows.keys);
         kept.values.extend_from_slice(rows.values);
-        kept.named.extend(rows.name.map(|name| (name, from..kept.keys.len())));
+        let keys = from..kept.keys.len();
+        kept.named.extend(rows.name.map(|name| Named { name, keys, ends: rows.ends.to_vec() }));
         self.bytes = sum;
         Room::Kept
     }
@@ -332,19 +354,22 @@ fn taken<'a>(
         if kept.named.is_empty() {
             take(0..kept.keys.len());
         }
-        for (name, range) in &kept.named {
+        for Named { name, keys, ends } in &kept.named {
             let of = (name.pusher, name.incarnation, name.seq);
             if *owners.entry(of).or_insert(rank) != rank {
                 continue;
             }
-            let mut start = range.start;
-            let shard = |key: &u64| shard_of(hash(*key), table);
-            for run in kept.keys[range.clone()].chunk_by(|a, b| shard(a) == shard(b)) {
-                let (from, shard) = (start, shard(&run[0]));
-                start += run.len();
-                if !has(shard, name) {
-                    take(from..start);
-                    notes.push((shard, *name));
+            let mut rest = keys.clone();
+            for &(shard, end) in ends {
+                let here = |key: &u64| shard_of(hash(*key), table) == shard;
+                let rows = kept.keys[rest.clone()].iter().take_while(|key| here(key)).count();
+                let run = rest.start..rest.start + rows;
+                rest.start = run.end;
+                let name = PushName { row: end, ..*name };
+                // A step takes all rows that a push has in a shard, or none of them.
+                if !has(shard, &name) {
+                    take(run);
+                    notes.push((shard, name));
                 }
             }
         }

@@ -73,7 +73,12 @@ impl World {
     fn push_as(&mut self, rank: u32, keys: &[u64], name: Option<PushName>) -> Room {
         let step = self.clocks.ranks[rank as usize].clock;
         let values = vec![1.0; keys.len()];
-        self.sums.keep(rank, step, &Coming { write: Write::Gradient, keys, values: &values, name })
+        let ends = name.map_or_else(Vec::new, |name| run_ends(keys, SHARDS, name.row));
+        self.sums.keep(
+            rank,
+            step,
+            &Coming { write: Write::Gradient, keys, values: &values, name, ends: &ends },
+        )
     }
 
     fn tick(&mut self, rank: u32) {
@@ -267,7 +272,7 @@ fn the_steps_before_are_known_by_who_was_in_them() {
 }
 
 fn data(task: u64, seq: u64) -> Option<PushName> {
-    Some(PushName { pusher: gannet_core::DATA_PUSHERS | task, incarnation: 1, seq, part: 0 })
+    Some(PushName { pusher: gannet_core::DATA_PUSHERS | task, incarnation: 1, seq, row: 0 })
 }
 
 /// Rows named by their data are taken where no shard has them, of the first of two workers who push them in one step.
@@ -290,8 +295,12 @@ fn data_is_taken_once() {
     }
     let mut shards: Vec<u32> = keys.iter().map(shard).collect();
     shards.dedup();
-    let odd = shards.iter().filter(|&&shard| shard % 2 == 1).map(|&shard| (shard, data(3, 7).unwrap()));
-    let want: Vec<_> = odd.chain(shards.iter().map(|&shard| (shard, data(4, 2).unwrap()))).collect();
+    let note = |name: Option<PushName>, of: u32| {
+        let row = keys.iter().filter(|key| shard(key) == of).count() as u32;
+        (of, PushName { row, ..name.unwrap() })
+    };
+    let odd = shards.iter().filter(|&&shard| shard % 2 == 1).map(|&shard| note(data(3, 7), shard));
+    let want: Vec<_> = odd.chain(shards.iter().map(|&shard| note(data(4, 2), shard))).collect();
     assert_eq!(sum.notes, want);
     // Where all of it is there nothing is to be applied.
     assert_eq!(world.next_beside(|_, _| true), Next::Step(None));
@@ -331,13 +340,13 @@ fn kept_bytes_are_limited() {
     let mut world = World::new(2, 2);
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
-    let rows = Coming { write: Write::Gradient, keys: &keys, values: &values, name: None };
+    let rows = Coming { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
     let mut keep = |rank, step| world.sums.keep(rank, step, &rows);
     let many = BSP_BYTES_MAX / bytes;
     assert!((0..many / 2).all(|_| keep(0, 0) == Room::Kept));
     assert_eq!(keep(1, 1), Room::Later);
     assert!((many / 2..many).all(|_| keep(0, 0) == Room::Kept));
     assert_eq!(keep(1, 0), Room::Full);
-    let change = Coming { write: Write::Change, keys: &[1], values: &[1.0], name: None };
+    let change = Coming { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
     assert_eq!(world.sums.keep(0, 0, &change), Room::Mixed);
 }

@@ -192,7 +192,7 @@ impl Tables {
             pusher: status.pusher,
             incarnation: status.incarnation,
             seq: status.seq,
-            part: status.part,
+            rows: status.rows,
             closed: status.closed,
         });
         let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
@@ -214,7 +214,9 @@ impl Tables {
         let table = self.get(frame)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
-            let closed = shards.close_pusher(of, incarnation);
+            // Data that a fenced worker closed could be another's by now.
+            let taken = shards.check_pusher(pusher.pusher, pusher.incarnation);
+            let closed = taken.and_then(|()| shards.close_pusher(of, incarnation));
             closed.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);

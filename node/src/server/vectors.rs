@@ -31,9 +31,10 @@ pub(super) fn run(
         return refuse(Refusal::Malformed, format!("table {:#x}", frame.head.words[0]));
     };
     let (shards, _) = shards(tables, table)?;
+    pusher.enter_table(table, shards)?;
     let (shard, sums) = (request.shard, request.sums.len());
     let Pusher { pusher, incarnation, .. } = *pusher;
-    let name = PushName { pusher, incarnation, seq: request.seq, part: 0 };
+    let name = PushName { pusher, incarnation, seq: request.seq, row: 0 };
     let Some(program) = vectors::program(request) else {
         return refuse(Refusal::Malformed, "a program with steps or sums that are not known here");
     };

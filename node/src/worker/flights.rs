@@ -338,7 +338,7 @@ impl Flights {
             Work::Push(push) => {
                 let keys = push.cut.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
-                let (table, write, part) = (table(push.cut.table), push.write, request.chunk);
+                let (table, write, row) = (table(push.cut.table), push.write, push.cut.chunks()[chunk].row);
                 let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
                 let slots = keyset == 0 && !push.slots(chunk).is_empty();
                 let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);
@@ -347,7 +347,7 @@ impl Flights {
                 let name_bytes = if named { message::NAME_BYTES } else { 0 };
                 let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
                 let some = some.is_some();
-                (Push { table, keys, write, seq, part, keyset, slots, named, some }.head(id), bytes)
+                (Push { table, keys, write, seq, row, keyset, slots, named, some }.head(id), bytes)
             }
             Work::Control(control) => {
                 let mut words = control.words;

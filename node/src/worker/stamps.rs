@@ -105,7 +105,7 @@ mod tests {
         let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
         let mut cut = Cut::default();
         cut.fill(0, &schema, &[0], keys);
-        (Arc::new(cut), Chunk { peer: 0, start: 0, len: keys.len() as u32 })
+        (Arc::new(cut), Chunk { peer: 0, start: 0, len: keys.len() as u32, row: 0 })
     }
 
     proptest! {

@@ -211,13 +211,13 @@ impl<N: Net> Worker<N> {
 }
 
 fn add_pusher(all: &mut Vec<PusherStatus>, part: &control::PusherV1) {
-    let control::PusherV1 { pusher, incarnation, seq, part, closed } = *part;
-    let status = PusherStatus { pusher, incarnation, seq, part, closed };
+    let control::PusherV1 { pusher, incarnation, seq, rows, closed } = *part;
+    let status = PusherStatus { pusher, incarnation, seq, rows, closed };
     match all.iter_mut().find(|known| known.pusher == pusher) {
         None => all.push(status),
         Some(known) => {
             let both = known.incarnation != incarnation || known.closed && closed;
-            let newest = if (incarnation, seq, part) > (known.incarnation, known.seq, known.part) {
+            let newest = if (incarnation, seq, rows) > (known.incarnation, known.seq, known.rows) {
                 status
             } else {
                 *known

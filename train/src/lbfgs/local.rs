@@ -3,7 +3,7 @@
 use crate::backend::BackendError;
 use crate::lbfgs::{Cell, Columns, Layout};
 use gannet_node::optim::lbfgs::{Sum, join, split};
-use gannet_node::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write};
+use gannet_node::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, pieces};
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;
@@ -24,7 +24,7 @@ impl Table {
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
-        Ok(Table { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, part: 0 } })
+        Ok(Table { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, row: 0 } })
     }
 
     fn next_name(&mut self, pass: u64) -> PushName {
@@ -34,8 +34,9 @@ impl Table {
 
     fn add(&mut self, pass: u64, keys: &[u64], values: &[f32]) -> Result<(), BackendError> {
         let name = self.next_name(pass);
-        for ((part, keys), values) in (0..).zip(keys.chunks(PART_KEYS)).zip(values.chunks(2 * PART_KEYS)) {
-            self.shards.push(&PushName { part, ..name }, Write::Sum, keys, None, values)?;
+        for (range, row) in pieces(keys, PART_KEYS, self.shards.schema().shards) {
+            let values = &values[2 * range.start..2 * range.end];
+            self.shards.push(&PushName { row, ..name }, Write::Sum, &keys[range], None, values)?;
         }
         Ok(())
     }

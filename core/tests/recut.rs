@@ -1,0 +1,160 @@
+//! Pushes that are cut into other pieces when they come again: after a restart with other threads, other limits of frames or
+//! other links. Each row is applied once, whatever the cut and wherever the shards were killed. A map is the oracle.
+
+use gannet_core::*;
+use gannet_optim::{Add, Rule};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const SHARDS: u32 = 8;
+
+fn schema() -> Schema {
+    Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn shard(key: u64) -> u32 {
+    shard_of(hash(key), SHARDS)
+}
+
+/// A piece of a push: a range of its keys, and the row of the first of them in its shard's run.
+#[derive(Debug, Clone)]
+struct Piece {
+    keys: std::ops::Range<usize>,
+    row: u32,
+}
+
+/// The threads of a server: each owns a range of the shards.
+struct Threads {
+    _store: Store,
+    all: Vec<Shards>,
+}
+
+impl Threads {
+    fn open(folder: &std::path::Path, threads: u32) -> Threads {
+        let store = Store::open_dir(folder).unwrap();
+        let range = |i: u32| i * SHARDS / threads..(i + 1) * SHARDS / threads;
+        let all = (0..threads).map(|i| Shards::open(&store, &schema(), range(i)).unwrap()).collect();
+        Threads { _store: store, all }
+    }
+
+    /// Cuts keys, which are in order of shard, into pieces of at most `most` rows for each thread.
+    fn cut(&self, keys: &[u64], most: usize) -> Vec<(usize, Piece)> {
+        let owner = |key: u64| self.all.iter().position(|own| own.range().contains(&shard(key))).unwrap();
+        let mut pieces = Vec::new();
+        let (mut from, mut begin) = (0, 0);
+        for at in 1..=keys.len() {
+            let ends = at == keys.len() || owner(keys[at]) != owner(keys[from]) || at - from == most;
+            if ends {
+                pieces.push((owner(keys[from]), Piece { keys: from..at, row: (from - begin) as u32 }));
+                from = at;
+            }
+            if at < keys.len() && shard(keys[at]) != shard(keys[at - 1]) {
+                begin = at;
+            }
+        }
+        pieces
+    }
+
+    fn push(&mut self, name: PushName, keys: &[u64], (owner, piece): &(usize, Piece)) -> Applied {
+        let keys = &keys[piece.keys.clone()];
+        let name = PushName { row: piece.row, ..name };
+        let pushed = self.all[*owner].push(&name, Write::Gradient, keys, None, &vec![1.0; keys.len()]);
+        pushed.unwrap_or_else(|error| panic!("{piece:?}: {error}"))
+    }
+
+    fn sums(&mut self, keys: &[u64]) -> Vec<f32> {
+        let mut out = vec![0.0];
+        keys.iter()
+            .map(|&key| {
+                let own = self.all.iter_mut().find(|own| own.range().contains(&shard(key))).unwrap();
+                own.pull(&[key], Read::Weights, &mut out, None).unwrap();
+                out[0]
+            })
+            .collect()
+    }
+}
+
+/// One life of the server: its threads, the most rows of a piece, and after how many pieces it is killed.
+type Life = (u32, usize, usize);
+
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    prop::collection::vec((1u32..=SHARDS, prop_oneof![1usize..8, 8usize..200], 0usize..40), 1..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    /// Four audits in one: rows applied twice, rows lost, parts answered as had, parts refused.
+    #[test]
+    fn a_push_that_is_cut_anew_when_it_comes_again_is_applied_once(
+        batches in prop::collection::vec(prop::collection::hash_set(0u64..300, 1..150), 1..5),
+        lives in lives(), of_data: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut model = HashMap::<u64, f32>::new();
+        let batches: Vec<Vec<u64>> = batches.into_iter().map(|batch| {
+            let mut keys: Vec<u64> = batch.into_iter().collect();
+            keys.sort_by_key(|&key| (shard(key), key.wrapping_mul(0x9E37_79B9)));
+            keys.iter().for_each(|key| *model.entry(*key).or_default() += 1.0);
+            keys
+        }).collect();
+        let pusher = if of_data { DATA_PUSHERS | 9 } else { 9 };
+        let name = |seq: usize| PushName { pusher, incarnation: 3, seq: seq as u64 + 1, row: 0 };
+        // Each life sends all that the one before had not acknowledged, from the first such piece on, cut by its own threads.
+        let mut acked = vec![vec![false; 300]; batches.len()];
+        for (n, &(threads, most, until)) in lives.iter().enumerate() {
+            let mut server = Threads::open(folder.path(), threads);
+            let last = n + 1 == lives.len();
+            let mut sent = 0;
+            'life: for (seq, keys) in batches.iter().enumerate() {
+                for piece in server.cut(keys, most) {
+                    let rows = piece.1.keys.clone();
+                    if rows.clone().all(|row| acked[seq][row]) {
+                        continue;
+                    }
+                    if sent == until && !last {
+                        break 'life;
+                    }
+                    sent += 1;
+                    server.push(name(seq), keys, &piece);
+                    // The last answer before a kill is lost.
+                    if sent < until || last {
+                        rows.for_each(|row| acked[seq][row] = true);
+                    }
+                }
+            }
+        }
+        let keys: Vec<u64> = (0..300).collect();
+        let mut server = Threads::open(folder.path(), 3);
+        let sums = server.sums(&keys);
+        for (key, sum) in keys.iter().zip(sums) {
+            prop_assert_eq!(sum, model.get(key).copied().unwrap_or(0.0), "key {}", key);
+        }
+    }
+}
+
+/// A piece that does not follow from what the shard has is refused by name: taking it would lose the rows before it.
+#[test]
+fn a_gap_in_a_push_is_refused_by_name() {
+    let mut shards = Shards::open(&Store::memory(), &schema(), 0..SHARDS).unwrap();
+    let keys: Vec<u64> = (0..1000).filter(|&key| shard(key) == 5).take(20).collect();
+    let mut push = |seq, rows: std::ops::Range<usize>| {
+        let name = PushName { pusher: 1, incarnation: 1, seq, row: rows.start as u32 };
+        let values = vec![1.0; rows.len()];
+        shards.push(&name, Write::Gradient, &keys[rows], None, &values)
+    };
+    assert!(matches!(push(1, 3..9), Err(PushError::Gap { shard: 5, seq: 1, row: 3, done: 0 })));
+    assert_eq!(push(1, 0..9).unwrap().applied, 9);
+    let gap = push(1, 10..20).unwrap_err();
+    assert_eq!(
+        gap.to_string(),
+        "push 1 begins at row 10 of its run in shard 5, which has 9 rows of it: send the rows between first"
+    );
+    // Overlaps are dropped as far as they are had, whatever their cut.
+    let mixed = push(1, 4..12).unwrap();
+    assert_eq!((mixed.doubled, mixed.applied), (5, 3));
+    assert_eq!(push(1, 0..12).unwrap().doubled, 12);
+    assert_eq!(push(1, 11..20).unwrap().applied, 8);
+    assert!(matches!(push(2, 1..2), Err(PushError::Gap { seq: 2, row: 1, done: 0, .. })));
+    assert_eq!(push(2, 0..20).unwrap().applied, 20);
+    assert_eq!(push(1, 0..20).unwrap().doubled, 20);
+}

@@ -1,0 +1,75 @@
+//! A fence that was acknowledged holds for every kind of request, over any session: raw links of the simulation.
+
+use super::refusals::{acked, ask, bytes, open, refused, small_world};
+use crate::control::{self, HelloV1};
+use crate::error::Refusal;
+use crate::message::{self, Push, pair};
+use gannet_core::{DATA_PUSHERS, Write};
+use gannet_transport::sim::{Sim, SimStream};
+use gannet_transport::{Head, Link, Net};
+use std::time::Duration;
+
+/// A session of this pusher, or what its hello was answered.
+fn greet(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> (Link<SimStream>, (Head, Vec<u8>)) {
+    let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
+    let hello = control::seal(&HelloV1 { pusher, incarnation, thread: 0 });
+    let answer = ask(sim, &mut link, Head::new(message::HELLO, 0, 0, [0; 4]), &hello);
+    (link, answer)
+}
+
+/// A push of one row, by the session's name or by that of batch `seq` of data 7.
+fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
+    let head = Push {
+        table,
+        keys: 1,
+        write: Write::Gradient,
+        seq,
+        row: 0,
+        keyset: 0,
+        slots: false,
+        named,
+        some: false,
+    };
+    let name = if named { bytes(&[DATA_PUSHERS | 7, 1, 1], &[]) } else { Vec::new() };
+    (head.head(1), [name, bytes(&[5], &[1.0]), vec![0; 4]].concat())
+}
+
+/// After the acknowledgement of a fence the fenced worker pushed on, over a new session, under names of data.
+#[test]
+fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
+    let (sim, addr) = small_world();
+    let (mut early, _) = greet(&sim, &addr, 1, 1);
+    let table = open(&sim, &mut early);
+    let request =
+        |link: &mut Link<SimStream>, (head, payload): (Head, Vec<u8>)| ask(&sim, link, head, &payload);
+    assert_eq!(acked(&request(&mut early, push(table, 1, true)).0).applied, 1);
+    // Any session may fence: this one has joined nothing.
+    let (mut other, _) = greet(&sim, &addr, 2, 1);
+    assert_eq!(open(&sim, &mut other), table);
+    let fence = Head::new(message::FENCE, 0, 1, [pair(table, 0), 1, 1, 0]);
+    assert_eq!(request(&mut other, (fence, Vec::new())).0.kind, message::FENCED);
+    let (mut late, _) = greet(&sim, &addr, 1, 1);
+    for named in [true, false] {
+        let (refusal, text) = refused(request(&mut late, push(table, 2, named)));
+        assert!(refusal == Refusal::Fenced, "named {named}: {refusal:?} {text}");
+    }
+    // Data that it closed would be taken for new when another worker pushes it.
+    let close = Head::new(message::CLOSE_PUSHER, 0, 1, [u64::from(table), DATA_PUSHERS | 7, 1, 0]);
+    assert_eq!(refused(request(&mut late, (close, Vec::new()))).0, Refusal::Fenced);
+    assert_eq!(acked(&request(&mut other, push(table, 1, true)).0).doubled, 1);
+    assert_eq!(acked(&request(&mut other, push(table, 2, true)).0).applied, 1);
+    // The next incarnation is nobody's prisoner.
+    let (mut next, _) = greet(&sim, &addr, 1, 2);
+    assert_eq!(acked(&request(&mut next, push(table, 3, true)).0).applied, 1);
+    assert_eq!(acked(&request(&mut next, push(table, 1, false)).0).applied, 1);
+}
+
+/// A session that was greeted as 2^64 - 2 could push in the name of synchronous steps.
+#[test]
+fn nobody_is_greeted_as_data_or_as_the_sum_of_a_step() {
+    let (sim, addr) = small_world();
+    for pusher in [DATA_PUSHERS, u64::MAX - 1, u64::MAX] {
+        let (refusal, text) = refused(greet(&sim, &addr, pusher, 1).1);
+        assert!(refusal == Refusal::Name && text.contains("below 2^63"), "{refusal:?} {text}");
+    }
+}
