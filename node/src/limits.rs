@@ -74,6 +74,8 @@ pub const OWN_SLEEP: Duration = Duration::from_secs(3);
 /// A server thread that has not looked at its time limits for so long is stuck: growing an image takes milliseconds,
 /// opening a table's images may take seconds.
 pub const STUCK_TIME: Duration = Duration::from_secs(20);
+/// How long the threads of a server of which one has died may take to end before they are left behind.
+pub const DEATH_TIME: Duration = Duration::from_secs(5);
 /// How long a stopping server lets its peers take their answers.
 pub const STOP_TIME: Duration = Duration::from_secs(2);
 /// A wait for a peer that lasts longer is logged.

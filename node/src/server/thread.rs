@@ -376,8 +376,9 @@ impl<N: Net> ShardThread<N> {
         tally.parked_sessions.set(parked);
     }
 
-    /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.
-    pub(super) fn stop(mut self) -> Result<u64, ServerError> {
+    /// Answers what has been received whole, lets peers take their answers for a while, and closes the images, unless the server has
+    /// died meanwhile.
+    pub(super) fn stop(mut self, dead: impl Fn() -> bool) -> Result<u64, ServerError> {
         let give_up = self.net.now() + STOP_TIME;
         (0..self.sessions.len()).for_each(|token| self.enqueue(token));
         while self.net.now() < give_up {
@@ -389,6 +390,9 @@ impl<N: Net> ShardThread<N> {
             }
         }
         self.sessions.clear();
+        if dead() {
+            return Ok(0);
+        }
         self.tables.close()?;
         Ok(self.tables.rows())
     }
