@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Says what failed in a run of tests: reads the log of `cargo test --no-fail-fast` (standard output and standard error in one file), or
-of binaries that scripts/test_rdma.sh started one after the other, and prints for each binary that failed everything it said but the tests
-that passed. The names of the failures are appended to a file, a line each; scripts/sections.sh repeats them at the end of all.
+"""Says what failed in a run of tests. It reads the log of `cargo test --no-fail-fast` (standard output and standard error
+in one file), or of binaries that scripts/test_rdma.sh started one after the other. For each binary that failed it prints
+everything but the tests that passed. The names of the failures are appended to a file, a line each: scripts/sections.sh
+repeats them at the end.
 
     scripts/failures.py LOG NAMES
 """

@@ -1,9 +1,11 @@
-# Sourced by scripts/test.sh and scripts/test_rdma.sh: sections of a run of tests. Each section writes a log in $logs, says how long it took,
-# and adds to `passed` and `failed`; what failed is said in full where it failed and by name at the very end.
+# Sourced by scripts/test.sh and scripts/test_rdma.sh: sections of a run of tests. Each section writes a log in
+# $logs, says how long it took, and adds to `passed` and `failed`; what failed is said in full where it failed and
+# by name at the very end.
 
 passed=0 failed=0
 
-# Where the logs stand. A run begins with an empty folder; one that another run starts adds to that run's ($GANNET_TEST_LOGS).
+# Where the logs stand. A run begins with an empty folder; one that another run starts adds to that run's
+# ($GANNET_TEST_LOGS).
 sections_begin() { # FOLDER
     logs=${GANNET_TEST_LOGS:-$1}
     names=$logs/failed.txt
@@ -44,7 +46,11 @@ check() { # NAME COMMAND...
 # The test binaries that took long.
 slowest() {
     awk '/^ +(Running|Doc-tests) / { name = $2 == "unittests" ? $3 " " $4 : $2 }
-        / finished in [0-9.]+s$/ { seconds = $NF; sub(/s$/, "", seconds); if (seconds >= 20) printf "   %6.1f s  %s\n", seconds, name }' "$log" |
+        / finished in [0-9.]+s$/ {
+            seconds = $NF
+            sub(/s$/, "", seconds)
+            if (seconds >= 20) printf "   %6.1f s  %s\n", seconds, name
+        }' "$log" |
         sort -rn
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds scripts/sections.sh and scripts/failures.py to what they promise: runs cargo test on a small package of which tests fail, abort and do
-# not compile, and looks for each in what is said of it.
+# Holds scripts/sections.sh and scripts/failures.py to what they promise: runs cargo test on a small package of
+# which tests fail, abort and do not compile, and looks for each in what is said of it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d) || exit 1
@@ -100,20 +100,22 @@ has() { # WHERE WHAT
 }
 [ $ended -eq 1 ] || { wrong=1; echo "exit status $ended"; }
 # Whole output where it failed, and nothing of what passed.
-for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" "last words" \
-    "of the documentation" "mismatched types" "a guest's reason" "no test ran"; do
+for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
+    "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran"; do
     has "$work/said" "$words"
 done
 grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
 # Names once more at the end, each before the closing line.
 sed -n '/^failed (whole logs/,$p' "$work/said" >"$work/end"
-for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fails_early" "  cargo test --test long: a_test_that_fails" \
+for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fails_early" \
+    "  cargo test --test long: a_test_that_fails" \
     "  cargo test --test aborts: died before its tests had ended (signal: 6, SIGABRT" "  cargo test --doc: src/lib.rs" \
     '  could not compile `broken`' "  verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0): cut" \
     "  nothing (no test ran)"; do
     has "$work/end" "$words"
 done
-[ "$(tail -n 1 "$work/said")" = "6 passed, 8 failed" ] || { wrong=1; echo "the last line is: $(tail -n 1 "$work/said")"; }
+last=$(tail -n 1 "$work/said")
+[ "$last" = "6 passed, 8 failed" ] || { wrong=1; echo "the last line is: $last"; }
 has "$work/logs/samples.log" "test a_test_that_passes ... ok"
 [ $wrong -eq 0 ] || cat "$work/said"
 exit $wrong

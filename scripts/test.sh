@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every check and test: formatting, lints, tests, kill points, documentation. What fails is printed whole where it fails, and by name
-# before the last line, `N passed, N failed`. Whole logs are in target/test-logs. A build for release is `make demo`'s.
+# Every check and test: formatting, lints, tests, kill points, documentation. What fails is printed whole where it
+# fails, and by name before the last line, `N passed, N failed`. Whole logs are in target/test-logs. A build for
+# release is `make demo`'s.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
@@ -23,7 +24,8 @@ check "lints" cargo clippy --workspace --all-targets -- -D warnings
 tests "tests" cargo test --workspace --no-fail-fast
 # As members of the workspace: a package by itself would have some dependencies built again, with other features.
 check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
-tests "kill -9 at every step" cargo test --workspace --features gannet-core/kill-points --test kill --test kill_vectors --no-fail-fast
+tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
+    --test kill --test kill_vectors
 nested "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 

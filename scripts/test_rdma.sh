@@ -90,7 +90,8 @@ count() { # NAME COMMAND...
 }
 
 # What the default build leaves out.
-check "lints with --features rdma" cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings
+check "lints with --features rdma" \
+    cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings
 tests "what must not compile" cargo test --doc -p gannet-transport --features rdma
 for feature in rdma rdma-dlopen; do
     check "build with --features $feature" build $feature

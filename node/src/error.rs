@@ -120,7 +120,8 @@ pub enum ServerError {
     Thread(std::io::Error),
     /// A thread died: which, and why.
     #[error(
-        "the server ended: {0}; images in a data folder are as a kill leaves them: start the server again on the same folder"
+        "the server ended: {0}; images in a data folder are as a kill leaves them: start the server again on the same \
+         folder"
     )]
     Died(String),
     /// The scheduler's book cannot be read or written.

@@ -1,5 +1,5 @@
-//! A server of which one thread dies: it ends as a whole, says why, leaves its images as a kill does, and its workers go on
-//! with the next life.
+//! A server of which one thread dies: it ends as a whole, says why, leaves its images as a kill does, and its
+//! workers go on with the next life.
 
 mod model;
 
@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const NOBODY: usize = usize::MAX;
 const SHARDS: u32 = 8;
 
-/// Loopback on which one poll panics when it is told to: polls are numbered as they are made, so that of thread N is N and
-/// the acceptor's comes last.
+/// Loopback on which one poll panics when it is told to: polls are numbered as they are made, so that of thread N
+/// is N and the acceptor's comes last.
 #[derive(Clone)]
 struct Breaking {
     tcp: Tcp,
@@ -128,7 +128,8 @@ fn push(worker: &mut Worker<Tcp>, model: &mut Model, prng: &mut Prng, rounds: us
     }
 }
 
-/// Whether a kill and this death leave the same is compared by what a machine that was started again makes of the images.
+/// Whether a kill and this death leave the same is compared by what a machine that was started again makes of the
+/// images.
 fn a_death_of(victim: usize, name: &str) {
     let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let net = Breaking::new();
@@ -143,10 +144,14 @@ fn a_death_of(victim: usize, name: &str) {
     // One that only listens, with no thread of its own.
     let mut guest = std::net::TcpStream::connect(&addr).unwrap();
     guest.set_read_timeout(Some(LIMIT)).unwrap();
-    assert!(server.is_running());
+    assert!(server.is_running() && server.wait_for_death(Duration::ZERO).is_none());
+    let (tell, told) = std::sync::mpsc::channel();
+    server.on_death(move |why| drop(tell.send(why.to_owned())));
     push(&mut worker, &mut model, &mut prng, 5);
     net.victim.store(victim, Relaxed);
-    comes("the server's end", || !server.is_running());
+    let died = server.wait_for_death(LIMIT).expect("the server's end");
+    assert_eq!(told.recv_timeout(LIMIT).as_ref(), Ok(&died));
+    assert!(!server.is_running());
     assert_eq!(guest.read(&mut [0; 64]).unwrap_or(0), 0, "a connection was left open");
     comes("the end of its port", || std::net::TcpStream::connect(&addr).is_err());
     let why = server.stop().unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Somebody else of this host listens where a worker looks for shared memory. A worker with a token goes to the server over tcp all
-//! the same; without the token's proof nothing over shared memory is believed.
+//! Somebody else of this host listens where a worker looks for shared memory. A worker with a token goes to the
+//! server over tcp all the same; without the token's proof nothing over shared memory is believed.
 
 mod model;
 
@@ -97,8 +97,7 @@ fn relay(addr: &str) -> impl Fn(OwnedFd) + Send + Sync + 'static {
 
 /// A server over tcp only, so that the name of its address is free for anyone.
 fn server(secret: &[u8], transport: Transport) -> Server {
-    let config =
-        ServerConfig { threads: 2, token: Some(token(secret)), ..ServerConfig::new("127.0.0.1:0") };
+    let config = ServerConfig { threads: 2, token: Some(token(secret)), ..ServerConfig::new("127.0.0.1:0") };
     Server::start(Wires::over(Tcp::new()).with_transport(transport).with_token(true), config).unwrap()
 }
 

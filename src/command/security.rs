@@ -70,13 +70,14 @@ fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
     token.transpose().map_err(|error| Failure::input(error.to_string()))
 }
 
-/// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA, which is not: beyond
-/// loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where TLS was asked for.
+/// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA,
+/// which is not: beyond loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where
+/// TLS was asked for.
 fn encrypts(what: &str, net: &Wires, insecure: bool, tls: bool) -> Result<bool, Failure> {
     match (net.transport(), insecure) {
         (Transport::Verbs, false) => Err(Failure::input(format!(
-            "{what}: --transport verbs sends over RDMA, which no TLS flag encrypts: give --insecure on a network where you \
-             trust everyone, or --transport tcp with a token and TLS"
+            "{what}: --transport verbs sends over RDMA, which no TLS flag encrypts: give --insecure on a network where \
+             you trust everyone, or --transport tcp with a token and TLS"
         ))),
         (Transport::Verbs, true) => Ok(false),
         _ => Ok(tls),

@@ -1,5 +1,5 @@
-//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it dies it ends with exit
-//! code 1, for whatever supervises it to start it again.
+//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it
+//! dies it ends with exit code 1, for whatever supervises it to start it again.
 
 use super::args::security::{AskingArgs, SecurityArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};

@@ -1,5 +1,5 @@
-//! Whether all threads of a server live. One that dies takes the server with it: the others end as a kill would end them, their
-//! sessions close, and whoever waits for the end hears which thread it was, and why.
+//! Whether all threads of a server live. One that dies takes the server with it: the others end as a kill would
+//! end them, their sessions close, and whoever waits for the end hears which thread it was, and why.
 
 use crate::error::ServerError;
 use crate::limits::DEATH_TIME;
@@ -72,7 +72,10 @@ impl Life {
         let mut state = self.state();
         let first = state.why.is_none();
         if first {
-            tracing::error!(why, "a server thread died: the server ends, its images stay as a kill leaves them");
+            tracing::error!(
+                why,
+                "a server thread died: the server ends, its images stay as a kill leaves them"
+            );
             state.why = Some(why.clone());
         }
         self.dead.store(true, Release);

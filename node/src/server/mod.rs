@@ -10,6 +10,7 @@ mod floods;
 mod greeting;
 mod group;
 mod images;
+mod kept;
 mod keysets;
 mod life;
 mod memory;
@@ -40,6 +41,7 @@ use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
+use kept::KeptBudget;
 use life::Life;
 use memory::Memory;
 pub use memory::SessionLimits;
@@ -126,8 +128,8 @@ impl Served {
     }
 }
 
-/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors. When one of its threads dies
-/// it ends as a whole: its sessions close, and its images stay as a kill leaves them.
+/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors. When one of
+/// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
 pub struct Server {
     addr: String,
     life: Arc<Life>,
@@ -142,7 +144,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
     let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
     let feeding = config.feeding.clone();
-    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, feeding }
+    let kept = KeptBudget::of(&config.store, config.threads);
+    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, kept, feeding }
 }
 
 /// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock
@@ -277,8 +280,8 @@ impl Server {
         self.life.wait_for_death(limit)
     }
 
-    /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when one has. It is called on
-    /// that thread and must not wait.
+    /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when
+    /// one has. It is called on that thread and must not wait.
     pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
         self.life.on_death(Box::new(tell));
     }
@@ -333,8 +336,8 @@ impl Drop for Server {
     }
 }
 
-/// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked may have left a
-/// step of a table half applied.
+/// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
+/// may have left a step of a table half applied.
 fn run_thread<N: Net>(mut thread: ShardThread<N>, life: &Life) -> Result<u64, ServerError> {
     while !life.is_ending() {
         thread.run_once(TICK)?;

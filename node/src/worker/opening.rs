@@ -129,8 +129,9 @@ impl<N: Net> Worker<N> {
                 self.peers[number].opening = Some(opening);
                 Ok(())
             }
-            // Anyone of this host may offer shared memory at the server's address: whatever such a process says before it has proved
-            // that it has the token, or that it says nothing, is no word of the server.
+            // Anyone of this host may offer shared memory at the server's address: whatever such a
+            // process says before it has proved that it has the token, or that it says nothing, is no
+            // word of the server.
             Err(error) if self.is_unproved(&opening) && self.is_doubted(number, &opening, &error) => {
                 drop(opening);
                 self.begin_opening(number)
@@ -148,8 +149,8 @@ impl<N: Net> Worker<N> {
         self.net.doubt(&self.peers[number].addr, opening.link.stream(), &error.to_string())
     }
 
-    /// How long an attempt may take: half of what is borne when the peer may turn out to be another than the server, so that there is
-    /// time for the server.
+    /// How long an attempt may take: half of what is borne when the peer may turn out to be another than the
+    /// server, so that there is time for the server.
     fn attempt_time(&self, opening: &Opening<N::Stream>) -> Duration {
         let borne = self.config.peer_timeout;
         ATTEMPT_TIME.min(if self.is_unproved(opening) { borne / 2 } else { borne })

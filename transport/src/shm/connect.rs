@@ -50,8 +50,8 @@ pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     Ok((other.uid.as_raw(), other.pid.as_raw_nonzero().get()))
 }
 
-/// The names under which a server of this host may offer what is asked for at one of its addresses: those of servers that listen on
-/// all addresses too.
+/// The names under which a server of this host may offer what is asked for at one of its addresses: those of
+/// servers that listen on all addresses too.
 fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     std::iter::once(addr).chain(all.map(|ip| SocketAddr::new(ip, addr.port())))
@@ -70,8 +70,8 @@ fn is_own(ip: IpAddr) -> bool {
 }
 
 /// Begins a session with the server at the first of these addresses where one offers it. `anyone`: whoever it is, the
-/// greeting proves more. The server's rings come later. Only this host's own addresses are looked at: anyone here may take the name
-/// of another machine's.
+/// greeting proves more. The server's rings come later. Only this host's own addresses are looked at: anyone here
+/// may take the name of another machine's.
 pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
     let own: Vec<SocketAddr> = candidates.iter().copied().filter(|addr| is_own(addr.ip())).collect();
     if own.is_empty() {

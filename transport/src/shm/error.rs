@@ -65,7 +65,9 @@ impl ShmError {
 
     pub(crate) fn io(self) -> io::Error {
         let kind = match self {
-            ShmError::Absent | ShmError::Elsewhere | ShmError::Busy | ShmError::Refused(_) => io::ErrorKind::ConnectionRefused,
+            ShmError::Absent | ShmError::Elsewhere | ShmError::Busy | ShmError::Refused(_) => {
+                io::ErrorKind::ConnectionRefused
+            }
             ShmError::User { .. } => io::ErrorKind::PermissionDenied,
             ShmError::System(..) => io::ErrorKind::Other,
             _ => io::ErrorKind::InvalidData,

@@ -9,8 +9,8 @@ mod stream;
 
 pub use listener::WireListener;
 pub use poll::{WirePoll, WireWaker};
-pub use stream::WireStream;
 use stream::Wire;
+pub use stream::WireStream;
 
 use crate::error::NetError;
 use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
@@ -197,7 +197,8 @@ fn avoid(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) {
     choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
 }
 
-/// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for longer each time.
+/// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for
+/// longer each time.
 fn doubt(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) -> Duration {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = choices.entry(addr.to_owned()).or_default();
