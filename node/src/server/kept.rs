@@ -48,6 +48,9 @@ impl KeptBudget {
 
     /// Takes the bytes of the store's limit, so that rows and kept pushes together stay within it; why not, in words.
     pub(super) fn set_aside(&self, store: &Store) -> Result<(), String> {
+        if store.memory_limit() == u64::MAX {
+            return Ok(());
+        }
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
         if !*aside && !store.set_aside(self.max as u64) {
             let (max, used, limit) = (self.max, store.memory_used(), store.memory_limit());
