@@ -33,9 +33,8 @@ pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, told.try_clone().map_err(failed)?).map_err(failed)?;
     }
-    let mut tell = told.try_clone().map_err(failed)?;
     // The stream has room for it: the only other bytes are a signal's.
-    server.on_death(move |_| drop(tell.write_all(&[0])));
+    server.on_death(move |_| drop((&told).write_all(&[0])));
     // One that came before has set the flag; one that comes from here on writes a byte.
     while !stop.load(Relaxed) && server.is_running() {
         match heard.read(&mut [0]) {
