@@ -1,47 +1,15 @@
 #!/usr/bin/env bash
-# Every check and test: formatting, lints, tests, kill points, documentation. Ends with a line `N passed, N failed`.
+# Every check and test: formatting, lints, tests, kill points, documentation. What fails is printed whole where it
+# fails, and by name before the last line, `N passed, N failed`. Whole logs are in target/test-logs. A build for
+# release is `make demo`'s.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc || exit 1
 need ip iproute2 || exit 1
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-passed=0 failed=0
-
-# A check that counts as one test.
-check() {
-    local name=$1
-    shift
-    echo "== $name"
-    if "$@" >"$log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        tail -n 60 "$log"
-        echo "FAILED: $name"
-    fi
-}
-
-# A run of cargo test, whose own counts are added up.
-tests() {
-    local name=$1
-    shift
-    echo "== $name"
-    "$@" >"$log" 2>&1
-    local status=$? p f
-    p=$(awk '/^test result:/ {n += $4} END {print n + 0}' "$log")
-    f=$(awk '/^test result:/ {n += $6} END {print n + 0}' "$log")
-    if [ $status -ne 0 ]; then
-        [ "$f" -eq 0 ] && f=1
-        grep -vE '^test .* ok$|^ *(Compiling|Running|Finished|Downloaded)' "$log" | tail -n 100
-        echo "FAILED: $name"
-    fi
-    grep "^SKIPPED" "$log"
-    passed=$((passed + p)) failed=$((failed + f))
-    echo "   $p passed, $f failed"
-}
+. scripts/sections.sh
+sections_begin "${CARGO_TARGET_DIR:-target}/test-logs"
 
 # What tests/models.rs tries models on; without it its tests say SKIPPED.
 echo "== data of models"
@@ -51,13 +19,14 @@ for set in digits movielens reuters; do
 done
 
 check "format" cargo fmt --all --check
+check "what is said of tests that fail" scripts/sections_check.sh
 check "lints" cargo clippy --workspace --all-targets -- -D warnings
-check "build" cargo build --release
 tests "tests" cargo test --workspace --no-fail-fast
-check "benches, once" cargo test -p gannet-bench --benches
-tests "kill -9 at every step" cargo test -p gannet-core --features kill-points --test kill --test kill_vectors
-tests "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
+# As members of the workspace: a package by itself would have some dependencies built again, with other features.
+check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
+tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
+    --test kill --test kill_vectors
+nested "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+sections_end

@@ -19,9 +19,11 @@ fi
 
 . scripts/needs.sh
 need cc gcc && need_rdma || exit 1
+. scripts/sections.sh
+sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
 work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
+skipped=0
 
 # Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
 build() { # FEATURE
@@ -55,31 +57,6 @@ build() { # FEATURE
     sort -r -o "$work/$1.pair" "$work/$1.pair"
 }
 
-# Runs a command and adds up what its tests say.
-count() { # NAME COMMAND...
-    local name=$1 status p f
-    shift
-    echo "== $name"
-    "$@" >"$work/out" 2>&1
-    status=$?
-    sed -i 's/^\[[01]\] //' "$work/out"
-    p=$(awk '/^test result:/ { n += $4 } END { print n + 0 }' "$work/out")
-    f=$(awk '/^test result:/ { n += $6 } END { print n + 0 }' "$work/out")
-    if [ $status -ne 0 ] && [ "$f" -eq 0 ]; then
-        f=1
-    elif [ $((p + f)) -eq 0 ]; then
-        echo "no test ran"
-        f=1
-    fi
-    if [ "$f" -ne 0 ]; then
-        tail -n 100 "$work/out"
-        echo "FAILED: $name (exit $status)"
-    fi
-    passed=$((passed + p)) failed=$((failed + f))
-    tail -n 1 "$work/out" | grep '^softroce-vm: kernel' | sed 's/^/   /'
-    echo "   $p passed, $f failed"
-}
-
 skip() {
     skipped=$((skipped + 1))
     echo "SKIPPED: $*"
@@ -102,19 +79,23 @@ pair_here() { # LIST: the two nodes as two processes of this machine
     return $status
 }
 
+# A run on a device or in guests: a guest's lines are marked with its number.
+on_device() { # COMMAND...
+    "$@" 2>&1 | sed 's/^\[[01]\] //'
+}
+
+count() { # NAME COMMAND...
+    tests "$1" on_device "${@:2}"
+    tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
+}
+
 # What the default build leaves out.
-echo "== lints with --features rdma"
-if cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings >"$work/out" 2>&1; then
-    passed=1
-else
-    failed=1
-    tail -n 60 "$work/out"
-    echo "FAILED: lints with --features rdma"
-fi
-count "what must not compile" cargo test --doc -p gannet-transport --features rdma
+check "lints with --features rdma" \
+    cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings
+tests "what must not compile" cargo test --doc -p gannet-transport --features rdma
 for feature in rdma rdma-dlopen; do
-    echo "== build with --features $feature"
-    build $feature || { echo "FAILED: build with --features $feature"; echo "0 passed, 1 failed"; exit 1; }
+    check "build with --features $feature" build $feature
+    [ $status -eq 0 ] || { sections_end; exit 1; }
 done
 
 if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
@@ -123,7 +104,8 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
     address=$(ip -o -4 addr show dev "${interface:-none}" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
     if [ -z "$address" ]; then
         echo "FAILED: $GANNET_RDMA_DEVICE is not there, or its interface has no IPv4 address"
-        failed=1
+        echo "rdma: the device $GANNET_RDMA_DEVICE" >>"$names"
+        failed=$((failed + 1))
     else
         for feature in rdma rdma-dlopen; do
             count "$feature on $GANNET_RDMA_DEVICE" env "NODE_IP=$address" scripts/test_rdma.sh --list "$work/$feature.one"
@@ -141,6 +123,7 @@ else
                 ;;
             *)
                 cat "$work/why"
+                echo "rdma: guests with the kernel $kernel" >>"$names"
                 failed=$((failed + 1))
                 continue
                 ;;
@@ -151,7 +134,6 @@ else
     done
 fi
 
-# As cargo test says it, for scripts/test.sh to add up.
-echo "test result: $([ $failed -eq 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; $skipped skipped"
-echo "$passed passed, $failed failed$([ $skipped -eq 0 ] || echo ", $skipped skipped")"
-[ $failed -eq 0 ]
+closing=
+[ $skipped -eq 0 ] || closing=", $skipped skipped"
+sections_end "$closing"

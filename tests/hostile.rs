@@ -9,7 +9,7 @@ use attack::{Good, seconds, under_attack};
 use gannet::{Read, Schema, Worker, WorkerConfig, WorkerError, Write};
 use gannet_node::hostile::{schema, script};
 use gannet_node::transport::tcp::Tcp;
-use harness::{Served, gannet};
+use harness::{Served, gannet, refusing};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -210,4 +210,78 @@ fn flags_of_sessions_that_cannot_be_are_named() {
         let done = harness::run(&format!("server --listen 127.0.0.1:0 {flags}"));
         assert!(done.code == Some(2) && done.err.contains(says), "{flags}: {done:?}");
     }
+}
+
+/// epoll_pwait, on the architecture that the tests run on; EIO.
+#[cfg(target_arch = "x86_64")]
+const WAITS: (i64, u32) = (281, 5);
+
+/// A server that dies when one of its threads waits for a while that is not a whole second: none does before
+/// sessions wait for memory.
+#[cfg(target_arch = "x86_64")]
+fn frail(addr: &str, folder: &std::path::Path) -> Served {
+    use seccompiler::{SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition, SeccompRule};
+    let milliseconds = |op, than| SeccompCondition::new(3, Dword, op, than).unwrap();
+    let short = vec![milliseconds(SeccompCmpOp::Gt, 0), milliseconds(SeccompCmpOp::Lt, 1_000)];
+    let rules = vec![SeccompRule::new(short).unwrap()];
+    let mut command = gannet(&format!(
+        "server --listen {addr} --threads 1 --transport tcp --io epoll --session-memory 2MiB --data-dir {}",
+        folder.display()
+    ));
+    command.stderr(Stdio::piped());
+    refusing(WAITS.0, rules, WAITS.1, || Served::start(command))
+}
+
+/// The system refuses a wait to a thread of a server: the process ends with 1, its supervisor starts it again,
+/// and nothing is lost.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = frail("127.0.0.1:0", folder.path());
+    let addr = served.addr.clone();
+    let schema = Schema { dim: 16, ..Schema::scalar("t", gannet::Rule::Add(gannet::Add)) };
+    let connect = |pusher| {
+        let config = WorkerConfig { peer_timeout: harness::LIMIT, ..WorkerConfig::new([&*addr], pusher, 1) };
+        Worker::connect(Tcp::new(), config).unwrap()
+    };
+    let mut workers = [1, 2].map(connect);
+    let keys: Vec<u64> = (0..40_000).collect();
+    let mut pushes = 0;
+    // Two sessions, and memory for the buffers of one: before long one of them waits for it.
+    let mut push = |workers: &mut [Worker<Tcp>; 2]| {
+        for worker in workers.iter_mut() {
+            let table = worker.open_table(&schema).unwrap();
+            let cut = std::sync::Arc::new(worker.cut(table, &keys));
+            let seq = worker.next_seq(table);
+            worker.begin_push(table, cut, Write::Gradient, vec![1.0; keys.len() * 16], None, seq).unwrap();
+            pushes += 1;
+        }
+    };
+    // The supervisor.
+    let supervise = || {
+        let status = served.child.ended();
+        let mut said = String::new();
+        served.child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(status.code(), Some(1), "{said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains("gannet-shard-0") && last.contains("start the server again"), "{said}");
+        let command = format!("server --listen {addr} --threads 1 --data-dir {}", folder.path().display());
+        Served::start(gannet(&command))
+    };
+    let again = std::thread::scope(|scope| {
+        let supervisor = scope.spawn(supervise);
+        while !supervisor.is_finished() {
+            push(&mut workers);
+        }
+        supervisor.join().unwrap()
+    });
+    push(&mut workers);
+    workers.iter_mut().for_each(|worker| worker.drain().unwrap());
+    let mut out = vec![0.0; keys.len() * 16];
+    let table = workers[0].open_table(&schema).unwrap();
+    workers[0].pull(table, &keys, Read::Weights, &mut out).unwrap();
+    let wrong = out.iter().filter(|&&sum| sum != pushes as f32).count();
+    assert_eq!(wrong, 0, "{pushes} pushes, one sum is {}", out[0]);
+    again.stop();
 }

@@ -130,6 +130,33 @@ fn beyond_loopback_nothing_is_served_or_asked_for_unprotected_unless_told_so() {
     assert!(log.contains("WARN") && log.contains("--insecure"), "{log}");
 }
 
+/// In every build: the flags are looked at before a device is.
+#[test]
+fn rdma_beyond_loopback_ran_in_the_clear_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 10, 1);
+    let token = secret_file(folder.path(), "token", SECRET, 0o600);
+    let token = format!("--token-file {}", token.display());
+    let authority = Authority::new("one");
+    let all = format!("{token} {}", authority.shows("server", "192.0.2.1", 2999));
+    let says = ["192.0.2.1:7700", "--transport verbs", "RDMA", "--insecure", "--transport tcp"];
+    for flags in [&all, &token, ""] {
+        let server = format!("server --listen 192.0.2.1:7700 --transport verbs {flags}");
+        fails(&run(&server), 2, &says);
+    }
+    let train = format!(
+        "train {} --ps-hosts 192.0.2.1:7700 --worker-hosts 127.0.0.1:9 --job-name worker --transport verbs",
+        data.display()
+    );
+    let believed = authority.believed();
+    fails(&run(&format!("{train} {token} {believed}")), 2, &says);
+    fails(&run(&format!("status --ps-hosts 192.0.2.1:7700 --transport verbs {token} {believed}")), 2, &says);
+    // On a network where everyone is trusted it is tried, and said what that means.
+    let done = run(&format!("server --listen 192.0.2.1:7700 --transport verbs --insecure {all} --log warn"));
+    assert_ne!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("what is sent can be read and changed on the way"), "{done:?}");
+}
+
 /// An authority, and files signed by it.
 struct Authority {
     folder: tempfile::TempDir,

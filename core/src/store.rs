@@ -128,9 +128,15 @@ impl Store {
         }
     }
 
-    /// Bytes that all images of the store take: headers, indexes and rows.
+    /// Bytes that all images of the store take (headers, indexes and rows), and what was set aside.
     pub fn memory_used(&self) -> u64 {
         self.0.grower.budget.used()
+    }
+
+    /// Takes bytes of the limit for something else than images, for as long as the store lives. `false`:
+    /// there are not so many left.
+    pub fn set_aside(&self, bytes: u64) -> bool {
+        self.0.grower.budget.take(bytes).is_ok()
     }
 
     /// The most that they may take; `u64::MAX`: no limit.

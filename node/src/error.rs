@@ -118,8 +118,11 @@ pub enum ServerError {
     /// The system gave no thread.
     #[error("cannot start a server thread: {0}")]
     Thread(std::io::Error),
-    /// A thread panicked: a bug.
-    #[error("the server's {0} died of a bug; its message stands above")]
+    /// A thread died: which, and why.
+    #[error(
+        "the server ended: {0}; images in a data folder are as a kill leaves them: start the server again on the same \
+         folder"
+    )]
     Died(String),
     /// The scheduler's book cannot be read or written.
     #[error(transparent)]

@@ -74,6 +74,8 @@ pub const OWN_SLEEP: Duration = Duration::from_secs(3);
 /// A server thread that has not looked at its time limits for so long is stuck: growing an image takes milliseconds,
 /// opening a table's images may take seconds.
 pub const STUCK_TIME: Duration = Duration::from_secs(20);
+/// How long the threads of a server of which one has died may take to end before they are left behind.
+pub const DEATH_TIME: Duration = Duration::from_secs(5);
 /// How long a stopping server lets its peers take their answers.
 pub const STOP_TIME: Duration = Duration::from_secs(2);
 /// A wait for a peer that lasts longer is logged.
@@ -110,8 +112,9 @@ pub const CLOCK_MAX: u64 = 1 << 62;
 pub const GROUP_WORKERS_MAX: u32 = 4096;
 /// Of those that train synchronously: a step is named by who was in it, a bit each.
 pub const BSP_WORKERS_MAX: u32 = 32;
-/// Bytes of pushes that a thread keeps for steps that are not complete, a table: beyond half of it, pushes ahead of the step that
-/// is next wait; beyond it pushes are refused.
+/// Bytes of pushes that a server keeps for steps that are not complete, for each of its threads, all tables
+/// together; with `--memory-limit` at most a quarter of that (kept.rs). Beyond half of it pushes ahead of the
+/// step that is next wait; a step that takes more than half may be refused.
 pub const BSP_BYTES_MAX: usize = 512 << 20;
 /// Steps of which it is remembered whose pushes were in them.
 pub const BSP_STEPS_REMEMBERED: usize = 1024;

@@ -266,11 +266,8 @@ impl Job<'_> {
             if self.stop.load(Relaxed) {
                 return Ok(None);
             }
-            if !self.serving.is_running() {
-                return Err(Failure::new(
-                    SYSTEM,
-                    "the thread that feeds has died of a bug; its message stands above",
-                ));
+            if let Some(why) = self.serving.wait_for_death(Duration::ZERO) {
+                return Err(Failure::new(SYSTEM, format!("the workers are fed no more: {why}")));
             }
             let job = self.board.job();
             if job.is_none() {

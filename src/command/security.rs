@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
-use gannet::{TlsClient, TlsServer, Token, Wires};
+use gannet::{TlsClient, TlsServer, Token, Transport, Wires};
 use std::path::Path;
 
 /// A network and the token for those who talk over it.
@@ -26,7 +26,8 @@ pub fn of_server(
     let token = token(args)?;
     if !is_loopback(listen) {
         let what = format!("{flag} {listen}");
-        check(&what, args.insecure, token.is_some(), tls.is_some(), "--tls-cert FILE with --tls-key FILE")?;
+        let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
+        check(&what, args.insecure, token.is_some(), tls, "--tls-cert FILE with --tls-key FILE")?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_server(tls).with_token(token.is_some()), token },
@@ -50,7 +51,9 @@ pub fn of_worker(
     let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
     let token = token(args)?;
     if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {
-        check(&format!("server {far}"), args.insecure, token.is_some(), tls.is_some(), "--tls-ca FILE")?;
+        let what = format!("server {far}");
+        let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
+        check(&what, args.insecure, token.is_some(), tls, "--tls-ca FILE")?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_client(tls).with_token(token.is_some()), token },
@@ -65,6 +68,20 @@ fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {
 fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
     let token = args.token_file.as_deref().map(Token::load);
     token.transpose().map_err(|error| Failure::input(error.to_string()))
+}
+
+/// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA,
+/// which is not: beyond loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where
+/// TLS was asked for.
+fn encrypts(what: &str, net: &Wires, insecure: bool, tls: bool) -> Result<bool, Failure> {
+    match (net.transport(), insecure) {
+        (Transport::Verbs, false) => Err(Failure::input(format!(
+            "{what}: --transport verbs sends over RDMA, which no TLS flag encrypts: give --insecure on a network where \
+             you trust everyone, or --transport tcp with a token and TLS"
+        ))),
+        (Transport::Verbs, true) => Ok(false),
+        _ => Ok(tls),
+    }
 }
 
 /// Beyond loopback both are needed, or a word that says that it is meant so.

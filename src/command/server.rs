@@ -1,4 +1,5 @@
-//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order.
+//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it
+//! dies it ends with exit code 1, for whatever supervises it to start it again.
 
 use super::args::security::{AskingArgs, SecurityArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
@@ -106,7 +107,7 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         true => say!("gannet scheduler listening on {}", server.addr()),
         false => say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr()),
     }
-    signals::wait(&stop)?;
+    signals::wait(&stop, &server)?;
     let served = server.served();
     let rows = server.stop()?;
     let kept = match data_dir {

@@ -1,8 +1,9 @@
 //! SIGINT and SIGTERM: the first asks for an orderly end, the second ends at once.
 
 use super::failure::{Failure, SYSTEM};
+use gannet::Server;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,18 +23,20 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Sleeps until one of them has come, and costs nothing meanwhile.
+/// Sleeps until one of them has come or a thread of the server has died, and costs nothing meanwhile.
 ///
 /// # Errors
 /// The handlers cannot be set.
-pub fn wait(stop: &AtomicBool) -> Result<(), Failure> {
+pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
     let (mut heard, told) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, told.try_clone().map_err(failed)?).map_err(failed)?;
     }
+    // The stream has room for it: the only other bytes are a signal's.
+    server.on_death(move |_| drop((&told).write_all(&[0])));
     // One that came before has set the flag; one that comes from here on writes a byte.
-    while !stop.load(Relaxed) {
+    while !stop.load(Relaxed) && server.is_running() {
         match heard.read(&mut [0]) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
             _ => {}

@@ -3,7 +3,7 @@
 
 pub mod pair;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
@@ -83,7 +83,17 @@ pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
 
 /// Runs `work` on a thread for which a system call is refused, as it is for the processes that it starts.
 pub fn without<T: Send>(call: i64, errno: u32, work: impl FnOnce() -> T + Send) -> T {
-    let rules = BTreeMap::from([(call, Vec::new())]);
+    refusing(call, Vec::new(), errno, work)
+}
+
+/// The same where one of these rules is met; without any, always.
+pub fn refusing<T: Send>(
+    call: i64,
+    rules: Vec<SeccompRule>,
+    errno: u32,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let rules = BTreeMap::from([(call, rules)]);
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();

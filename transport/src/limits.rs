@@ -67,6 +67,9 @@ pub const PACKETS_PER_LOOK: usize = 2 * GIVEN_FILES_MAX;
 pub const LOOK_TIME: Duration = Duration::from_micros(10);
 /// A transport that failed where another may serve is not tried again for so long.
 pub const AGAIN_TIME: Duration = Duration::from_secs(30);
+/// Twice as long after each time that whoever offered shared memory had not proved to be the server, so many
+/// times at most.
+pub const DOUBTS_MAX: u32 = 5;
 /// Warnings about workers that were refused are so far apart.
 pub const WARNING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Connections that may wait to be accepted.

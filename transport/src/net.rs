@@ -36,6 +36,12 @@ pub trait Net: Clone + 'static {
     /// not is told as any end of a connection is. `attempt` counts from 0: each tries another of a name's addresses.
     /// (Resolving a name may wait; a number does not.)
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<Self::Stream, NetError>;
+    /// Whoever is at the other end of this connection to `addr` has not proved to be the server, and `why`.
+    /// `true`: the next connection takes another way, over which nobody but the server answers, or nobody who
+    /// could be told apart.
+    fn doubt(&self, _addr: &str, _stream: &Self::Stream, _why: &str) -> bool {
+        false
+    }
     /// Listens on an address; port 0 chooses one.
     fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
     /// A poll for the calling thread.

@@ -68,11 +68,6 @@ impl<N: Net> Acceptor<N> {
         self.poll.waker()
     }
 
-    /// Wakes every thread.
-    pub(super) fn wake_threads(&self) {
-        self.doors.iter().for_each(|door| door.waker.wake());
-    }
-
     /// One round; sleeps at most `sleep` when nothing comes.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<(), ServerError> {
         let sleep =

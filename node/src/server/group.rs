@@ -3,6 +3,7 @@
 
 use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
 use super::clocks::{Behind, Clocks, Comer, State, Unwelcome};
+use super::kept::{KeptBudget, KeptShare};
 use super::steps::{self, Found};
 use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
@@ -13,6 +14,7 @@ use crate::message::{self, unpair};
 use crate::sync::{Membership, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
 use gannet_transport::{Frame, Head, Transmit};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Who has pushed what a synchronous step comes to: no worker is called this.
@@ -47,14 +49,22 @@ impl Group {
 }
 
 impl Table {
-    fn new_group(&self, member: &Membership, now: Duration) -> Group {
-        let sums = member.mode.is_bsp().then(|| Sums::after(self.found.at, self.found.masks.iter().copied()));
+    fn new_group(&self, member: &Membership, kept: Option<&Arc<KeptBudget>>, now: Duration) -> Group {
+        let share = || kept.map_or_else(KeptShare::default, |budget| KeptShare::new(budget.clone()));
+        let masks = || self.found.masks.iter().copied();
+        let sums = member.mode.is_bsp().then(|| Sums::after(self.found.at, masks()).with_share(share()));
         let begin = sums.as_ref().map_or(0, Sums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
     }
 
     /// A worker joins; its clock here.
-    fn join(&mut self, comer: Comer, request: &JoinV1, now: Duration) -> Result<u64, Stop> {
+    fn join(
+        &mut self,
+        comer: Comer,
+        request: &JoinV1,
+        kept: Option<&Arc<KeptBudget>>,
+        now: Duration,
+    ) -> Result<u64, Stop> {
         let member = match Membership::of(request) {
             Ok(member) => member,
             Err(text) => return refuse(Refusal::Malformed, text),
@@ -86,7 +96,7 @@ impl Table {
         }
         let mut group = match self.group.take() {
             Some(group) => group,
-            None => self.new_group(&member, now),
+            None => self.new_group(&member, kept, now),
         };
         let checked = group.clocks.check(&member);
         if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
@@ -94,7 +104,7 @@ impl Table {
             let begin = group.lowest();
             match (&mut group.sums, member.mode.is_bsp()) {
                 (Some(sums), true) => sums.restart(),
-                _ => group = self.new_group(&member, now),
+                _ => group = self.new_group(&member, kept, now),
             }
             group.clocks = Clocks::new(&member, begin, now);
         } else if let Err(why) = checked {
@@ -237,7 +247,13 @@ impl Tables {
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
         let comer = Comer { rank: request.rank, pusher: who, incarnation, session };
         let number = frame.head.words[0];
-        let clock = self.numbered(number)?.join(comer, &request, now)?;
+        let kept = self.kept.clone();
+        let is_bsp = Membership::of(&request).is_ok_and(|member| member.mode.is_bsp());
+        if let Some(kept) = kept.as_ref().filter(|_| is_bsp) {
+            let aside = kept.set_aside(self.store());
+            aside.map_err(|why| Stop::Refused(Refusal::Limit, why))?;
+        }
+        let clock = self.numbered(number)?.join(comer, &request, kept.as_ref(), now)?;
         pusher.enter(number as u32, request.rank);
         self.settle(number as usize);
         answer(frame, message::JOINED, &control::seal(&JoinedV1 { clock }), transmit)
@@ -372,11 +388,16 @@ impl Tables {
         };
         match room {
             Room::Kept => Ok(Answer::Later { table: number, step, rows, not_finite: bad as u32 }),
-            Room::Later => Err(Stop::Parked(number)),
+            Room::Later => {
+                self.short = true;
+                Err(Stop::Parked(number))
+            }
             Room::Full => {
-                let most = crate::limits::BSP_BYTES_MAX;
+                let most = self.kept.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |kept| kept.max());
                 let text = format!(
-                    "the pushes of a step take more than {most} bytes of a thread: a smaller --batch helps"
+                    "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
+                     bytes for synchronous steps, and half of that is sure for one step; a smaller --batch helps, or a \
+                     larger --memory-limit"
                 );
                 refuse(Refusal::Limit, text)
             }

@@ -12,7 +12,9 @@ mod floods;
 mod greeting;
 mod group;
 mod images;
+mod kept;
 mod keysets;
+mod life;
 mod memory;
 mod newer;
 #[cfg(test)]
@@ -41,12 +43,12 @@ use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
+use kept::KeptBudget;
+use life::Life;
 use memory::Memory;
 pub use memory::SessionLimits;
 use session::Greeted;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -128,11 +130,11 @@ impl Served {
     }
 }
 
-/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors.
+/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors. When one of
+/// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
 pub struct Server {
     addr: String,
-    stop: Arc<AtomicBool>,
-    wake_acceptor: Box<dyn Fn() + Send + Sync>,
+    life: Arc<Life>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
     tally: Arc<ServerTally>,
@@ -144,7 +146,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
     let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
     let feeding = config.feeding.clone();
-    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, feeding }
+    let kept = KeptBudget::of(&config.store, config.threads);
+    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, kept, feeding }
 }
 
 /// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock
@@ -169,56 +172,94 @@ impl Server {
     {
         config.check()?;
         let listener = net.listen(&config.listen)?;
-        let addr = listener.addr().to_owned();
-        let (stop, tally, incarnation) =
-            (Arc::new(AtomicBool::new(false)), ServerTally::new(config.threads), new_incarnation()?);
-        let settings = settings(&config, incarnation);
-        let (mut doors, mut threads) = (Vec::new(), Vec::new());
+        let (addr, life) = (listener.addr().to_owned(), Life::new());
+        let (tally, threads, acceptor) = (ServerTally::new(config.threads), Vec::new(), None);
+        // Dropped when it does not start, it ends the threads that have begun.
+        let mut server = Server { addr, life, acceptor, threads, tally };
+        let doors = server.start_threads(&net, &config)?;
+        server.start_acceptor(net, listener, doors, &config)?;
+        let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
+        tracing::info!(addr, threads, store, "serving");
+        Ok(server)
+    }
+
+    /// Starts the threads that own shards; the ways to them.
+    fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<Door<N>>, ServerError>
+    where
+        N: Net + Send,
+        N::Stream: Send,
+        N::Waker: Send + Sync,
+    {
+        let (settings, mut doors) = (settings(config, new_incarnation()?), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
-            let mut tables = Tables::new(config.store.clone(), thread, tally.clone());
+            let mut tables = Tables::new(config.store.clone(), thread, self.tally.clone());
             tables.none = config.scheduler_only;
             let settings = Settings { thread, ..settings.clone() };
-            let (net, stop, tally) = (net.clone(), stop.clone(), tally.clone());
+            let (net, life, tally) = (net.clone(), self.life.clone(), self.tally.clone());
+            let name = format!("gannet-shard-{thread}");
+            let builder = std::thread::Builder::new().name(name.clone());
             // A poll belongs to its thread: it is made there, and only its waker comes back.
             let (tell, told) = sync_channel(1);
             let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
                 Ok(thread) => {
                     let _ = tell.send(Ok(thread.waker()));
-                    run_thread(thread, &stop)
+                    life.run(&name, || run_thread(thread, &life))
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
                     Ok(0)
                 }
             };
-            let name = format!("gannet-shard-{thread}");
-            threads.push(std::thread::Builder::new().name(name).spawn(run).map_err(ServerError::Thread)?);
-            let waker = told.recv().map_err(|_| ServerError::Died(format!("thread {thread}")))??;
+            self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
+            let died = || ServerError::Died(format!("thread {thread} did not start"));
+            let waker = told.recv().map_err(|_| died())??;
+            let wake = waker.clone();
+            self.life.add_waker(move || wake.wake());
             doors.push(Door { inbox, waker });
         }
+        Ok(doors)
+    }
+
+    fn start_acceptor<N>(
+        &mut self,
+        net: N,
+        listener: N::Listener,
+        doors: Vec<Door<N>>,
+        config: &ServerConfig,
+    ) -> Result<(), ServerError>
+    where
+        N: Net + Send,
+        N::Stream: Send,
+        N::Listener: Send,
+        N::Waker: Send + Sync,
+    {
         let (tell, told) = sync_channel(1);
-        let (stopping, counts) = (stop.clone(), tally.clone());
+        let (life, tally) = (self.life.clone(), self.tally.clone());
         let greeter = Greeter::new(config.token.clone(), tally.clone());
-        let run = move || match Acceptor::new(net, listener, doors, greeter, counts) {
-            Ok(mut acceptor) => {
+        let name = "gannet-accept";
+        let run = move || match Acceptor::new(net, listener, doors, greeter, tally) {
+            Ok(acceptor) => {
                 let _ = tell.send(Ok(acceptor.waker()));
-                while !stopping.load(Relaxed) {
-                    acceptor.run_once(TICK)?;
-                }
-                acceptor.wake_threads();
-                Ok(())
+                life.run(name, || {
+                    let mut acceptor = acceptor;
+                    while !life.is_ending() {
+                        acceptor.run_once(TICK)?;
+                    }
+                    Ok(())
+                })
             }
             Err(error) => {
                 let _ = tell.send(Err(error));
                 Ok(())
             }
         };
-        let builder = std::thread::Builder::new().name("gannet-accept".into());
-        let acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
-        let waker: N::Waker = told.recv().map_err(|_| ServerError::Died("acceptor".into()))??;
-        tracing::info!(addr, threads = config.threads, store = config.store.kind(), "serving");
-        Ok(Server { addr, stop, wake_acceptor: Box::new(move || waker.wake()), acceptor, threads, tally })
+        let builder = std::thread::Builder::new().name(name.into());
+        self.acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
+        let died = |_| ServerError::Died("the acceptor did not start".into());
+        let waker: N::Waker = told.recv().map_err(died)??;
+        self.life.add_waker(move || waker.wake());
+        Ok(())
     }
 
     /// The address that it listens on, with the port that was chosen.
@@ -231,9 +272,20 @@ impl Server {
         Served::read(&self.tally)
     }
 
-    /// Whether all its threads run: one that has died of a bug serves nobody any more.
+    /// Whether it serves: none of its threads has died.
     pub fn is_running(&self) -> bool {
-        !self.threads.iter().any(JoinHandle::is_finished)
+        !self.life.is_dead()
+    }
+
+    /// Waits until one of its threads has died, at most for `limit`: which, and why.
+    pub fn wait_for_death(&self, limit: Duration) -> Option<String> {
+        self.life.wait_for_death(limit)
+    }
+
+    /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when
+    /// one has. It is called on that thread and must not wait.
+    pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
+        self.life.on_death(Box::new(tell));
     }
 
     /// Its counts, for whoever tells of them while it runs.
@@ -250,26 +302,35 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<u64, ServerError> {
-        self.stop.store(true, Relaxed);
-        (self.wake_acceptor)();
-        if let Some(acceptor) = self.acceptor.take() {
-            acceptor.join().map_err(|_| ServerError::Died("acceptor".into()))??;
+        self.life.end();
+        let (acceptor, threads) = (self.acceptor.take(), std::mem::take(&mut self.threads));
+        if self.life.is_dead() && self.life.leave_behind() {
+            return Err(ServerError::Died(self.life.why().unwrap_or_default()));
         }
-        let mut rows = 0;
-        let mut result = Ok(());
-        for (thread, handle) in self.threads.drain(..).enumerate() {
-            match handle.join().map_err(|_| ServerError::Died(format!("thread {thread}"))).flatten() {
-                Ok(own) => rows += own,
-                Err(error) => result = Err(error),
-            }
+        let mut ended: Result<u64, ServerError> = Ok(0);
+        let accepted = acceptor.map(|handle| joined(handle).map(|()| 0));
+        for own in accepted.into_iter().chain(threads.into_iter().map(joined)) {
+            ended = match (ended, own) {
+                (Ok(rows), Ok(own)) => Ok(rows + own),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
         }
-        result.map(|()| rows)
+        // What died first says why; others may have ended because of it.
+        match self.life.why() {
+            Some(why) => Err(ServerError::Died(why)),
+            None => ended,
+        }
     }
+}
+
+fn joined<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
+    let name = handle.thread().name().unwrap_or("of the server").to_owned();
+    handle.join().map_err(|_| ServerError::Died(format!("thread {name} panicked"))).flatten()
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.acceptor.is_some()
+        if (self.acceptor.is_some() || !self.threads.is_empty())
             && let Err(error) = self.end()
         {
             tracing::error!(%error, "the server did not stop in order");
@@ -277,14 +338,16 @@ impl Drop for Server {
     }
 }
 
-fn run_thread<N: Net>(mut thread: ShardThread<N>, stop: &AtomicBool) -> Result<u64, ServerError> {
-    while !stop.load(Relaxed) {
-        if let Err(error) = thread.run_once(TICK) {
-            tracing::error!(%error, "a server thread ends");
-            return Err(error);
-        }
+/// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
+/// may have left a step of a table half applied.
+fn run_thread<N: Net>(mut thread: ShardThread<N>, life: &Life) -> Result<u64, ServerError> {
+    while !life.is_ending() {
+        thread.run_once(TICK)?;
     }
-    thread.stop()
+    if life.is_dead() {
+        return Ok(0);
+    }
+    thread.stop(|| life.is_dead())
 }
 
 /// A server without threads of its own: whoever holds it lets it run. What a simulation uses.
@@ -353,6 +416,6 @@ impl<N: Net> LocalServer<N> {
     /// # Errors
     /// An image could not be closed in order.
     pub fn stop(self) -> Result<u64, ServerError> {
-        self.threads.into_iter().map(ShardThread::stop).sum()
+        self.threads.into_iter().map(|thread| thread.stop(|| false)).sum()
     }
 }

@@ -4,9 +4,10 @@
 //! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them before.
 
 use super::clocks::Clocks;
+use super::kept::KeptShare;
 use crate::error::Refusal;
 use crate::keyed::ByKey;
-use crate::limits::{BSP_BYTES_MAX, BSP_STEPS_REMEMBERED};
+use crate::limits::BSP_STEPS_REMEMBERED;
 use crate::sync::Merge;
 use gannet_core::{PushName, Write, hash, shard_of};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -88,7 +89,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Kept,
-    /// When the next step has been applied.
+    /// When a step has been applied, of this group or of another that shares its budget.
     Later,
     /// Never: the step is too large.
     Full,
@@ -132,13 +133,19 @@ pub(super) struct Sums {
     stuck: Option<Sum>,
     /// Why: until one of its workers has come again.
     trouble: Option<(Refusal, String)>,
-    bytes: usize,
+    /// What is kept takes of the server's budget.
+    share: KeptShare,
 }
 
 impl Sums {
     /// Where the steps below `at` are applied; who was in the last of them, the last first.
     pub(super) fn after(at: u64, masks: impl IntoIterator<Item = u32>) -> Sums {
         Sums { at, masks: masks.into_iter().take(BSP_STEPS_REMEMBERED).collect(), ..Sums::default() }
+    }
+
+    /// With this share of the server's budget.
+    pub(super) fn with_share(self, share: KeptShare) -> Sums {
+        Sums { share, ..self }
     }
 
     /// Who is in the next step and was in those before it, the last first.
@@ -158,7 +165,7 @@ impl Sums {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.share.bytes()
     }
 
     /// A worker comes, at this clock; what it had sent from there on comes again, unless it begins `anew`.
@@ -176,12 +183,13 @@ impl Sums {
     }
 
     fn drop_kept(&mut self, which: impl Fn(u64, u32) -> bool) {
-        let Sums { kept, bytes, .. } = self;
-        kept.retain(|&(step, rank), kept| {
+        let mut dropped = 0;
+        self.kept.retain(|&(step, rank), kept| {
             let drop = which(step, rank);
-            *bytes -= if drop { kept.bytes() } else { 0 };
+            dropped += if drop { kept.bytes() } else { 0 };
             !drop
         });
+        self.share.give_back(dropped);
     }
 
     /// Keeps rows of a step that is not applied.
@@ -190,25 +198,24 @@ impl Sums {
             // Its sum stands, and either has these rows or is applied without them.
             return Room::Kept;
         }
-        let sum = self.bytes + rows.bytes();
-        if step > self.at && sum > BSP_BYTES_MAX / 2 {
-            return Room::Later;
-        }
-        if sum > BSP_BYTES_MAX {
-            return Room::Full;
-        }
-        let kept = self.kept.entry((step, rank)).or_default();
-        let of_data = !kept.named.is_empty();
-        if kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some()) {
+        let mixes = |kept: &Kept| {
+            let of_data = !kept.named.is_empty();
+            kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
+        };
+        if self.kept.get(&(step, rank)).is_some_and(mixes) {
             return Room::Mixed;
         }
+        let room = self.share.take(rows.bytes(), step == self.at);
+        if room != Room::Kept {
+            return room;
+        }
+        let kept = self.kept.entry((step, rank)).or_default();
         kept.write = Some(rows.write);
         let from = kept.keys.len();
         kept.keys.extend_from_slice(rows.keys);
         kept.values.extend_from_slice(rows.values);
         let keys = from..kept.keys.len();
         kept.named.extend(rows.name.map(|name| Named { name, keys, ends: rows.ends.to_vec() }));
-        self.bytes = sum;
         Room::Kept
     }
 
@@ -320,9 +327,9 @@ impl Sums {
 
     /// A new group begins: nothing of those before is kept. Those of them who are alive send theirs again.
     pub(super) fn restart(&mut self) {
-        self.kept.clear();
+        self.drop_kept(|_, _| true);
         self.made.retain(|step, _| self.stuck.is_some() && *step == self.at);
-        (self.bytes, self.trouble) = (0, None);
+        self.trouble = None;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
 use super::group::{AGGREGATE, Group, is_data};
+use super::kept::KeptBudget;
 use super::regions::Regions;
 use super::steps::{self, Found, Steps};
 use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
@@ -43,6 +44,10 @@ pub(super) struct Tables {
     pub(super) registrar: Option<Arc<dyn Registrar>>,
     /// What some request waits for may have come.
     pub(super) moved: bool,
+    /// A push waits for room among those that are kept.
+    pub(super) short: bool,
+    /// For pushes that are kept for synchronous steps.
+    pub(super) kept: Option<Arc<KeptBudget>>,
     /// Pushers, and up to which life, whose sessions are to end.
     pub(super) fenced: Vec<(u64, u64)>,
     /// It is to have none.
@@ -63,6 +68,8 @@ impl Tables {
             all: Vec::new(),
             registrar: None,
             moved: false,
+            short: false,
+            kept: None,
             fenced: Vec::new(),
             none: false,
             sparing: Sparing::default(),

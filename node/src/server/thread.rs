@@ -2,6 +2,7 @@
 
 use super::bulk::{Pusher, Scratch};
 use super::dispatch::turn_away;
+use super::kept::KeptBudget;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{End, Greeted, Room, Session};
@@ -44,6 +45,8 @@ pub(super) struct ShardThread<N: Net> {
     next_tick: Duration,
     /// When a session is to be sent what has changed of the rows that it has subscribed.
     next_sweep: Duration,
+    /// When pushes that wait for room look again: another thread may have given some back.
+    next_room: Duration,
     /// When time limits were last looked at.
     ticked_at: Duration,
     tally: Arc<ServerTally>,
@@ -61,6 +64,8 @@ pub(super) struct Settings {
     /// For the buffers and the keysets of all sessions of the server.
     pub(super) buffers: Arc<Memory>,
     pub(super) keysets: Arc<Memory>,
+    /// For the pushes that its threads keep for synchronous steps.
+    pub(super) kept: Arc<KeptBudget>,
     /// The data of a job that the scheduler is to feed.
     pub(super) feeding: Option<Feeding>,
 }
@@ -80,6 +85,7 @@ impl<N: Net> ShardThread<N> {
         };
         tables.registrar = net.registrar();
         tables.life = settings.incarnation;
+        tables.kept = Some(settings.kept.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,
@@ -101,6 +107,7 @@ impl<N: Net> ShardThread<N> {
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
             next_sweep: Duration::MAX,
+            next_room: Duration::MAX,
             tally,
         })
     }
@@ -115,7 +122,7 @@ impl<N: Net> ShardThread<N> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if self.hungry.is_empty() { sleep } else { sleep.min(HUNGER_LOOK) };
-        let sleep = match self.next_sweep {
+        let sleep = match self.next_sweep.min(self.next_room) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -143,6 +150,10 @@ impl<N: Net> ShardThread<N> {
         }
         if now >= self.next_sweep {
             self.sweep(now);
+        }
+        if now >= self.next_room {
+            (self.next_room, self.tables.moved) = (Duration::MAX, true);
+            self.look_at_groups();
         }
         if now >= self.next_tick {
             self.tick(now);
@@ -184,6 +195,9 @@ impl<N: Net> ShardThread<N> {
                 }
             }
             Err(end) => self.end(token, &end),
+        }
+        if std::mem::take(&mut self.tables.short) {
+            self.next_room = self.next_room.min(now + HUNGER_LOOK);
         }
         self.look_at_groups();
     }
@@ -374,10 +388,21 @@ impl<N: Net> ShardThread<N> {
         tally.hungry_sessions.set(hungry);
         tally.pinned_bytes.set(pinned);
         tally.parked_sessions.set(parked);
+        let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());
+        tally
+            .kept_bytes
+            .set(groups.filter_map(|group| group.sums.as_ref()).map(|sums| sums.bytes() as u64).sum());
+        // Of the whole server: one thread says it.
+        tally.kept_limit_bytes.set(if self.settings.thread == 0 {
+            self.settings.kept.max() as u64
+        } else {
+            0
+        });
     }
 
-    /// Answers what has been received whole, lets peers take their answers for a while, and closes the images.
-    pub(super) fn stop(mut self) -> Result<u64, ServerError> {
+    /// Answers what has been received whole, lets peers take their answers for a while, and closes the
+    /// images, unless the server has died meanwhile.
+    pub(super) fn stop(mut self, dead: impl Fn() -> bool) -> Result<u64, ServerError> {
         let give_up = self.net.now() + STOP_TIME;
         (0..self.sessions.len()).for_each(|token| self.enqueue(token));
         while self.net.now() < give_up {
@@ -389,6 +414,9 @@ impl<N: Net> ShardThread<N> {
             }
         }
         self.sessions.clear();
+        if dead() {
+            return Ok(0);
+        }
         self.tables.close()?;
         Ok(self.tables.rows())
     }

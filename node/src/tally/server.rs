@@ -168,6 +168,8 @@ pub(crate) struct ThreadTally {
     /// Sessions whose next request waits for other workers.
     pub(crate) parked_sessions: Count,
     pub(crate) keyset_bytes: Count,
+    pub(crate) kept_bytes: Count,
+    pub(crate) kept_limit_bytes: Count,
     /// Stretches of images that are registered for READs.
     pub(crate) regions: Count,
     pub(crate) tables: Mutex<Vec<Arc<TableTally>>>,
@@ -301,6 +303,16 @@ impl ThreadTally {
         );
         gauge("gannet_server_regions", "Stretches of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
+        gauge(
+            "gannet_server_kept_bytes",
+            "Bytes of pushes that are kept for synchronous steps, all tables together.",
+            self.kept_bytes.get(),
+        );
+        gauge(
+            "gannet_server_kept_limit_bytes",
+            "The most that they may take; part of --memory-limit.",
+            self.kept_limit_bytes.get(),
+        );
         gauge(
             "gannet_server_unhandled_bytes",
             "Bytes of requests received and not handled.",

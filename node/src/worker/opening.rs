@@ -42,7 +42,7 @@ impl Step {
 pub(super) struct Opening<S> {
     pub(super) link: Link<S>,
     pub(super) step: Step,
-    deadline: Duration,
+    begun: Duration,
     welcome: Option<(WelcomeV1, Credit)>,
     /// The numbers of the tables opened so far.
     tables: Vec<u32>,
@@ -95,13 +95,13 @@ impl<S: Stream> Opening<S> {
 impl<N: Net> Worker<N> {
     /// Begins to connect.
     pub(super) fn begin_opening(&mut self, number: usize) -> Result<(), WorkerError> {
-        let deadline = self.net.now() + ATTEMPT_TIME.min(self.config.peer_timeout);
+        let begun = self.net.now();
         let peer = &mut self.peers[number];
         let attempt = peer.attempts;
         peer.attempts += 1;
         let link = Link::new(self.net.begin_connect(&peer.addr, attempt)?);
         self.poll.add(link.stream(), number as u64)?;
-        let mut opening = Opening { link, step: Step::Hello, deadline, welcome: None, tables: Vec::new() };
+        let mut opening = Opening { link, step: Step::Hello, begun, welcome: None, tables: Vec::new() };
         match self.config.token {
             Some(_) => {
                 let nonce =
@@ -123,17 +123,52 @@ impl<N: Net> Worker<N> {
     /// Takes the steps whose answers have come. An error ends the attempt.
     pub(super) fn advance(&mut self, number: usize) -> Result<(), WorkerError> {
         let Some(mut opening) = self.peers[number].opening.take() else { return Ok(()) };
+        match self.proceed(number, &mut opening) {
+            Ok(true) => self.install(number, opening),
+            Ok(false) => {
+                self.peers[number].opening = Some(opening);
+                Ok(())
+            }
+            // Anyone of this host may offer shared memory at the server's address: whatever such a
+            // process says before it has proved that it has the token, or that it says nothing, is no
+            // word of the server.
+            Err(error) if self.is_unproved(&opening) && self.is_doubted(number, &opening, &error) => {
+                drop(opening);
+                self.begin_opening(number)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The peer has not proved that it has the token, which it must.
+    fn is_unproved(&self, opening: &Opening<N::Stream>) -> bool {
+        self.config.token.is_some() && matches!(opening.step, Step::Knock(_) | Step::Prove(_))
+    }
+
+    fn is_doubted(&self, number: usize, opening: &Opening<N::Stream>, error: &WorkerError) -> bool {
+        self.net.doubt(&self.peers[number].addr, opening.link.stream(), &error.to_string())
+    }
+
+    /// How long an attempt may take: half of what is borne when the peer may turn out to be another than the
+    /// server, so that there is time for the server.
+    fn attempt_time(&self, opening: &Opening<N::Stream>) -> Duration {
+        let borne = self.config.peer_timeout;
+        ATTEMPT_TIME.min(if self.is_unproved(opening) { borne / 2 } else { borne })
+    }
+
+    /// Takes the steps whose answers have come; `true` when there is nothing left to ask for.
+    fn proceed(&mut self, number: usize, opening: &mut Opening<N::Stream>) -> Result<bool, WorkerError> {
         loop {
             let before = (opening.step, opening.link.transmit().is_empty());
             let heard = opening.hear().map_err(|error| self.not_connected(number, before, error))?;
             let Some((head, answer)) = heard else { break };
-            if self.step(number, &mut opening, &head, &answer)? {
-                return self.install(number, opening);
+            if self.step(number, opening, &head, &answer)? {
+                return Ok(true);
             }
         }
-        if self.net.now() >= opening.deadline {
-            let (peer, limit) =
-                (&self.peers[number], ATTEMPT_TIME.min(self.config.peer_timeout).as_secs_f64());
+        let limit = self.attempt_time(opening);
+        if self.net.now() >= opening.begun + limit {
+            let (peer, limit) = (&self.peers[number], limit.as_secs_f64());
             if opening.step.is_first(self.config.token.is_some()) && !opening.link.transmit().is_empty() {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 return Err(NetError::Connect { addr: peer.addr.clone(), source }.into());
@@ -141,8 +176,7 @@ impl<N: Net> Worker<N> {
             let what = format!("nothing, for {limit:.1} s, to a greeting");
             return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
         }
-        self.peers[number].opening = Some(opening);
-        Ok(())
+        Ok(false)
     }
 
     /// A connection that ends before its hello has gone was none.

@@ -44,19 +44,17 @@ fn own_user() -> u32 {
 }
 
 /// The user and the process at the other end, as the kernel knows them: of a listener, who listens.
-fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
+pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     let other = sockopt::socket_peercred(socket);
     let other = other.map_err(|error| ShmError::System("see whose the control socket is", error))?;
     Ok((other.uid.as_raw(), other.pid.as_raw_nonzero().get()))
 }
 
-/// The names under which a server may offer what is asked for at this address.
+/// The names under which a server of this host may offer what is asked for at one of its addresses: those of
+/// servers that listen on all addresses too.
 fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    // A server of this host that listens on all of its addresses is asked for when the address is this host's.
-    let everywhere = if is_own(addr.ip()) { &all[..] } else { &[] };
-    let everywhere: Vec<_> = everywhere.iter().map(|ip| SocketAddr::new(*ip, addr.port())).collect();
-    std::iter::once(addr).chain(everywhere)
+    std::iter::once(addr).chain(all.map(|ip| SocketAddr::new(ip, addr.port())))
 }
 
 /// The address is one of this host's: what it sends there it sends itself.
@@ -68,13 +66,18 @@ fn is_own(ip: IpAddr) -> bool {
         socket.connect((ip, 9))?;
         socket.local_addr()
     };
-    ip.is_loopback() || from().is_ok_and(|from| from.ip() == ip)
+    ip.to_canonical().is_loopback() || from().is_ok_and(|from| from.ip() == ip)
 }
 
 /// Begins a session with the server at the first of these addresses where one offers it. `anyone`: whoever it is, the
-/// greeting proves more. The server's rings come later.
+/// greeting proves more. The server's rings come later. Only this host's own addresses are looked at: anyone here
+/// may take the name of another machine's.
 pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
-    for candidate in candidates.iter().flat_map(|&candidate| names(candidate)) {
+    let own: Vec<SocketAddr> = candidates.iter().copied().filter(|addr| is_own(addr.ip())).collect();
+    if own.is_empty() {
+        return Err(ShmError::Elsewhere);
+    }
+    for candidate in own.into_iter().flat_map(names) {
         let socket = socket()?;
         let name = name(candidate).map_err(|error| ShmError::System("name a control socket", error))?;
         match retry_on_intr(|| rustix::net::connect(&socket, &name)) {
@@ -271,8 +274,10 @@ mod tests {
         let _all = ShmListener::new(everywhere.local_addr().unwrap(), false).unwrap();
         let here = |ip: [u8; 4]| begin("here", &[SocketAddr::new(ip.into(), port(&everywhere))], false);
         assert!(here([127, 0, 0, 1]).is_ok() && here([127, 0, 0, 9]).is_ok());
-        // Documentation's addresses are nobody's, so they are not this host's.
-        assert!(matches!(here([192, 0, 2, 1]), Err(ShmError::Absent)));
+        // Documentation's addresses are nobody's, so they are not this host's, whoever takes their names here.
+        let far = SocketAddr::new([192, 0, 2, 1].into(), port(&everywhere));
+        let _impostor = ShmListener::new(far, false).unwrap();
+        assert!(matches!(here([192, 0, 2, 1]), Err(ShmError::Elsewhere)));
         assert!(!is_own([198, 51, 100, 7].into()));
     }
 

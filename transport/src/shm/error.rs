@@ -13,6 +13,9 @@ pub enum ShmError {
         "no server of this host offers shared memory there (or it does not run, or was started with --transport tcp)"
     )]
     Absent,
+    /// The address is none of this host's: whoever offers shared memory under it here is not the server.
+    #[error("the address is another machine's")]
+    Elsewhere,
     /// More connections wait there than it takes.
     #[error("the server has too many connections waiting")]
     Busy,
@@ -62,7 +65,9 @@ impl ShmError {
 
     pub(crate) fn io(self) -> io::Error {
         let kind = match self {
-            ShmError::Absent | ShmError::Busy | ShmError::Refused(_) => io::ErrorKind::ConnectionRefused,
+            ShmError::Absent | ShmError::Elsewhere | ShmError::Busy | ShmError::Refused(_) => {
+                io::ErrorKind::ConnectionRefused
+            }
             ShmError::User { .. } => io::ErrorKind::PermissionDenied,
             ShmError::System(..) => io::ErrorKind::Other,
             _ => io::ErrorKind::InvalidData,

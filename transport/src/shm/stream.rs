@@ -1,5 +1,6 @@
 //! A session's bytes: copied into one ring, out of the other.
 
+use super::connect::other_end;
 use super::error::ShmError;
 use super::memory::Memory;
 use super::ring::{Reader, Writer};
@@ -34,6 +35,11 @@ impl ShmStream {
     /// Why there is no session, when the server has refused it or what it sent cannot be used.
     pub fn failure(&self) -> Option<&ShmError> {
         self.session.failure()
+    }
+
+    /// The user and the process at the other end, as the kernel knows them.
+    pub fn other(&self) -> Option<(u32, i32)> {
+        other_end(&*self.session).ok()
     }
 
     /// The rings are here; until then nothing can be sent.

@@ -9,10 +9,11 @@ mod stream;
 
 pub use listener::WireListener;
 pub use poll::{WirePoll, WireWaker};
+use stream::Wire;
 pub use stream::WireStream;
 
 use crate::error::NetError;
-use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES};
+use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
 use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
@@ -64,6 +65,8 @@ struct Choice {
     last: &'static str,
     /// Shared memory failed there: until when it is not tried, and how it failed.
     avoid: Option<(Instant, String)>,
+    /// How often whoever offered it had not proved to be the server.
+    doubts: u32,
 }
 
 impl Wires {
@@ -117,6 +120,11 @@ impl Wires {
     /// What it connects to over TCP must speak TLS.
     pub fn with_tls_client(self, tls: TlsClient) -> Wires {
         Wires { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
+    }
+
+    /// What it was told to use.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// What moves the bytes over TCP: "io_uring" or "epoll".
@@ -189,6 +197,17 @@ fn avoid(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) {
     choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
 }
 
+/// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for
+/// longer each time.
+fn doubt(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) -> Duration {
+    let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
+    let choice = choices.entry(addr.to_owned()).or_default();
+    let time = AGAIN_TIME * (1 << choice.doubts);
+    choice.doubts = (choice.doubts + 1).min(DOUBTS_MAX);
+    choice.avoid = Some((Instant::now() + time, why));
+    time
+}
+
 impl Default for Wires {
     fn default() -> Self {
         Wires::new()
@@ -236,6 +255,24 @@ impl Net for Wires {
         let stream = self.tcp.begin_connect(addr, attempt)?;
         self.chosen(addr, "tcp", &why);
         Ok(WireStream::tcp(stream))
+    }
+
+    fn doubt(&self, addr: &str, stream: &WireStream, why: &str) -> bool {
+        // Who asked for shared memory only has no other way.
+        let (Wire::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else { return false };
+        let (user, process) = stream.other().unwrap_or_default();
+        let kept = format!("process {process} of user {user} did not prove over it to be the server: {why}");
+        let seconds = doubt(&self.choices, addr, kept).as_secs();
+        tracing::warn!(
+            server = addr,
+            process,
+            user,
+            why,
+            seconds,
+            "this process offers shared memory at the server's address and did not prove that it has the token: \
+             shared memory is not tried there for a while"
+        );
+        true
     }
 
     fn listen(&self, addr: &str) -> Result<WireListener, NetError> {

@@ -1,0 +1,159 @@
+//! Whether all threads of a server live. One that dies takes the server with it: the others end as a kill would
+//! end them, their sessions close, and whoever waits for the end hears which thread it was, and why.
+
+use crate::error::ServerError;
+use crate::limits::DEATH_TIME;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+type Hook = Box<dyn FnOnce(&str) + Send>;
+
+/// What the threads of a server share about their end.
+#[derive(Default)]
+pub(super) struct Life {
+    /// Every thread is to end.
+    ending: AtomicBool,
+    /// Not in order: a thread has died.
+    dead: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Threads that have begun and not ended.
+    running: usize,
+    /// Which thread died first, and why.
+    why: Option<String>,
+    /// Of each thread: ends its sleep.
+    wakers: Vec<Box<dyn Fn() + Send>>,
+    hooks: Vec<Hook>,
+}
+
+impl Life {
+    pub(super) fn new() -> Arc<Life> {
+        Arc::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is locked but a hook, which is called when all else is done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread is to end, in order or not.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Acquire)
+    }
+
+    /// Whether a thread has died.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Acquire)
+    }
+
+    /// What ends a thread's sleep.
+    pub(super) fn add_waker(&self, wake: impl Fn() + Send + 'static) {
+        let mut state = self.state();
+        if self.is_ending() {
+            wake();
+        }
+        state.wakers.push(Box::new(wake));
+    }
+
+    /// Tells all threads to end.
+    pub(super) fn end(&self) {
+        self.ending.store(true, Release);
+        self.state().wakers.iter().for_each(|wake| wake());
+    }
+
+    fn die(&self, why: String) {
+        let mut state = self.state();
+        let first = state.why.is_none();
+        if first {
+            tracing::error!(
+                why,
+                "a server thread died: the server ends, its images stay as a kill leaves them"
+            );
+            state.why = Some(why.clone());
+        }
+        self.dead.store(true, Release);
+        self.ending.store(true, Release);
+        state.wakers.iter().for_each(|wake| wake());
+        let hooks = std::mem::take(&mut state.hooks);
+        drop(state);
+        hooks.into_iter().for_each(|hook| hook(&why));
+    }
+
+    /// Runs a thread. Its panic is an error that names it; any error is the server's death.
+    pub(super) fn run<T>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> Result<T, ServerError>,
+    ) -> Result<T, ServerError> {
+        self.state().running += 1;
+        // What it was in the middle of is dropped here, or its images' journal undoes it when they are opened again.
+        let done = match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(done) => done.map_err(|error| (format!("thread {name}: {error}"), error)),
+            Err(panic) => {
+                let why = format!("thread {name} panicked: {}", words(&*panic));
+                Err((why.clone(), ServerError::Died(why)))
+            }
+        };
+        let done = done.map_err(|(why, error)| {
+            self.die(why);
+            error
+        });
+        self.state().running -= 1;
+        self.changed.notify_all();
+        done
+    }
+
+    /// Which thread died, and why, if one did.
+    pub(super) fn why(&self) -> Option<String> {
+        self.state().why.clone()
+    }
+
+    /// Calls this once a thread has died; at once when one has.
+    pub(super) fn on_death(&self, hook: Hook) {
+        let mut state = self.state();
+        match state.why.clone() {
+            None => state.hooks.push(hook),
+            Some(why) => {
+                drop(state);
+                hook(&why);
+            }
+        }
+    }
+
+    /// Waits until all threads have ended or a limit is over; `true`: they have.
+    pub(super) fn wait_for_end(&self, limit: Duration) -> bool {
+        let state = self.state();
+        let waited = self.changed.wait_timeout_while(state, limit, |state| state.running > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+    }
+
+    /// Waits until a thread has died or a limit is over; which, and why.
+    pub(super) fn wait_for_death(&self, limit: Duration) -> Option<String> {
+        let (state, ends) = (self.state(), |state: &mut State| state.why.is_none());
+        let waited = self.changed.wait_timeout_while(state, limit, ends);
+        waited.unwrap_or_else(PoisonError::into_inner).0.why.clone()
+    }
+
+    /// Of a server that died: the threads that go on for longer than this are left behind.
+    pub(super) fn leave_behind(&self) -> bool {
+        let ended = self.wait_for_end(DEATH_TIME);
+        if !ended {
+            let running = self.state().running;
+            tracing::error!(running, "threads of a server that died go on: end the process");
+        }
+        !ended
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")
+}

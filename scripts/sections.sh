@@ -1,0 +1,113 @@
+# Sourced by scripts/test.sh and scripts/test_rdma.sh: sections of a run of tests. Each section writes a log in
+# $logs, says how long it took, and adds to `passed` and `failed`; what failed is said in full where it failed and
+# by name at the very end.
+
+passed=0 failed=0
+
+# Where the logs stand. A run begins with an empty folder; one that another run starts adds to that run's
+# ($GANNET_TEST_LOGS).
+sections_begin() { # FOLDER
+    logs=${GANNET_TEST_LOGS:-$1}
+    names=$logs/failed.txt
+    if [ -z "${GANNET_TEST_LOGS:-}" ]; then
+        rm -rf "$logs" && mkdir -p "$logs" || exit 1
+        : >"$names"
+    fi
+}
+
+# Runs a command into the section's log. Leaves its exit status in `status`.
+section() { # NAME COMMAND...
+    local from=$SECONDS
+    echo "== $1"
+    log=$logs/$(tr -cs '[:alnum:]\n' '-' <<<"$1").log
+    "${@:2}" >"$log" 2>&1
+    status=$?
+    took=$((SECONDS - from))
+}
+
+took() {
+    printf '   %s, %d min %02d s\n' "$1" $((took / 60)) $((took % 60))
+}
+
+# A check that counts as one test.
+check() { # NAME COMMAND...
+    section "$@"
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        took "passed"
+        return
+    fi
+    failed=$((failed + 1))
+    cat "$log"
+    echo "$1 (exit $status)" >>"$names"
+    took "FAILED"
+}
+
+# The test binaries that took long.
+slowest() {
+    awk '/^ +(Running|Doc-tests) / { name = $2 == "unittests" ? $3 " " $4 : $2 }
+        / finished in [0-9.]+s$/ {
+            seconds = $NF
+            sub(/s$/, "", seconds)
+            if (seconds >= 20) printf "   %6.1f s  %s\n", seconds, name
+        }' "$log" |
+        sort -rn
+}
+
+# A run that has sections of its own and says what failed itself.
+nested() { # NAME COMMAND...
+    local from=$SECONDS status
+    echo "== $1"
+    rm -f "$logs/counts"
+    GANNET_TEST_LOGS=$logs "${@:2}"
+    status=$?
+    took=$((SECONDS - from))
+    if [ -s "$logs/counts" ] && read -r p f <"$logs/counts"; then
+        passed=$((passed + p)) failed=$((failed + f))
+    fi
+    # It ended before it could count.
+    if [ ! -s "$logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
+        failed=$((failed + 1))
+        echo "$1 (exit $status)" >>"$names"
+    fi
+    took "$1"
+}
+
+# A run of tests, whose own counts are added up. A run that failed without a test that did counts as one.
+tests() { # NAME COMMAND...
+    local p f before
+    section "$@"
+    p=$(awk '/^test result:/ {n += $4} END {print n + 0}' "$log")
+    f=$(awk '/^test result:/ {n += $6} END {print n + 0}' "$log")
+    before=$(wc -l <"$names")
+    if [ $status -ne 0 ]; then
+        scripts/failures.py "$log" "$names" || cat "$log"
+        [ "$(wc -l <"$names")" -gt "$before" ] || echo "$1 (exit $status)" >>"$names"
+        # Those that died or could not be built are in the list of names only.
+        before=$(($(wc -l <"$names") - before))
+        [ "$f" -ge "$before" ] || f=$before
+    elif [ $((p + f)) -eq 0 ]; then
+        echo "no test ran"
+        echo "$1 (no test ran)" >>"$names"
+        f=1
+    fi
+    grep "^SKIPPED" "$log"
+    slowest
+    passed=$((passed + p)) failed=$((failed + f))
+    took "$p passed, $f failed"
+}
+
+# What failed, by name, where the logs are, and the closing line; of a run within another, its counts for that one.
+sections_end() { # WHAT ELSE THE CLOSING LINE SAYS
+    if [ -n "${GANNET_TEST_LOGS:-}" ]; then
+        echo "$passed $failed" >"$logs/counts"
+    else
+        if [ -s "$names" ]; then
+            printf '\nfailed (whole logs are in %s):\n' "$logs"
+            sed 's/^/  /' "$names"
+            echo
+        fi
+        echo "$passed passed, $failed failed${1:-}"
+    fi
+    [ "$failed" -eq 0 ]
+}

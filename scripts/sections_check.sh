@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Holds scripts/sections.sh and scripts/failures.py to what they promise: runs cargo test on a small package of
+# which tests fail, abort and do not compile, and looks for each in what is said of it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+unset GANNET_TEST_LOGS
+wrong=0
+
+package() { # NAME
+    mkdir -p "$work/$1/src" "$work/$1/tests"
+    printf '[package]\nname = "%s"\nversion = "0.1.0"\nedition = "2024"\n[workspace]\n' "$1" >"$work/$1/Cargo.toml"
+}
+
+package sample
+cat >"$work/sample/src/lib.rs" <<'RUST'
+//! ```
+//! assert_eq!(1, 2, "of the documentation");
+//! ```
+#[test]
+fn a_test_that_passes() {}
+#[test]
+fn a_test_that_fails_early() {
+    println!("said before the others");
+    panic!("early reason");
+}
+RUST
+# So much is said after it that a tail of the log would not have it.
+cat >"$work/sample/tests/long.rs" <<'RUST'
+#[test]
+fn a_test_that_fails() {
+    (0..300).for_each(|line| println!("line {line} of it"));
+    panic!("late reason");
+}
+#[test]
+fn a_test_that_passes_too() {}
+RUST
+cat >"$work/sample/tests/aborts.rs" <<'RUST'
+use std::io::Write;
+#[test]
+fn a_test_that_ends_it() {
+    // Past the capturing of output, as the runtime writes when a stack overflows.
+    writeln!(std::io::stderr(), "last words").unwrap();
+    std::process::abort();
+}
+RUST
+printf '#[test]\nfn fine() {}\n' >"$work/sample/tests/fine.rs"
+package broken
+echo 'pub fn broken() -> u32 { "no number" }' >"$work/broken/src/lib.rs"
+# What binaries say that ran in guests, without cargo.
+cat >"$work/guests" <<'LOG'
+-- verbs_near-0123456789abcdef  (node 0, kernel 6.1.0)
+
+running 1 test
+test reads ... ok
+
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+
+-- verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0)
+
+running 2 tests
+test writes ... ok
+test cut ... FAILED
+
+failures:
+
+---- cut stdout ----
+a guest's reason
+
+failures:
+    cut
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+LOG
+
+# In a shell of its own: a whole run, with what it says in $work/said.
+(
+    . scripts/sections.sh
+    sections_begin "$work/logs"
+    cargo_test() {
+        CARGO_TARGET_DIR=$work/target cargo test --offline --no-fail-fast --manifest-path "$work/$1/Cargo.toml"
+    }
+    guests() {
+        cat "$work/guests"
+        false
+    }
+    check "a check that passes" true
+    check "a check that fails" sh -c 'echo why it failed; exit 3'
+    tests "samples" cargo_test sample
+    tests "broken" cargo_test broken
+    tests "guests" guests
+    tests "nothing" true
+    sections_end
+) >"$work/said" 2>&1
+ended=$?
+
+has() { # WHERE WHAT
+    grep -qF -- "$2" "$1" || { wrong=1; echo "missing: $2"; }
+}
+[ $ended -eq 1 ] || { wrong=1; echo "exit status $ended"; }
+# Whole output where it failed, and nothing of what passed.
+for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
+    "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran"; do
+    has "$work/said" "$words"
+done
+grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
+# Names once more at the end, each before the closing line.
+sed -n '/^failed (whole logs/,$p' "$work/said" >"$work/end"
+for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fails_early" \
+    "  cargo test --test long: a_test_that_fails" \
+    "  cargo test --test aborts: died before its tests had ended (signal: 6, SIGABRT" "  cargo test --doc: src/lib.rs" \
+    '  could not compile `broken`' "  verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0): cut" \
+    "  nothing (no test ran)"; do
+    has "$work/end" "$words"
+done
+last=$(tail -n 1 "$work/said")
+[ "$last" = "6 passed, 8 failed" ] || { wrong=1; echo "the last line is: $last"; }
+has "$work/logs/samples.log" "test a_test_that_passes ... ok"
+[ $wrong -eq 0 ] || cat "$work/said"
+exit $wrong
