@@ -1,6 +1,6 @@
 //! kill -9 between any two stores that matter: a child process applies parts (updates, inserts, bucket splits, frees)
 //! to an image on disk and SIGKILLs itself at its n-th kill point, for every n; the image is reopened, the part is
-//! sent again, and every Add must have been applied exactly once. The same with admission by count: every push must have
+//! sent again, cut into other pieces than before, and every Add must have been applied exactly once. The same with admission by count: every push must have
 //! been counted exactly once, and the same rows must be there as without a kill.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
@@ -48,11 +48,21 @@ fn freed(n: u64) -> Vec<u64> {
     if n % 3 == 2 { part(n).into_iter().step_by(5).collect() } else { Vec::new() }
 }
 
-fn push(table: &mut Shards, n: u64) -> Applied {
+/// Pushes part `n` in pieces of at most `most` rows; how many rows were not admitted.
+fn push(table: &mut Shards, n: u64, most: usize) -> u32 {
     let keys = part(n);
     let values: Vec<f32> = keys.iter().flat_map(|_| [1.0, n as f32]).collect();
-    let name = PushName { pusher: 3, incarnation: 1, seq: n, row: 0 };
-    table.push(&name, Write::Gradient, &keys, None, &values).unwrap()
+    let piece = |(rows, row): (std::ops::Range<usize>, u32)| {
+        let name = PushName { pusher: 3, incarnation: 1, seq: n, row };
+        let values = &values[2 * rows.start..2 * rows.end];
+        table.push(&name, Write::Gradient, &keys[rows], None, values).unwrap().not_admitted
+    };
+    pieces(&keys, most, 1).map(piece).sum()
+}
+
+/// Rows of a piece, by the number of the life: those before a kill, and when the rest comes again.
+fn most(life: u64) -> usize {
+    [ROWS_A_PART as usize, 7, 100, 10][life as usize % 4]
 }
 
 fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
@@ -75,7 +85,7 @@ fn child() {
     };
     kill::after(number("KILL_AFTER") as i64);
     for n in number("KILL_FIRST")..PARTS {
-        push(&mut table, n);
+        push(&mut table, n, most(number("KILL_AFTER")));
         note(Path::new(&folder), "acked", n);
         for key in freed(n) {
             table.free(key);
@@ -136,7 +146,7 @@ fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut table = Shards::open(&Store::memory(), &schema(BY_COUNT), 0..1).unwrap();
     let mut not_admitted = 0;
     for n in 0..PARTS {
-        not_admitted += push(&mut table, n).not_admitted;
+        not_admitted += push(&mut table, n, 100);
         for key in freed(n) {
             table.free(key);
         }
@@ -164,7 +174,7 @@ fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, co
 }
 
 /// Finishes the script from what was acknowledged on, as a worker would: the unacknowledged part is sent again.
-fn finish(table: &mut Shards, folder: &Path) {
+fn finish(table: &mut Shards, folder: &Path, most: usize) {
     let (acked, freed_to) = (done(folder, "acked"), done(folder, "freed"));
     for n in freed_to..acked {
         freed(n).into_iter().for_each(|key| {
@@ -172,7 +182,7 @@ fn finish(table: &mut Shards, folder: &Path) {
         });
     }
     for n in acked..PARTS {
-        push(table, n);
+        push(table, n, most);
         freed(n).into_iter().for_each(|key| {
             table.free(key);
         });
@@ -205,7 +215,7 @@ fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u6
             run_child(folder.path(), admission, PARTS, 1 + kills / 4 % 3, true);
         }
         let (_store, mut table) = open(folder.path(), admission);
-        finish(&mut table, folder.path());
+        finish(&mut table, folder.path(), most(after / 4 + 1));
         check(&mut table, want, &format!("killed at point {after}"));
         if finished {
             break;
