@@ -21,8 +21,8 @@ pub use gannet_transport::verbs;
 pub use gannet_train as train;
 
 pub use gannet_core::{
-    Checkpoint, CheckpointError, CheckpointWriter, OpenError, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Shards,
-    hash, initial_weights, mix, shard_of, try_huge_page,
+    Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, SHARDS_DEFAULT,
+    SKETCH_BYTES_DEFAULT, Shards, hash, initial_weights, mix, shard_of, try_huge_page,
 };
 pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN};
 pub use gannet_node::{

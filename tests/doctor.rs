@@ -27,7 +27,7 @@ fn report(done: &Done) -> Value {
     assert_eq!(count("ok") + count("note") + count("problem"), findings.len(), "{report}");
     assert_eq!((&report["notes"], &report["problems"]), (&count("note").into(), &count("problem").into()));
     assert_eq!(done.code == Some(0), count("problem") == 0, "{done:?}");
-    for area in ["system", "memory", "io_uring", "shm", "rdma"] {
+    for area in ["system", "memory", "io_uring", "storage", "shm", "rdma"] {
         assert!(!of(&report, area).is_empty(), "{area}: {report}");
     }
     report
@@ -63,6 +63,21 @@ fn what_it_says_agrees_with_the_system() {
             assert!(words.out.contains(&format!("-> {remedy}")), "{}", words.out);
         }
     }
+}
+
+/// Images in such a folder could end their server in the middle of a row, and nothing said so.
+#[test]
+fn the_filesystem_of_the_data_folder_is_named() {
+    for (flags, folder) in [("", "."), ("--data-dir /dev/shm/not/there", "/dev/shm/not/there")] {
+        let told = report(&run(&format!("doctor --json {flags}")));
+        let text = of(&told, "storage")[0]["text"].as_str().unwrap();
+        assert!(text.starts_with(&format!("{folder} is on ")), "{text}");
+        assert!(folder == "." || text.contains("is on tmpfs"), "{text}");
+    }
+    // The kernel says what /proc is; no image is safe there.
+    let proc = report(&run("doctor --json --data-dir /proc"));
+    let storage = of(&proc, "storage")[0];
+    assert!(storage["level"] == "note" && storage["remedy"].as_str().unwrap().contains("ext4"), "{storage}");
 }
 
 #[test]

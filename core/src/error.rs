@@ -26,6 +26,16 @@ pub enum OpenError {
     /// Another process owns the folder.
     #[error("{}: another server owns this data folder (its LOCK is held); stop it or use another --data-dir", .0.display())]
     Locked(PathBuf),
+    /// The shard is open: two owners would overwrite each other's rows.
+    #[error(
+        "shard {shard} of table {table:?} is open in this process already: drop its `Shards` before it is opened again"
+    )]
+    Open {
+        /// Table.
+        table: String,
+        /// Which shard.
+        shard: u32,
+    },
     /// The operating system refused.
     #[error("{what} {}: {source}", path.display())]
     Io {

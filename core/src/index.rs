@@ -10,31 +10,26 @@
 //! g = low L bits of the hash;  a = bit L;  c = bit L+1;  t = two thirds of the hashes
 //! k = 2: bucket a        k = 3: bucket 2 if c and t, else a        k = 4: bucket a + 2c
 //! ```
+//! expansion.rs takes a group from k buckets to k + 1.
 
 use crate::error::GrowError;
 use crate::hash::{hash, tag};
 use crate::image::Image;
 use crate::journal::Journal;
 use crate::layout::*;
-use crate::limits::EXPANSION_BUCKETS_MAX;
-use crate::slot::{Bucket, ENTRIES, entries};
+use crate::slot::{Bucket, FULL, entries};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Rows for every ten buckets (of ten entries) before a group is expanded: 67% full.
-const ROWS_PER_TEN_BUCKETS: u64 = 67;
 
 /// How far the index has grown: the image's words, kept at hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    split: u64,
-    level: u32,
-    stage: u32,
+    pub(crate) split: u64,
+    pub(crate) level: u32,
+    pub(crate) stage: u32,
 }
-
-/// An entry on its way to another bucket: (bucket of the group, tag, slot).
-pub(crate) type Moved = Vec<(u8, u16, u32)>;
 
 impl Geometry {
     pub(crate) fn load(image: &Image) -> Geometry {
@@ -56,7 +51,8 @@ impl Geometry {
         Ok(())
     }
 
-    fn buckets(self) -> u64 {
+    /// Primary buckets.
+    pub(crate) fn buckets(self) -> u64 {
         ((2 + u64::from(self.stage)) << self.level) + self.split
     }
 
@@ -70,7 +66,7 @@ impl Geometry {
 
     /// Which of a group's `buckets` a hash belongs to.
     #[inline(always)]
-    fn member(hash: u64, level: u32, buckets: u64) -> u64 {
+    pub(crate) fn member(hash: u64, level: u32, buckets: u64) -> u64 {
         let a = hash >> level & 1;
         let c = hash >> (level + 1) & 1;
         let third = c & u64::from((hash >> 40 & 255) < 171) & u64::from(buckets == 3);
@@ -79,9 +75,45 @@ impl Geometry {
     }
 }
 
+/// Checks what every search relies on, in one pass over the buckets: links lead to overflow buckets in use and no two of
+/// them to one, so that every chain ends; slots are of rows. What is wrong, if anything.
+pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), String> {
+    let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
+    let high = image.word(HIGH_WATER).load(Relaxed);
+    let mut linked = vec![false; used];
+    let mut follow = |link: u64| match linked.get_mut((link as usize).wrapping_sub(1)) {
+        _ if link == 0 => Ok(()),
+        Some(linked) if *linked => Err(format!("overflow bucket {link} is linked twice")),
+        Some(linked) => {
+            *linked = true;
+            Ok(())
+        }
+        None => Err(format!("overflow bucket {link} is linked and {used} are in use")),
+    };
+    // What stands in buckets of the free list says nothing, their links apart.
+    let mut free = vec![false; used];
+    let mut next = image.word(OVERFLOW_FREE).load(Relaxed);
+    follow(next)?;
+    while next != 0 {
+        free[next as usize - 1] = true;
+        next = u64::from(image.overflow(next as usize - 1).link());
+        follow(next)?;
+    }
+    let primary = (0..geometry.buckets() as usize).map(|i| image.bucket(i));
+    let overflow = (0..used).filter(|&i| !free[i]).map(|i| image.overflow(i));
+    for bucket in primary.chain(overflow) {
+        follow(u64::from(bucket.link()))?;
+        let mut taken = entries(!bucket.matches(0) & FULL);
+        if let Some(entry) = taken.find(|&entry| u64::from(bucket.slot(entry)) >= high) {
+            return Err(format!("its index names slot {} and {high} were ever used", bucket.slot(entry)));
+        }
+    }
+    Ok(())
+}
+
 /// The bucket behind a link.
 #[inline]
-fn linked(image: &Image, link: u32) -> Option<&Bucket> {
+pub(crate) fn linked(image: &Image, link: u32) -> Option<&Bucket> {
     (link != 0 && link as usize <= image.overflow_buckets()).then(|| image.overflow(link as usize - 1))
 }
 
@@ -146,7 +178,7 @@ pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
 }
 
 /// Makes sure of `n` overflow buckets beyond those in use.
-fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
+pub(crate) fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     image.grow(Region::Overflow, (used + n) * 64)
 }
@@ -154,19 +186,18 @@ fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
 /// Inserts an entry; room was made by [`prepare`], the step is armed and the hot words are logged.
 pub(crate) fn insert(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) {
     journal.log(image, INDEX + home * 64, 64);
-    place(image, journal, home, tag(hash), slot, true);
+    place(image, journal, home, tag(hash), slot);
 }
 
-/// Puts an entry into the first free place of a chain whose primary bucket is logged (or new). `log`: the chain's
-/// overflow buckets are not logged yet (those that this step took from the free list are).
-fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: u32, log: bool) {
+/// Puts an entry into the first free place of a chain whose primary bucket is logged.
+fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: u32) {
     let mut at = None; // None: the primary; Some(n): overflow bucket number n
     loop {
         let bucket = at.map_or_else(|| image.bucket(home), |n: u32| image.overflow(n as usize - 1));
         let free = bucket.matches(0);
         if free != 0 {
-            if let (Some(n), true) = (at, log) {
-                journal.log(image, OVERFLOW + (n as usize - 1) * 64, 64);
+            if let Some(n) = at {
+                journal.log(image, overflow_at(n), 64);
             }
             let bucket = at.map_or_else(|| image.bucket(home), |n| image.overflow(n as usize - 1));
             bucket.fill(free.trailing_zeros() as usize, tag, slot);
@@ -178,19 +209,24 @@ fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: 
         }
     }
     let number = take_overflow(image, journal);
-    if let (Some(n), true) = (at, log) {
-        journal.log(image, OVERFLOW + (n as usize - 1) * 64, 64);
+    if let Some(n) = at {
+        journal.log(image, overflow_at(n), 64);
     }
     image.overflow(number as usize - 1).fill(0, tag, slot);
     crate::kill_point!();
     at.map_or_else(|| image.bucket(home), |n| image.overflow(n as usize - 1)).set_link(number);
 }
 
+/// Where overflow bucket `number` stands.
+pub(crate) fn overflow_at(number: u32) -> usize {
+    OVERFLOW + (number as usize - 1) * 64
+}
+
 /// An empty overflow bucket, from the free list or fresh.
 fn take_overflow(image: &mut Image, journal: &mut Journal) -> u32 {
     let free = image.word(OVERFLOW_FREE).load(Relaxed) as u32;
     if free != 0 {
-        journal.log(image, OVERFLOW + (free as usize - 1) * 64, 64);
+        journal.log(image, overflow_at(free), 64);
         let bucket = image.overflow(free as usize - 1);
         image.word(OVERFLOW_FREE).store(u64::from(bucket.link()), Release);
         bucket.reset();
@@ -209,7 +245,7 @@ pub(crate) fn remove(image: &mut Image, journal: &mut Journal, home: usize, hash
         let bucket = at.map_or_else(|| image.bucket(home), |n: u32| image.overflow(n as usize - 1));
         let link = bucket.link();
         if let Some(entry) = entries(bucket.matches(tag(hash))).find(|&e| bucket.slot(e) == slot) {
-            journal.log(image, at.map_or(INDEX + home * 64, |n| OVERFLOW + (n as usize - 1) * 64), 64);
+            journal.log(image, at.map_or(INDEX + home * 64, overflow_at), 64);
             at.map_or_else(|| image.bucket(home), |n| image.overflow(n as usize - 1)).clear(entry);
             return true;
         }
@@ -218,97 +254,6 @@ pub(crate) fn remove(image: &mut Image, journal: &mut Journal, home: usize, hash
         }
         at = Some(link);
     }
-}
-
-/// Expands one group when the index is fuller than it should be; part of an armed step whose hot words are logged.
-/// A group that cannot grow now (no space, too long a chain) stays as it is, which is slower but right.
-pub(crate) fn expand_if_full(
-    image: &mut Image,
-    journal: &mut Journal,
-    geometry: &mut Geometry,
-    moved: &mut Moved,
-) {
-    let rows = image.word(LIVE_ROWS).load(Relaxed);
-    if rows * 10 > ROWS_PER_TEN_BUCKETS * geometry.buckets() {
-        expand(image, journal, geometry, moved);
-    }
-}
-
-fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, moved: &mut Moved) {
-    let buckets = 2 + u64::from(geometry.stage);
-    let primary = |i: u64| (geometry.split + (i << geometry.level)) as usize;
-    let Some((overflow, needed)) = collect(image, *geometry, buckets, moved) else { return };
-    if overflow.len() + buckets as usize > EXPANSION_BUCKETS_MAX
-        || image.grow(Region::Index, (primary(buckets) + 1) * 64).is_err()
-        || spare(image, needed.saturating_sub(overflow.len())).is_err()
-    {
-        return;
-    }
-    for i in 0..buckets {
-        journal.log(image, INDEX + primary(i) * 64, 64);
-    }
-    for &n in &overflow {
-        journal.log(image, OVERFLOW + (n as usize - 1) * 64, 64);
-    }
-    for i in 0..=buckets {
-        image.bucket(primary(i)).reset();
-        crate::kill_point!();
-    }
-    for &n in &overflow {
-        let free = image.word(OVERFLOW_FREE).load(Relaxed);
-        image.overflow(n as usize - 1).set_link(free as u32);
-        image.word(OVERFLOW_FREE).store(u64::from(n), Release);
-        crate::kill_point!();
-    }
-    let mut filled = [0usize; 4];
-    for &(i, tag, slot) in moved.iter() {
-        let at = &mut filled[usize::from(i) % 4];
-        if *at < ENTRIES {
-            image.bucket(primary(u64::from(i))).fill(*at, tag, slot);
-        } else {
-            place(image, journal, primary(u64::from(i)), tag, slot, false);
-        }
-        *at += 1;
-    }
-    geometry.split += 1;
-    if geometry.split == 1 << geometry.level {
-        geometry.split = 0;
-        geometry.stage += 1;
-        if geometry.stage == 2 {
-            geometry.stage = 0;
-            geometry.level += 1;
-        }
-    }
-    image.word(SPLIT).store(geometry.split, Release);
-    crate::kill_point!();
-    image.word(STAGE).store(u64::from(geometry.stage), Release);
-    image.word(LEVEL).store(u64::from(geometry.level), Release);
-}
-
-/// Gathers the entries of the group to expand with their new places: (overflow buckets in use, overflow buckets needed).
-fn collect(image: &Image, geometry: Geometry, buckets: u64, moved: &mut Moved) -> Option<(Vec<u32>, usize)> {
-    moved.clear();
-    let mut overflow = Vec::new();
-    for i in 0..buckets {
-        let mut bucket = image.bucket((geometry.split + (i << geometry.level)) as usize);
-        loop {
-            for entry in entries(!bucket.matches(0) & ((1 << ENTRIES) - 1)) {
-                image.prefetch_key(bucket.slot(entry));
-                moved.push((0, bucket.tag(entry), bucket.slot(entry)));
-            }
-            let link = bucket.link();
-            let Some(next) = linked(image, link) else { break };
-            overflow.push(link);
-            bucket = next;
-        }
-    }
-    let mut counts = [0usize; 4];
-    for (member, _, slot) in moved.iter_mut() {
-        let (_, key) = image.peek(*slot)?;
-        *member = Geometry::member(hash(key), geometry.level, buckets + 1) as u8;
-        counts[*member as usize] += 1;
-    }
-    Some((overflow, counts.iter().map(|&c| c.saturating_sub(ENTRIES).div_ceil(ENTRIES)).sum()))
 }
 
 #[cfg(test)]

@@ -20,8 +20,17 @@ pub(crate) const FORMAT: u32 = 4;
 pub(crate) const HEAD_BYTES: usize = 768;
 pub(crate) const HEAD_SCHEMA: usize = 64;
 
+/// The page of the words below, which is synced before anything else of an image that is opened changes. The flag and the
+/// boot id stand in one sector of it: a power loss keeps both or neither.
+pub(crate) const HEAD_PAGE_BYTES: usize = 4096;
+
 // Words outside the journal.
+/// [`OPEN`], [`CLOSED_IN_ORDER`] or [`UNSYNCED`].
 pub(crate) const CLEAN: usize = 0x300;
+pub(crate) const OPEN: u64 = 0;
+pub(crate) const CLOSED_IN_ORDER: u64 = 1;
+/// The system could not write all of the image when it was closed.
+pub(crate) const UNSYNCED: u64 = 2;
 pub(crate) const INCARNATION: usize = 0x308;
 pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
 /// 1 while the image's owner vouches for it to those who have mapped it; with another incarnation, or 0, they believe nothing.
@@ -67,7 +76,7 @@ pub(crate) const UNDO_HEAD: usize = 64;
 
 /// Bytes of one undo half for rows of this stride.
 pub(crate) const fn undo_half(stride: usize) -> usize {
-    (UNDO_HEAD + (2 * EXPANSION_BUCKETS_MAX + 16) * 80 + 512 + 2 * stride).next_multiple_of(64)
+    (UNDO_HEAD + STEP_BUCKETS_MAX * 80 + 512 + 2 * stride).next_multiple_of(64)
 }
 
 /// Bytes of the header for rows of this stride, without the sketch.
@@ -119,3 +128,4 @@ const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2 * SEGMENTS_MAX) * 4;
 const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= HEADER_RESERVE_BYTES);
 const _: () = assert!(HEAD_SCHEMA + crate::schema::SCHEMA_BYTES_MAX + 4 <= HEAD_BYTES);
 const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);
+const _: () = assert!(CLEAN / 512 == (BOOT + 15) / 512 && BOOT + 16 <= HEAD_PAGE_BYTES);

@@ -37,8 +37,8 @@ pub const PUSHERS_MAX: usize = 4096;
 pub const EXTENTS_MAX: usize = 1024;
 /// Most keys of one pull or push call.
 pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
-/// Buckets of one index group that a journaled expansion may touch; a longer group is left as it is.
-pub const EXPANSION_BUCKETS_MAX: usize = 24;
+/// Most buckets of the index that a step changes and the journal holds: an insertion 3, an expansion 11 (index.rs).
+pub const STEP_BUCKETS_MAX: usize = 16;
 
 /// The most bytes whose pages a reader asks for when it maps a table's images; others come when they are touched.
 pub const POPULATE_BYTES_MAX: usize = 1 << 30;

@@ -4,6 +4,7 @@
 use crate::damping::Damped;
 use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, sound};
 use crate::error::{GrowError, PullError, PushError};
+use crate::expansion;
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
 use crate::layout::*;
@@ -437,7 +438,7 @@ impl Shard {
         crate::kill_point!();
         let live = self.live();
         self.image.word(LIVE_ROWS).store(live + 1, Release);
-        index::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
+        expansion::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
         self.journal.done();
         Ok(slot)
     }

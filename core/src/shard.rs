@@ -1,12 +1,14 @@
 //! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
 
 use crate::error::{GrowError, OpenError};
+use crate::expansion::Moved;
 use crate::grower::Grower;
 use crate::hash::hash;
 use crate::image::{Image, Medium};
-use crate::index::{self, Geometry, Moved, NONE};
+use crate::index::{self, Geometry, NONE};
 use crate::journal::Journal;
 use crate::layout::*;
+use crate::opened::Claim;
 use crate::pushers::{Entry, Pushers, offset};
 use crate::row::LIVE;
 use crate::schema::Schema;
@@ -27,6 +29,8 @@ pub(crate) struct Shard {
     pub(crate) moved: Moved,
     /// Where the stretches of rows end that were listed as readable.
     pub(crate) listed: Vec<usize>,
+    /// Given back when the image is no longer mapped: fields are dropped in their order.
+    _claim: Claim,
 }
 
 /// Where a shard's file is and how it is kept.
@@ -46,6 +50,7 @@ impl Shard {
         place: &Place<'_>,
         schema: &Schema,
         number: u32,
+        claim: Claim,
     ) -> Result<Shard, OpenError> {
         let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
         let sketch = schema.admission.sketch_bytes();
@@ -59,10 +64,12 @@ impl Shard {
         (0..2).for_each(|i| image.bucket(i).reset());
         image.word(INCARNATION).store(1, Relaxed);
         write_head(&mut image, schema, number);
+        mark_open(&image, place);
         if place.durable {
+            // Whole, boot id and all, before it gets its name.
             image.sync().map_err(io)?;
         }
-        Shard::start(image, place, schema, number)
+        Shard::start(image, place, schema, number, claim)
     }
 
     /// Opens an image that is there, and undoes the step that was under way when its process died.
@@ -71,6 +78,7 @@ impl Shard {
         place: &Place<'_>,
         schema: &Schema,
         number: u32,
+        claim: Claim,
     ) -> Result<Shard, OpenError> {
         let path = place.path;
         let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
@@ -94,10 +102,19 @@ impl Shard {
         // Who has the former life mapped must see that it is over before anything of the image changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
         fence(SeqCst);
-        Shard::start(image, place, schema, number)
+        mark_open(&image, place);
+        // And so must whoever opens it after a power loss: until this is on the medium nothing else may get there.
+        image.sync_head().map_err(io)?;
+        Shard::start(image, place, schema, number, claim)
     }
 
-    fn start(mut image: Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
+    fn start(
+        mut image: Image,
+        place: &Place<'_>,
+        schema: &Schema,
+        number: u32,
+        claim: Claim,
+    ) -> Result<Shard, OpenError> {
         let torn = |why: String| OpenError::Torn { path: place.path.into(), why };
         let journal = Journal::recover(&mut image, schema.stride(), place.durable).map_err(torn)?;
         settle_current(&image, journal.step());
@@ -106,14 +123,12 @@ impl Shard {
         let words = |at| image.word(at).load(Relaxed);
         if words(HIGH_WATER) > u64::from(image.slots())
             || words(LIVE_ROWS) > words(HIGH_WATER)
+            || words(FREE_HEAD) > words(HIGH_WATER)
             || words(OVERFLOW_USED) as usize > image.overflow_buckets()
         {
             return Err(torn("its counters do not fit its regions".into()));
         }
-        let [a, b] = boot_words(place.boot);
-        image.word(BOOT).store(a, Relaxed);
-        image.word(BOOT + 8).store(b, Relaxed);
-        image.word(CLEAN).store(0, Release);
+        index::check_links(&image, geometry).map_err(torn)?;
         image.word(LOWEST).store(crate::NO_CLOCK, Release);
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
@@ -125,8 +140,9 @@ impl Shard {
             pushers,
             version,
             number,
-            moved: Moved::new(),
+            moved: Moved::default(),
             listed: Vec::new(),
+            _claim: claim,
         })
     }
 
@@ -163,7 +179,7 @@ impl Shard {
         crate::kill_point!();
         self.image.word(FREE_HEAD).store(u64::from(slot) + 1, Release);
         let live = self.live();
-        self.image.word(LIVE_ROWS).store(live - 1, Release);
+        self.image.word(LIVE_ROWS).store(live.saturating_sub(1), Release);
         self.journal.done();
         self.journal.settle(&self.image);
         true
@@ -197,8 +213,15 @@ impl Shard {
     pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
         self.image.close();
         self.journal.settle(&self.image);
-        self.image.sync()?;
-        self.image.word(CLEAN).store(1, Release);
+        if self.image.word(CLEAN).load(Relaxed) == UNSYNCED {
+            return Err(std::io::Error::other("an earlier attempt to write the image to its medium failed"));
+        }
+        if let Err(error) = self.image.sync() {
+            // The kernel says so once, and counts the pages as written from then on.
+            self.image.word(CLEAN).store(UNSYNCED, Release);
+            return Err(error);
+        }
+        self.image.word(CLEAN).store(CLOSED_IN_ORDER, Release);
         self.image.sync()
     }
 
@@ -239,6 +262,14 @@ fn settle_current(image: &Image, step: u64) {
         image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
     }
     image.word(CURRENT).store(0, Release);
+}
+
+/// The image is open in this boot. The flag comes last: with it as it was the image is as it was.
+fn mark_open(image: &Image, place: &Place<'_>) {
+    let [a, b] = boot_words(place.boot);
+    image.word(BOOT).store(a, Release);
+    image.word(BOOT + 8).store(b, Release);
+    image.word(CLEAN).store(OPEN, Release);
 }
 
 fn boot_words(boot: [u8; 16]) -> [u64; 2] {
@@ -299,8 +330,13 @@ fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
     })?;
     let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
-    if image.word(CLEAN).load(Relaxed) == 0 && boot != [0, 0] && boot != boot_words(place.boot) {
-        return Err(OpenError::OlderBoot { path: path() });
+    let torn = |why: &str| Err(OpenError::Torn { path: path(), why: why.into() });
+    match image.word(CLEAN).load(Relaxed) {
+        _ if boot == [0, 0] => torn("it was never written whole: no boot id"),
+        CLOSED_IN_ORDER => Ok(()),
+        OPEN if boot == boot_words(place.boot) => Ok(()),
+        OPEN => Err(OpenError::OlderBoot { path: path() }),
+        UNSYNCED => torn("some of it could not be written to its medium when it was closed"),
+        flag => torn(&format!("its clean flag is {flag}")),
     }
-    Ok(())
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Orde
 
 /// Entries of a bucket.
 pub(crate) const ENTRIES: usize = 10;
+/// A bit for each of them.
+pub(crate) const FULL: u32 = (1 << ENTRIES) - 1;
 
 /// One bucket. Written by the owner thread alone.
 #[repr(C, align(64))]
@@ -82,9 +84,14 @@ impl Bucket {
         self.tags[i].store(0, Release);
     }
 
+    /// Empties every entry.
+    pub(crate) fn clear_all(&self) {
+        (0..ENTRIES).for_each(|i| self.clear(i));
+    }
+
     /// Empties every entry and the link.
     pub(crate) fn reset(&self) {
-        (0..ENTRIES).for_each(|i| self.clear(i));
+        self.clear_all();
         self.set_link(0);
     }
 }

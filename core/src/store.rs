@@ -2,13 +2,14 @@
 //! process; on a disk also a machine that goes down in order).
 
 use crate::error::OpenError;
+use crate::filesystem::Filesystem;
 use crate::grower::{Clock, Grower};
 use crate::image::Medium;
+use crate::opened::Opened;
 use crate::schema::Schema;
 use crate::shard::{Place, Shard};
-use rustix::fs::{
-    FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create, statfs,
-};
+use crate::synced;
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ struct Inner {
     boot: [u8; 16],
     /// Holds the folder's lock, for as long as an image of it is open.
     grower: Arc<Grower>,
+    opened: Arc<Opened>,
 }
 
 struct Folder {
@@ -46,8 +48,6 @@ impl Default for Growing {
     }
 }
 
-pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
-
 impl Store {
     /// Images in memory.
     pub fn memory() -> Store {
@@ -57,10 +57,11 @@ impl Store {
     /// Images in memory that grow as `growing` says.
     pub fn memory_with(growing: Growing) -> Store {
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
-        Store(Arc::new(Inner { folder: None, boot: [0; 16], grower }))
+        Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
 
-    /// Images in the folder `path`, which is made if it is not there.
+    /// Images in the folder `path`, which is made if it is not there. A filesystem where images are not safe is named in
+    /// one warning of the log ([`Filesystem`]).
     ///
     /// # Errors
     /// The folder cannot be made or written, or another process owns it.
@@ -82,16 +83,20 @@ impl Store {
             let pair = std::str::from_utf8(pair).unwrap_or("0");
             *byte = u8::from_str_radix(pair, 16).unwrap_or(0);
         }
+        if digits.len() != 32 || boot == [0; 16] {
+            return Err(io(io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is not a boot id"))));
+        }
         Store::open_dir_as(path, boot, growing)
     }
 
-    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id).
+    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id; all
+    /// zeros name none: an image that says so was never written whole).
     ///
     /// # Errors
     /// As for `open_dir`.
     pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: Growing) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
-        std::fs::create_dir_all(path).map_err(io("making the data folder"))?;
+        synced::make_folder(path).map_err(io("making the data folder"))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -103,10 +108,14 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
             Err(e) => return Err(io("locking")(e.into())),
         }
-        let kind = statfs(path).map_err(|e| io("looking at")(e.into()))?;
-        let medium = if kind.f_type as u64 == TMPFS_MAGIC { Medium::Memory } else { Medium::Disk };
+        let filesystem = Filesystem::of(path).map_err(io("looking at the filesystem of"))?;
+        if let Some((what, remedy)) = filesystem.trouble() {
+            tracing::warn!(folder = %path.display(), remedy, "the data folder is on {}: {what}", filesystem.name());
+        }
+        let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Some(lock)));
-        Ok(Store(Arc::new(Inner { folder: Some(Folder { path: path.into(), medium }), boot, grower })))
+        let (folder, opened) = (Some(Folder { path: path.into(), medium }), Arc::default());
+        Ok(Store(Arc::new(Inner { folder, boot, grower, opened })))
     }
 
     /// Whether images outlive the process.
@@ -163,15 +172,33 @@ impl Store {
         Ok(names)
     }
 
-    /// Opens or makes one shard.
+    /// Writes the names of a table's images to the medium. At every opening: whoever made the images may have been killed
+    /// before it did.
+    pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
+        let Some(folder) = &self.0.folder else { return Ok(()) };
+        for path in [folder.path.join(&schema.name), folder.path.clone()] {
+            synced::folder(&path).map_err(|source| OpenError::Io {
+                what: "syncing the folder",
+                path,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Opens or makes one shard. Its name is on the medium only after [`sync_names`](Self::sync_names).
     pub(crate) fn shard(&self, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
+        // In memory too: a second image of the shard would have other rows than the first.
+        let Some(claim) = self.0.opened.claim(&schema.name, number) else {
+            return Err(OpenError::Open { table: schema.name.clone(), shard: number });
+        };
         let Some(folder) = &self.0.folder else {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file = memory_file(&format!("gannet-{}-{number}", schema.name))
                 .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
             let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower };
-            return Shard::create(file, &place, schema, number);
+            return Shard::create(file, &place, schema, number, claim);
         };
         let table = folder.path.join(&schema.name);
         let path = table.join(format!("shard-{number:04}.image"));
@@ -183,13 +210,13 @@ impl Store {
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {
-            Ok(file) => Shard::reopen(file, &place, schema, number),
+            Ok(file) => Shard::reopen(file, &place, schema, number, claim),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // A new image gets its name once it is whole: a kill in between leaves only a .new file, made again.
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
                 let new = path.with_extension("new");
                 let file = open(&new, true).map_err(io("making", &new))?;
-                let shard = Shard::create(file, &place, schema, number)?;
+                let shard = Shard::create(file, &place, schema, number, claim)?;
                 std::fs::rename(&new, &path).map_err(io("naming", &path))?;
                 Ok(shard)
             }

@@ -112,8 +112,8 @@ impl Shards {
     /// Opens (or makes) the shards `range` of a table.
     ///
     /// # Errors
-    /// The schema or range is not sound; the images are locked, foreign, torn, of another schema or of an older boot;
-    /// or the system refuses space.
+    /// The schema or range is not sound; a shard is open already; the images are foreign, torn, of another schema or of an
+    /// older boot; or the system refuses space.
     pub fn open(store: &Store, schema: &Schema, range: Range<u32>) -> Result<Shards, OpenError> {
         schema.check()?;
         if range.start >= range.end || range.end > schema.shards {
@@ -122,6 +122,7 @@ impl Shards {
         }
         let first = range.start;
         let shards = range.map(|n| store.shard(schema, n)).collect::<Result<Vec<_>, _>>()?;
+        store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
         let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };

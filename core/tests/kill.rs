@@ -1,7 +1,8 @@
 //! kill -9 between any two stores that matter: a child process applies parts (updates, inserts, bucket splits, frees)
 //! to an image on disk and SIGKILLs itself at its n-th kill point, for every n; the image is reopened, the part is
-//! sent again, cut into other pieces than before, and every Add must have been applied exactly once. The same with admission by count: every push must have
-//! been counted exactly once, and the same rows must be there as without a kill.
+//! sent again, cut into other pieces than before, and every Add must have been applied exactly once. The same with
+//! admission by count: every push must have been counted exactly once, and the same rows must be there as without a
+//! kill. And with the split of a group of the index whose chain is longer than an undo half could hold bucket by bucket.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
 #![cfg(feature = "kill-points")]
@@ -36,6 +37,11 @@ fn schema(admission: Admission) -> Schema {
         admission,
         more,
     }
+}
+
+/// Keys whose hashes agree in the low bits: one group of the index has them all.
+fn chosen() -> Vec<u64> {
+    (1u64 << 40..).filter(|&key| hash(key) & 0xffff == 0).take(300).collect()
 }
 
 /// Keys of a part: half of them old (updates), half new (inserts, splits).
@@ -192,6 +198,78 @@ fn finish(table: &mut Shards, folder: &Path, most: usize) {
 #[test]
 fn every_step_can_be_the_last() {
     kill_at_every_point(Admission::All, &model());
+}
+
+/// A folder with the chosen keys, whose next insertions end a round of the index and split the group of those keys.
+fn before_a_long_split() -> tempfile::TempDir {
+    let folder = folder();
+    let (_store, mut table) = open(folder.path(), Admission::All);
+    let (chosen, image) = (chosen(), folder.path().join("t/shard-0000.image"));
+    let push = |table: &mut Shards, seq, keys: &[u64]| {
+        let name = PushName { pusher: 4, incarnation: 1, seq, row: 0 };
+        table.push(&name, Write::Gradient, keys, None, &vec![1.0; keys.len() * 2]).unwrap();
+    };
+    push(&mut table, 0, &chosen);
+    for n in 1.. {
+        let image = std::fs::read(&image).unwrap();
+        let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+        let (level, split) = (word(0x458), word(0x468));
+        if level > 3 && split + 1 == 1 << level {
+            break;
+        }
+        push(&mut table, n, &[n << 32]);
+    }
+    table.mark_clean().unwrap();
+    drop(table);
+    folder
+}
+
+/// The group of the chosen keys is split by one step, however long its chain: a kill inside it leaves all of it or nothing.
+#[test]
+fn every_store_of_a_long_split_can_be_the_last() {
+    let (base, chosen) = (before_a_long_split(), chosen());
+    let image = std::fs::read(base.path().join("t/shard-0000.image")).unwrap();
+    let stride = std::env::var("KILL_STRIDE").ok().map_or(7, |s| s.parse().unwrap());
+    let (mut kills, mut after) = (0, 1);
+    loop {
+        let folder = folder();
+        std::fs::create_dir(folder.path().join("t")).unwrap();
+        std::fs::write(folder.path().join("t/shard-0000.image"), &image).unwrap();
+        // What follows the split is what the other tests kill.
+        let finished = run_child(folder.path(), Admission::All, PARTS - 1, after, false);
+        if kills % 4 == 1 {
+            run_child(folder.path(), Admission::All, PARTS, 1 + kills / 4 % 3, true);
+        }
+        let context = format!("killed at point {after}");
+        let (_store, mut table) = open(folder.path(), Admission::All);
+        let (acked, mut out) = (done(folder.path(), "acked"), vec![0.0; 600]);
+        if acked < PARTS {
+            push(&mut table, PARTS - 1);
+        }
+        table.pull(&chosen, Read::Weights, &mut out, None).unwrap();
+        assert!(out.iter().all(|&x| x == 1.0), "{context}: chosen keys");
+        let keys = part(PARTS - 1);
+        table.pull(&keys, Read::Weights, &mut out[..2 * keys.len()], None).unwrap();
+        let all_freed = done(folder.path(), "freed") == PARTS;
+        for (key, row) in keys.iter().zip(out.chunks(2)) {
+            // Between the note of a part and that of what was freed either is right.
+            let may_be_free = acked == PARTS && freed(PARTS - 1).contains(key);
+            let want = [1.0, (PARTS - 1) as f32];
+            assert!(
+                (row == want && !(may_be_free && all_freed)) || (row == [0.0; 2] && may_be_free),
+                "{context}: key {key} {row:?}"
+            );
+        }
+        if finished {
+            let image = std::fs::read(folder.path().join("t/shard-0000.image")).unwrap();
+            let split = u64::from_le_bytes(image[0x468..0x470].try_into().unwrap());
+            assert!((1..4).contains(&split), "the group of the chosen keys is the first of a round: {split}");
+            break;
+        }
+        kills += 1;
+        after += stride;
+    }
+    assert!(kills > 1000 / stride, "only {kills} kills");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::error::GrowError;
 use crate::layout::*;
 use crate::limits::*;
+use crate::synced::{self, Synced};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::retry_on_intr;
 use std::fs::File;
@@ -307,9 +308,18 @@ impl Extents {
         Ok(File::open(path)?.into())
     }
 
-    /// Writes the pages back and waits.
+    /// Writes the first page to its medium and waits. Other pages may stay behind: after a kill there are many.
+    pub(super) fn sync_head(&self) -> io::Result<()> {
+        synced::during(&Synced::Head, || {
+            // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
+            unsafe { rustix::mm::msync(self.base.cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) }
+                .map_err(io::Error::from)
+        })
+    }
+
+    /// Writes the file to its medium and waits.
     pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        synced::during(&Synced::File, || self.file.sync_all())
     }
 
     /// Bytes that are charged to the budget.

@@ -8,6 +8,7 @@
 
 use super::extents::{check_extent, unpack_extent};
 use super::prefetch;
+use crate::filesystem::Filesystem;
 use crate::index::Geometry;
 use crate::layout::*;
 use crate::limits::*;
@@ -68,7 +69,7 @@ impl Mapped {
         // Whatever it covers is not touched before an extent is mapped over it.
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
         let base = reservation.as_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
-        let in_memory = rustix::fs::fstatfs(&file)?.f_type as u64 == crate::store::TMPFS_MAGIC;
+        let in_memory = Filesystem::of_magic(rustix::fs::fstatfs(&file)?.f_type as u64).is_memory();
         let populate = if in_memory { populate } else { 0 };
         let seals = rustix::fs::fcntl_get_seals(&file);
         let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));

@@ -225,7 +225,12 @@ impl Image {
         self.extents.close();
     }
 
-    /// Writes the pages back and waits (clean close of a disk image).
+    /// Writes the first page to its medium and waits.
+    pub(crate) fn sync_head(&self) -> io::Result<()> {
+        self.extents.sync_head()
+    }
+
+    /// Writes the file to its medium and waits.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.extents.sync()
     }

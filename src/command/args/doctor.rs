@@ -2,6 +2,7 @@
 
 use super::security::{BelievingArgs, SecurityArgs};
 use clap::Args;
+use std::path::PathBuf;
 
 /// `gannet doctor`.
 #[derive(Args, Debug)]
@@ -10,6 +11,10 @@ use clap::Args;
 work; 2 a bad flag; 3 a peer could not be reached. Each note and problem comes with what to do about it."
 )]
 pub struct DoctorArgs {
+    /// Where a server would keep its images: the filesystem of this folder is looked at, or of the nearest above it that is
+    /// there.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub data_dir: PathBuf,
     /// A server to greet over each transport; may be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     pub peer: Vec<String>,

@@ -5,6 +5,7 @@ mod memory;
 mod peers;
 mod rdma;
 mod shared;
+mod storage;
 mod system;
 
 use super::Failure;
@@ -19,6 +20,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     findings.extend(system::findings());
     findings.extend(memory::findings(!devices.is_empty()));
+    findings.push(storage::finding(&args.data_dir));
     findings.push(shared::finding());
     findings.extend(rdma::findings(&devices));
     for peer in &args.peer {

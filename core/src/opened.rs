@@ -1,0 +1,29 @@
+//! Which shards of a store are open: one process owns a shard once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The shards of a store that are open, by table and number.
+#[derive(Default)]
+pub(crate) struct Opened(Mutex<HashSet<(String, u32)>>);
+
+/// A shard that is open; dropping it gives it back.
+pub(crate) struct Claim {
+    of: Arc<Opened>,
+    shard: (String, u32),
+}
+
+impl Opened {
+    /// Claims a shard; `None` when it is open.
+    pub(crate) fn claim(self: &Arc<Opened>, table: &str, number: u32) -> Option<Claim> {
+        let shard = (table.to_owned(), number);
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.clone());
+        free.then(|| Claim { of: self.clone(), shard })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.of.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.shard);
+    }
+}

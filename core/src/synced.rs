@@ -1,0 +1,89 @@
+//! What reaches a medium, and in which order: the first page of an image, a whole file, a folder.
+//!
+//! A power loss keeps any mixture of old and new sectors since the last sync, so the promise that an image from before a
+//! power loss is refused rests on the order of these calls. docs/image.md has that order; power_tests.rs holds it.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is written to its medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Synced {
+    /// The first page of an image.
+    Head,
+    /// A file, all of it.
+    File,
+    /// The names in a folder.
+    Folder(PathBuf),
+}
+
+/// Runs `sync`, which writes `what` to its medium and waits.
+pub(crate) fn during(what: &Synced, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    #[cfg(test)]
+    observed::tell(what, false)?;
+    sync()?;
+    #[cfg(test)]
+    observed::tell(what, true)?;
+    #[cfg(not(test))]
+    let _ = what;
+    Ok(())
+}
+
+/// Writes the names in a folder to its medium. A filesystem that cannot sync folders has nothing to wait for.
+pub(crate) fn folder(path: &Path) -> io::Result<()> {
+    during(&Synced::Folder(path.into()), || match File::open(path)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    })
+}
+
+/// Makes a folder and those above it that are not there, and writes their names to the medium; that of the folder itself
+/// also when it was there, since whoever made it may have been killed before.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    let missing = path.ancestors().skip(1).take_while(|at| !at.as_os_str().is_empty() && !at.exists());
+    let made: Vec<&Path> = std::iter::once(path).chain(missing).collect();
+    std::fs::create_dir_all(path)?;
+    for made in made {
+        let above =
+            made.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
+        match above.map_or(Ok(()), folder) {
+            // A folder that may be entered and not listed cannot be opened.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let path = made.display();
+                tracing::warn!(%error, "a power loss may take the name of {path}: the folder above it cannot be synced");
+            }
+            synced => synced?,
+        }
+    }
+    Ok(())
+}
+
+/// A test that watches the syncs of its thread, and may fail them.
+#[cfg(test)]
+pub(crate) mod observed {
+    use super::Synced;
+    use std::cell::RefCell;
+    use std::io;
+
+    type Observer = Box<dyn FnMut(&Synced, bool) -> io::Result<()>>;
+
+    thread_local! {
+        static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
+    }
+
+    /// From now on `observer` is told of each sync of this thread, before it (`false`) and after it (`true`). Syncs that
+    /// the observer itself causes are not told.
+    pub(crate) fn set(observer: Option<Observer>) {
+        OBSERVER.set(observer);
+    }
+
+    pub(super) fn tell(what: &Synced, done: bool) -> io::Result<()> {
+        let Some(mut observer) = OBSERVER.take() else { return Ok(()) };
+        let answer = observer(what, done);
+        OBSERVER.with_borrow_mut(|own| {
+            own.get_or_insert(observer);
+        });
+        answer
+    }
+}
