@@ -28,7 +28,7 @@ pub enum OpenError {
     Locked(PathBuf),
     /// The shard is open: two owners would overwrite each other's rows.
     #[error(
-        "shard {shard} of table {table:?} is open in this process already: drop its `Shards` before it is opened again"
+        "shard {shard} of table {table:?} is open in this process already: drop its owner before it is opened again"
     )]
     Open {
         /// Table.

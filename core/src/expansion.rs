@@ -1,9 +1,9 @@
 //! The growth of the index: a group of k buckets becomes one of k + 1, as part of the step that inserts a row.
 //!
 //! The entries move into chains that are built beside the old ones. Their overflow buckets come from the free list, or
-//! from behind those in use: what stands in such a bucket counts for nothing, so nobody records it, and a kill leaves it
-//! where it is. What the journal records is what makes them count: the primary buckets of the group, and the links where a
-//! chain ends or begins. That is a constant, however long the chains are.
+//! from behind those in use. What stands in such a bucket counts for nothing, so it has no undo record, and a kill
+//! leaves it there. The journal records what makes the buckets count: the primary buckets of the group, and the links
+//! where a chain ends or begins. That is a constant, however long the chains are.
 
 use crate::hash::hash;
 use crate::image::Image;
@@ -128,8 +128,8 @@ fn take_free(image: &Image, most: usize, buckets: &mut Vec<u32>) -> u32 {
     next
 }
 
-/// Links the new chains. Buckets of the free list are linked one to the next already: only the ends of chains, and where
-/// the list ends, are changed and logged. Those behind the first `used` are nobody's yet.
+/// Links the new chains. Buckets of the free list are linked one to the next already, so only the ends of chains, and
+/// the end of the list, are changed and logged. Those behind the first `used` are nobody's yet.
 fn link(image: &mut Image, journal: &mut Journal, group: &Group, buckets: &[u32], used: u32) {
     for chain in &group.new {
         for at in chain.clone() {

@@ -102,7 +102,7 @@ impl Filesystem {
         let what = match self.overwriting {
             Overwriting::InPlace => return None,
             Overwriting::Allocates => {
-                "overwriting a row takes new space there, so a full disk ends the server (SIGBUS) instead of refusing a push"
+                "overwriting a row takes new space there, so a full disk ends the server (SIGBUS) and refuses no push"
             }
             Overwriting::Unknown => {
                 "it may take new space for overwriting a row, and a full disk then ends the server (SIGBUS)"

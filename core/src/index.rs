@@ -13,7 +13,7 @@
 //! expansion.rs takes a group from k buckets to k + 1.
 
 use crate::error::GrowError;
-use crate::hash::{hash, tag};
+use crate::hash::tag;
 use crate::image::Image;
 use crate::journal::Journal;
 use crate::layout::*;
@@ -75,8 +75,8 @@ impl Geometry {
     }
 }
 
-/// Checks what every search relies on, in one pass over the buckets: links lead to overflow buckets in use and no two of
-/// them to one, so that every chain ends; slots are of rows. What is wrong, if anything.
+/// Checks what every search relies on, in one pass over the buckets. Links lead to overflow buckets in use and no two
+/// of them to one, so every chain ends; slots are of rows. What is wrong, if anything.
 pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), String> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     let high = image.word(HIGH_WATER).load(Relaxed);
@@ -259,6 +259,7 @@ pub(crate) fn remove(image: &mut Image, journal: &mut Journal, home: usize, hash
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::hash;
 
     /// Growing a group moves an entry only to where `home` looks for it, and shares are even.
     #[test]

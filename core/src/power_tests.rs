@@ -1,6 +1,6 @@
-//! A power loss at any moment, on a model of a disk: of each sector it keeps any version since the last sync, and of the
-//! names those of the last sync of their folder. An image from before a power loss is refused by name; one that was
-//! closed in order has exactly its rows.
+//! A power loss at any moment, on a model of a disk that keeps of each sector any version since the last sync. An image
+//! from before a power loss is refused by name; one that was closed in order has exactly its rows. Names of new images
+//! are there once their folders were synced.
 
 use crate::synced::{Synced, observed};
 use crate::*;
@@ -178,7 +178,7 @@ impl Machine {
         if self.allowed == Allowed::Absent && !image_of(&self.folder).exists() {
             return;
         }
-        for new in [0, 1, 4, 8] {
+        for new in [[0, 4], [1, 8]][self.random.below(2)] {
             let image = image_of(&self.copy);
             self.disk.lose(&image, new, &mut self.random);
             let context = || format!("seed {}, {new} of 8 sectors, {:?}", self.seed, self.allowed);
@@ -260,7 +260,7 @@ fn history(seed: u64) -> (u32, u32) {
 #[test]
 fn an_image_from_before_a_power_loss_is_refused_and_a_closed_one_is_exact() {
     let all = (0..8).map(history).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-    assert!(all.0 > 50 && all.1 > 200, "{all:?}");
+    assert!(all.0 > 30 && all.1 > 100, "{all:?}");
 }
 
 /// The first pages of a clean image, with rows of the life after it.

@@ -60,8 +60,8 @@ impl Store {
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
 
-    /// Images in the folder `path`, which is made if it is not there. A filesystem where images are not safe is named in
-    /// one warning of the log ([`Filesystem`]).
+    /// Images in the folder `path`, which is made if it is not there. A [`Filesystem`] where images are not safe is
+    /// named in one warning of the log.
     ///
     /// # Errors
     /// The folder cannot be made or written, or another process owns it.
@@ -89,8 +89,8 @@ impl Store {
         Store::open_dir_as(path, boot, growing)
     }
 
-    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id; all
-    /// zeros name none: an image that says so was never written whole).
+    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id).
+    /// All zeros name none: an image that says so was never written whole.
     ///
     /// # Errors
     /// As for `open_dir`.
@@ -172,8 +172,8 @@ impl Store {
         Ok(names)
     }
 
-    /// Writes the names of a table's images to the medium. At every opening: whoever made the images may have been killed
-    /// before it did.
+    /// Writes the names of a table's images to the medium, at every opening: whoever made the images may have been
+    /// killed before it did.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
         let Some(folder) = &self.0.folder else { return Ok(()) };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {

@@ -1,7 +1,7 @@
 //! What reaches a medium, and in which order: the first page of an image, a whole file, a folder.
 //!
-//! A power loss keeps any mixture of old and new sectors since the last sync, so the promise that an image from before a
-//! power loss is refused rests on the order of these calls. docs/image.md has that order; power_tests.rs holds it.
+//! A power loss keeps any mixture of old and new sectors since the last sync. So the promise that an image from before
+//! a power loss is refused rests on the order of these calls. docs/image.md has that order; power_tests.rs holds it.
 
 use std::fs::File;
 use std::io;
@@ -38,8 +38,8 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes a folder and those above it that are not there, and writes their names to the medium; that of the folder itself
-/// also when it was there, since whoever made it may have been killed before.
+/// Makes a folder and those above it that are not there, and writes their names to the medium. That of the folder
+/// itself also when it was there: whoever made it may have been killed before.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing = path.ancestors().skip(1).take_while(|at| !at.as_os_str().is_empty() && !at.exists());
     let made: Vec<&Path> = std::iter::once(path).chain(missing).collect();
@@ -51,7 +51,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
             // A folder that may be entered and not listed cannot be opened.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = made.display();
-                tracing::warn!(%error, "a power loss may take the name of {path}: the folder above it cannot be synced");
+                tracing::warn!(%error, "{path}: the folder above it cannot be synced, a power loss may take its name");
             }
             synced => synced?,
         }
@@ -72,8 +72,8 @@ pub(crate) mod observed {
         static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
     }
 
-    /// From now on `observer` is told of each sync of this thread, before it (`false`) and after it (`true`). Syncs that
-    /// the observer itself causes are not told.
+    /// From now on `observer` is told of each sync of this thread, before it (`false`) and after it (`true`). It is not
+    /// told of those that it causes itself.
     pub(crate) fn set(observer: Option<Observer>) {
         OBSERVER.set(observer);
     }

@@ -224,7 +224,7 @@ fn before_a_long_split() -> tempfile::TempDir {
     folder
 }
 
-/// The group of the chosen keys is split by one step, however long its chain: a kill inside it leaves all of it or nothing.
+/// The group of the chosen keys is split by one step, however long its chain: a kill leaves all of it or nothing.
 #[test]
 fn every_store_of_a_long_split_can_be_the_last() {
     let (base, chosen) = (before_a_long_split(), chosen());
