@@ -15,6 +15,7 @@ mod glimpse;
 mod grower;
 mod hash;
 mod image;
+mod incarnations;
 mod index;
 mod init;
 mod journal;
