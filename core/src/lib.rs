@@ -17,6 +17,7 @@ mod glimpse;
 mod grower;
 mod hash;
 mod image;
+mod incarnations;
 mod index;
 #[cfg(test)]
 mod index_tests;

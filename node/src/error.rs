@@ -1,6 +1,7 @@
 //! What can go wrong in the roles, by family. Every error names the peer, the limit and the remedy where there is one.
 
 use crate::scheduler::LedgerError;
+use crate::server::incarnations::CounterError;
 use gannet_core::{OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
@@ -127,6 +128,9 @@ pub enum ServerError {
     /// The scheduler's book cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The counter of incarnations cannot be read.
+    #[error(transparent)]
+    Counter(#[from] CounterError),
     /// The system gave no random number to tell this life of the server from others.
     #[error("cannot name this life of the server: {source}")]
     Life {

@@ -39,11 +39,13 @@ pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
 pub use scheduler::member::{Life, Member, Standing, Told};
 pub use scheduler::plan::{Plan, PlanFile, Task};
 pub use scheduler::{LedgerError, forget_job};
+pub use server::incarnations::CounterError;
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, Offer, OneSided, PullId,
-    Pulled, PushId, RowCache, Seat, Staleness, TableId, TableStatus, Text, WaitingFor, Worker, WorkerConfig,
+    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NO_INCARNATION, Offer,
+    OneSided, PullId, Pulled, PushId, RowCache, Seat, Staleness, TableId, TableStatus, Text, WaitingFor,
+    Worker, WorkerConfig,
 };

@@ -36,6 +36,11 @@ pub const SESSIONS_MAX: usize = 4096;
 pub const INBOX_MAX: usize = 64;
 /// Connections that have not said who they are.
 pub const GREETING_MAX: usize = 256;
+/// Incarnations that peers name are below this: no request can use up the numbers that are left.
+pub const INCARNATION_NAMED_MAX: u64 = 1 << 63;
+/// How far above all that images remember a counter of incarnations begins anew when its file is gone: more numbers
+/// than a server can have handed out that have not pushed yet.
+pub const INCARNATION_GAP: u64 = 1 << 32;
 /// How long a connection may take to say who it is.
 pub const GREETING_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a token: fewer could be guessed.

@@ -56,6 +56,10 @@ pub(crate) const SUBSCRIBED: u16 = 46;
 pub(crate) const DELTA: u16 = 47;
 pub(crate) const FEED: u16 = 49;
 pub(crate) const FED: u16 = 50;
+pub(crate) const ALLOCATE: u16 = 55;
+pub(crate) const ALLOCATED: u16 = 56;
+/// Word 1 of ALLOCATE: only the highest number that is known is asked for.
+pub(crate) const ALLOCATE_LOOK: u64 = 1;
 /// In the high half of word 1 of SUBSCRIBE: instead of all before; and the rows' state is to be sent, not their weights.
 pub(crate) const SUBSCRIBE_ANEW: u32 = 1;
 pub(crate) const SUBSCRIBE_STATE: u32 = 2;

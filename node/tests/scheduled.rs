@@ -210,6 +210,7 @@ struct World {
     mode: Option<SyncMode>,
     stores: Vec<Store>,
     servers: Vec<(u64, String)>,
+    restarts: u64,
     _folders: Vec<tempfile::TempDir>,
 }
 
@@ -225,7 +226,7 @@ impl World {
         let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
-        World { sim, mode, stores, servers, _folders: folders }
+        World { sim, mode, stores, servers, restarts: 0, _folders: folders }
     }
 
     fn addrs(&self) -> Vec<String> {
@@ -236,7 +237,10 @@ impl World {
         let (actor, addr) = self.servers[which].clone();
         self.sim.remove_actor(actor);
         self.sim.reset_all(&addr);
-        self.servers[which] = start(&self.sim, &addr, &self.stores[which], 2);
+        // Its clock goes forward or back with each life.
+        self.restarts += 1;
+        let ahead = Duration::from_secs(self.restarts * 2_971 % 7_200);
+        self.servers[which] = start(&self.sim.ahead(ahead), &addr, &self.stores[which], 2);
     }
 }
 

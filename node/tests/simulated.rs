@@ -213,7 +213,9 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim) -> u64 {
                 // The images stay as they are, as after a kill; connections break.
                 sim.remove_actor(actor);
                 sim.reset_all(&addr);
-                actor = start(&sim, &addr, &store, 2).0;
+                // Its clock goes forward or back with each life.
+                let ahead = Duration::from_secs(prng.below(7_200));
+                actor = start(&sim.ahead(ahead), &addr, &store, 2).0;
             }
         }
         worker.drain().unwrap();

@@ -55,7 +55,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     feeding::check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     job::check(&args.job)?;
-    let line = job::line(&args.job)?;
+    let line = job::line(&args.job, None)?;
     let client = args.job.feeding.feed.clone().unwrap_or_default();
     let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
     let mut link = FeedLink::connect(line.net.clone(), own)?;

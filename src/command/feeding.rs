@@ -7,7 +7,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::watching::Watching;
-use super::{Failure, fed, input, job, keeping, lbfgs, security, server, signals, tasks, train};
+use super::{Failure, fed, input, job, keeping, lbfgs, others, security, server, signals, tasks, train};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote, Share, Step,
@@ -109,7 +109,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
-    let line = job::line_as(job, READER)?;
+    let line = job::line_of_reader(job, READER)?;
     let board = feeding.board.clone();
     let timeout = feeding.plan.worker_timeout();
     let bytes = feeding.plan.files.iter().map(|file| file.bytes).sum();
@@ -127,6 +127,10 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         };
         job.run(&mut opened.map_err(train::backend_failure)?)
     });
+    if worked.is_ok() {
+        let damped = keeping::is_damped(&args.job, push)?;
+        others::mark_end(&line, &[if damped { schema.counting() } else { schema }]);
+    }
     let kept = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,

@@ -3,6 +3,7 @@
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::fed::Fed;
 use super::metrics::Metrics;
+use super::others::{self, Others};
 use super::tasks::InJob;
 use super::watching::Watching;
 use super::{Failure, caching, feeding, keeping, security, signals, tasks, train};
@@ -10,14 +11,13 @@ use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
 };
-use gannet::{PusherStatus, Read, SyncMode, TableId, Wires, Worker, WorkerConfig, WorkerTally};
+use gannet::{NO_INCARNATION, Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 /// Batches pulled ahead of the one that is learned: a second one gained nothing on one machine.
 const DEPTH: usize = 1;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Flags that this process has no use for, alone or as what it is in a job, are more likely a mistake than nothing.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
@@ -96,7 +96,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
 }
 
 /// Who worker `index` is to the shards.
-fn pusher(index: u32) -> u64 {
+pub fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
 
@@ -107,39 +107,60 @@ pub struct Line {
     pub net: Wires,
     /// Whom it calls, and who it is.
     pub config: WorkerConfig,
+    /// The servers and the scheduler: who knows of incarnations.
+    counting: Vec<String>,
     /// Its counts.
     pub tally: Arc<WorkerTally>,
+    /// A page of metrics has the counts.
+    told: bool,
 }
 
-/// What the worker of this process connects with.
-pub fn line(job: &JobArgs) -> Result<Line, Failure> {
-    line_as(job, pusher(job.task_index))
+/// What the worker of this process connects with: its life is a new one, which a server numbers.
+pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<Line, Failure> {
+    let mut line = line_of_reader(job, pusher(job.task_index))?;
+    let scheduler = tasks::scheduler(job);
+    if !line.counting.iter().any(|host| host == scheduler) {
+        line.counting.push(scheduler.to_owned());
+    }
+    if let Some(metrics) = metrics {
+        line.tell(metrics);
+    }
+    line.config.incarnation = line.allocate()?;
+    line.config.seed ^= line.config.incarnation;
+    Ok(line)
 }
 
-/// The same for somebody else than a worker of the job.
-pub fn line_as(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
+/// The same for somebody who never pushes.
+pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut config = WorkerConfig::new(&job.ps_hosts, pusher, since.as_nanos() as u64);
+    let mut config = WorkerConfig::new(&job.ps_hosts, pusher, NO_INCARNATION);
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    Ok(Line { net: secured.net, config, tally: Arc::default() })
+    Ok(Line { net: secured.net, config, counting: job.ps_hosts.clone(), tally: Arc::default(), told: false })
 }
 
 impl Line {
     /// Connects to every server of the job.
     pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Wires>, Failure> {
-        let told = self.tally.clone();
-        metrics.add(move |page| told.tell(page));
+        if !self.told {
+            self.clone().tell(metrics);
+        }
         Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.tally.clone())?)
     }
 
-    /// Which life of the worker this is.
-    pub fn incarnation(&self) -> u64 {
-        self.config.incarnation
+    fn tell(&mut self, metrics: &Metrics) {
+        let tally = self.tally.clone();
+        metrics.add(move |page| tally.tell(page));
+        self.told = true;
+    }
+
+    /// Takes an incarnation that no life of any worker has had.
+    pub fn allocate(&self) -> Result<u64, WorkerError> {
+        let config = WorkerConfig { servers: self.counting.clone(), ..self.config.clone() };
+        Worker::allocate_incarnation_told(self.net.clone(), &config, self.tally.clone())
     }
 }
 
@@ -172,10 +193,6 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     // Looked at when every worker is done, not by the training itself.
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = match &fed {
-        Some(fed) => fed.line(),
-        None => line(job)?,
-    };
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let workers = job.worker_hosts.len() as u32;
     let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
@@ -186,12 +203,21 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
              --damping off",
         ));
     }
+    let scheduled = tasks::are_wanted(args, &options)?;
+    let line = match &fed {
+        Some(fed) => fed.line(),
+        None => line(job, Some(&metrics))?,
+    };
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
-    let seat = match tasks::are_wanted(args, &options)? {
-        true => Some(tasks::join(args, &mut options, &[kept], &line, fed)?),
+    let seat = match scheduled {
+        true => Some(tasks::join(args, &mut options, std::slice::from_ref(&kept), &line, fed)?),
         false => None,
     };
-    let worker = line.connect(&metrics)?;
+    let mut worker = line.connect(&metrics)?;
+    let others = match chief && seat.is_none() && workers > 1 {
+        true => Some(Others::look(&mut worker, &kept)?),
+        false => None,
+    };
     let backend = if damped {
         Remote::open_damped(worker, &schema, DEPTH)
     } else {
@@ -229,8 +255,8 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let chief = leads();
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
-        if seat.is_none() {
-            wait_for_others(backend.worker(), table, job, line.incarnation(), &stop)?;
+        if let Some(others) = &others {
+            others.wait(backend.worker(), table, job, &stop)?;
         }
         if let Some(data) = held_out {
             match evaluate(&data, &mut backend) {
@@ -245,6 +271,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     }
     if chief {
         train::finish(args, &mut backend, &trained, test.as_ref(), validations)?;
+        if workers > 1 {
+            others::mark_end(&line, &[kept]);
+        }
     } else {
         super::report::print_or_json(args.json, &trained);
     }
@@ -253,50 +282,4 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         seat.leave(&mut options);
     }
     train::ended(&trained)
-}
-
-/// Waits until every other worker has said that it is done. One that makes no progress for `--peer-timeout` is named
-/// and not waited for any longer.
-pub fn wait_for_others(
-    worker: &mut Worker<Wires>,
-    table: TableId,
-    job: &JobArgs,
-    incarnation: u64,
-    stop: &AtomicBool,
-) -> Result<(), Failure> {
-    let limit = Duration::from_secs_f64(job.peer_timeout);
-    // A life that began this long before ours is of an earlier job on the same servers.
-    let oldest = incarnation.saturating_sub(limit.as_nanos() as u64);
-    // For each worker what was last seen of it, since when, and whether it has been given up.
-    let mut seen: Vec<(Option<PusherStatus>, Instant, bool)> =
-        vec![(None, Instant::now(), false); job.worker_hosts.len()];
-    loop {
-        let pushers = worker.status(table)?.pushers;
-        let mut waiting = false;
-        for index in 1..job.worker_hosts.len() as u32 {
-            let now = pushers.iter().find(|p| p.pusher == pusher(index)).copied();
-            let current = now.filter(|p| p.incarnation >= oldest);
-            if current.is_some_and(|p| p.closed) {
-                continue;
-            }
-            let (before, since, given_up) = &mut seen[index as usize];
-            if *before != now {
-                (*before, *since, *given_up) = (now, Instant::now(), false);
-            }
-            if since.elapsed() < limit {
-                waiting = true;
-            } else if !std::mem::replace(given_up, true) {
-                let host = &job.worker_hosts[index as usize];
-                complain!(
-                    "gannet: worker {index} ({host}) has pushed nothing for {:.0} s and has not said that it is done; \
-                     the model is evaluated without waiting for it",
-                    job.peer_timeout
-                );
-            }
-        }
-        if !waiting || stop.load(Relaxed) {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
 }

@@ -167,14 +167,16 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let worker = job::line(&args.job)?.connect(&metrics)?;
+    let line = job::line(&args.job, Some(&metrics))?;
+    let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
     let stopped = match index {
         0 => lead(args, plan, &mut columns, &stop)?,
         _ => {
             let (mut examples, loaded, _) = read(&plan, index, &stop)?;
             let patience = plan.settings.patience;
-            let done = follow(&mut columns, &mut examples, index, patience, &stop).map_err(failure)?;
+            let done = follow(&mut columns, &mut examples, (index, line.config.incarnation), patience, &stop)
+                .map_err(failure)?;
             report::warn_of_bad_lines(&loaded.bad_lines);
             if args.json {
                 let (passes, examples) = (done.passes, examples.len());

@@ -17,6 +17,7 @@ mod metrics;
 mod model;
 mod models;
 mod optimizer;
+mod others;
 mod predict;
 mod report;
 mod security;

@@ -23,7 +23,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
         token: secured.token.clone(),
         peer_timeout: Duration::from_secs(args.peer_timeout),
         one_thread: true,
-        ..WorkerConfig::new([addr.clone()], u64::from(u32::MAX), 1)
+        ..WorkerConfig::reader([addr.clone()])
     };
     let job = JobStatus::of(secured.net.clone(), config(scheduler))?;
     let servers: Vec<Reached> = args

@@ -311,7 +311,7 @@ fn servers_and_workers_find_what_one_process_finds_also_when_a_worker_dies() {
                 for (life, pushes_left) in [(1, 3), (2, 0), (3, u32::MAX)] {
                     let mut columns = Mortal { columns: connect(1, life), pushes_left };
                     let mut examples = examples(&data, 1, 2, 1);
-                    let done = follow(&mut columns, &mut examples, 1, settings.patience, &GO);
+                    let done = follow(&mut columns, &mut examples, (1, life), settings.patience, &GO);
                     assert_eq!(done.is_ok(), life == 3, "{done:?}");
                 }
             });
@@ -334,6 +334,6 @@ fn a_worker_that_does_not_come_is_named() {
     let mut own = examples(&data, 0, 3, 1);
     let lost = Chief::new(&mut columns, &mut own, settings, &GO).unwrap().train(&mut |_| {}).unwrap_err();
     assert!(lost.to_string().starts_with("worker 1 has not answered"), "{lost}");
-    let lost = follow(&mut columns, &mut own, 1, Duration::from_millis(50), &GO).unwrap_err();
+    let lost = follow(&mut columns, &mut own, (1, 1), Duration::from_millis(50), &GO).unwrap_err();
     assert!(lost.to_string().starts_with("the chief (worker 0) has asked for nothing"), "{lost}");
 }

@@ -66,7 +66,7 @@ struct Asked(Scheduler);
 
 impl Asked {
     fn ask(&mut self, of: Life, what: WhatV1) -> Result<ToldV1, (Refusal, String)> {
-        self.0.answer(AskV1 { life: of, what }, of.rank, Duration::ZERO, 1)
+        self.0.answer(AskV1 { life: of, what }, of.rank, Duration::ZERO)
     }
 
     fn feed(&mut self, of: Life, feed: Feed) -> Result<(Fed, Vec<u8>), (Refusal, String)> {

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use crate::error::Refusal;
 use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX};
 use crate::sparing::Sparing;
+use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -160,14 +161,8 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request. `wall` is the time since 1970 in ns: it names new jobs.
-    pub(crate) fn answer(
-        &mut self,
-        ask: AskV1,
-        session: u32,
-        now: Duration,
-        wall: u64,
-    ) -> Result<ToldV1, Refused> {
+    /// Answers a request.
+    pub(crate) fn answer(&mut self, ask: AskV1, session: u32, now: Duration) -> Result<ToldV1, Refused> {
         let AskV1 { life, what } = ask;
         if matches!(what, WhatV1::Status) {
             return Ok(ToldV1::Status(self.book.as_ref().map(status)));
@@ -175,7 +170,7 @@ impl Scheduler {
         what.check()?;
         self.tick(now)?;
         if let WhatV1::Register { plan } = what {
-            return self.register(life, plan, session, now, wall);
+            return self.register(life, plan, session, now);
         }
         let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
@@ -235,15 +230,19 @@ impl Scheduler {
         Ok(told)
     }
 
+    /// The highest incarnation that the book knows of.
+    pub(crate) fn highest_incarnation(&self) -> u64 {
+        let Some(book) = &self.book else { return 0 };
+        book.members().map(|member| member.life.incarnation).fold(book.started(), u64::max)
+    }
+
     /// Brings a worker into the job, or begins one.
-    fn register(
-        &mut self,
-        life: Life,
-        plan: Plan,
-        session: u32,
-        now: Duration,
-        wall: u64,
-    ) -> Result<ToldV1, Refused> {
+    fn register(&mut self, life: Life, plan: Plan, session: u32, now: Duration) -> Result<ToldV1, Refused> {
+        let Life { rank, incarnation } = life;
+        if incarnation == NO_INCARNATION {
+            let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
+            return Err((Refusal::Name, text));
+        }
         if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
             return Err(BookError::Differs(difference).into());
         }
@@ -260,10 +259,18 @@ impl Scheduler {
             book.is_over() && !late || book.is_abandoned() && !same
         };
         if self.book.as_ref().is_none_or(other) {
+            // The job is named by the life that begins it, and pushes of a later job have larger names.
+            if let Some(before) =
+                self.book.as_ref().map(Book::started).filter(|before| *before >= incarnation)
+            {
+                let text = format!(
+                    "worker {rank} would begin a job with its incarnation {incarnation}, and the job before was begun \
+                     with {before}: start the worker again, so that it gets a new one"
+                );
+                return Err((Refusal::Fenced, text));
+            }
             let before = self.book.take();
-            // Pushes of a later job have larger names, whatever the clock says.
-            let after = before.as_ref().map_or(0, |book| book.started() + (1 << 32));
-            let mut book = Book::new(plan.clone(), wall.max(after))?;
+            let mut book = Book::new(plan.clone(), incarnation)?;
             if let Some(before) = &before {
                 book.inherit(before);
                 let Counts { done, tasks, .. } = before.counts();

@@ -224,7 +224,7 @@ struct Asked(Scheduler, Duration);
 
 impl Asked {
     fn ask(&mut self, of: Life, what: WhatV1) -> Result<ToldV1, (Refusal, String)> {
-        self.0.answer(AskV1 { life: of, what }, of.rank, self.1, 1)
+        self.0.answer(AskV1 { life: of, what }, of.rank, self.1)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::scheduler::feeding::Feed;
 use crate::scheduler::member::Life;
 use crate::scheduler::{AskV1, Scheduler};
 use gannet_transport::{Frame, Full, Head, Transmit};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Answers a request to the scheduler, which is in thread 0.
 pub(super) fn answer(
@@ -36,8 +36,7 @@ pub(super) fn answer(
     };
     // Room for the answer first: what is given out is told.
     transmit.reserve(0).ok_or(Full)?;
-    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let told = scheduler.answer(ask, session, now, wall.as_nanos() as u64);
+    let told = scheduler.answer(ask, session, now);
     let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
     tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
 }

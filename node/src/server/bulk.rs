@@ -10,6 +10,7 @@ use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::message::{self, Pull, Push, pair, unpair};
 use crate::newer::{bit_words, ones};
 use crate::tally::TableTally;
+use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Held, Newer, PushError, PushName, Shards};
 use gannet_transport::limits::padded;
@@ -77,6 +78,15 @@ impl Pusher {
             self.introduced[word] |= bit;
         }
         shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
+    }
+
+    /// Whoever pushes has an incarnation.
+    pub(super) fn must_have_incarnation(&self) -> Result<(), Stop> {
+        if self.incarnation == NO_INCARNATION {
+            let text = "this session has no incarnation (0), so it may not push: allocate one when the worker starts";
+            return refuse(Refusal::Name, text);
+        }
+        Ok(())
     }
 
     /// Which worker it is, of those that keep step over a table.
@@ -183,6 +193,7 @@ pub(super) fn push(
     let Some(request) = Push::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a push that cannot be read");
     };
+    pusher.must_have_incarnation()?;
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }

@@ -6,7 +6,7 @@ use super::keysets::Keysets;
 use super::session::Room;
 use super::subscriptions::Subscriptions;
 use super::waiting::{self, Owed};
-use super::{images, regions, vectors};
+use super::{images, incarnations, regions, vectors};
 use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
 use crate::limits::TEXT_BYTES_MAX;
@@ -59,6 +59,11 @@ impl Hands<'_, '_> {
             message::BOOK => {
                 let session = pusher.session;
                 return booking::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
+            }
+            message::ALLOCATE => {
+                let room = &mut *self.room;
+                let (counter, scheduler) = (room.incarnations.as_deref_mut(), room.scheduler.as_deref());
+                return incarnations::answer(frame, counter, scheduler, transmit);
             }
             message::FEED => return booking::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),

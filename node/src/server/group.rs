@@ -241,6 +241,7 @@ impl Tables {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
+        pusher.must_have_incarnation()?;
         if pusher.pusher == AGGREGATE {
             return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
         }

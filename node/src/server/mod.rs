@@ -12,6 +12,7 @@ mod floods;
 mod greeting;
 mod group;
 mod images;
+pub(crate) mod incarnations;
 mod kept;
 mod keysets;
 mod life;
@@ -43,6 +44,7 @@ use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
+use incarnations::Named;
 use kept::KeptBudget;
 use life::Life;
 use memory::Memory;
@@ -145,9 +147,21 @@ fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
     let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
     let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    let feeding = config.feeding.clone();
+    let (feeding, named) = (config.feeding.clone(), Named::default());
     let kept = KeptBudget::of(&config.store, config.threads);
-    Settings { thread, threads, incarnation, keyset_bytes_max, spin, limits, buffers, keysets, kept, feeding }
+    Settings {
+        thread,
+        threads,
+        incarnation,
+        keyset_bytes_max,
+        spin,
+        limits,
+        buffers,
+        keysets,
+        kept,
+        feeding,
+        named,
+    }
 }
 
 /// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock

@@ -2,6 +2,7 @@
 
 use super::bulk::Scratch;
 use super::greeting::{Greeter, Stage};
+use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
 use super::session::{Greeted, Room, Session};
@@ -105,15 +106,16 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
     let (mut scratch, mut sparing, mut turns) = (Scratch::default(), Sparing::default(), 0u32);
-    let mut scheduler = Scheduler::default();
+    let (mut scheduler, mut incarnations) = (Scheduler::default(), Incarnations::default());
     let clock = || Duration::ZERO;
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
         session.note(&all);
         let thread = &tally.threads[0];
         let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
-        let scheduler = Some(&mut scheduler);
-        let mut room = Room { tables, scratch, tally: thread, sparing, scheduler, clock: &clock };
+        let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
+        let tally = thread;
+        let mut room = Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }

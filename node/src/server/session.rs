@@ -2,6 +2,7 @@
 
 use super::bulk::{Pusher, Scratch, Stop};
 use super::dispatch::{Hands, turn_away};
+use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits, Share};
 use super::subscriptions::Subscriptions;
@@ -112,6 +113,7 @@ pub(super) struct Room<'a> {
     pub(super) sparing: &'a mut Sparing,
     /// In thread 0.
     pub(super) scheduler: Option<&'a mut Scheduler>,
+    pub(super) incarnations: Option<&'a mut Incarnations>,
     /// What time it is.
     pub(super) clock: &'a dyn Fn() -> Duration,
 }

@@ -213,6 +213,7 @@ impl Tables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> Handled {
+        pusher.must_have_incarnation()?;
         let (of, incarnation) = match frame.head.words {
             [_, 0, ..] => (pusher.pusher, pusher.incarnation),
             [_, of, incarnation, _] if is_data(of) => (of, incarnation),

@@ -2,6 +2,7 @@
 
 use super::bulk::{Pusher, Scratch};
 use super::dispatch::turn_away;
+use super::incarnations::{Incarnations, Named};
 use super::kept::KeptBudget;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
@@ -38,6 +39,8 @@ pub(super) struct ShardThread<N: Net> {
     scratch: Scratch,
     sparing: Sparing,
     scheduler: Option<Scheduler>,
+    /// The counter of incarnations, in thread 0.
+    incarnations: Option<Incarnations>,
     settings: Settings,
     next_session: u32,
     /// Until when a look costs less than a sleep.
@@ -68,6 +71,8 @@ pub(super) struct Settings {
     pub(super) kept: Arc<KeptBudget>,
     /// The data of a job that the scheduler is to feed.
     pub(super) feeding: Option<Feeding>,
+    /// The highest incarnation that any session has named.
+    pub(super) named: Named,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -81,6 +86,10 @@ impl<N: Net> ShardThread<N> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
             0 => Some(Scheduler::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
+            _ => None,
+        };
+        let incarnations = match settings.thread {
+            0 => Some(Incarnations::open(tables.store(), settings.named.clone(), tables.none)?),
             _ => None,
         };
         tables.registrar = net.registrar();
@@ -101,6 +110,7 @@ impl<N: Net> ShardThread<N> {
             scratch: Scratch::default(),
             sparing: Sparing::default(),
             scheduler,
+            incarnations,
             settings,
             ticked_at,
             next_session,
@@ -177,8 +187,8 @@ impl<N: Net> ShardThread<N> {
         let tally = &self.tally.threads[self.settings.thread as usize];
         let clock = || self.net.now();
         let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
-        let scheduler = self.scheduler.as_mut();
-        let mut room = Room { tables, scratch, tally, sparing, scheduler, clock: &clock };
+        let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
+        let mut room = Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
@@ -211,8 +221,10 @@ impl<N: Net> ShardThread<N> {
                 let tally = &self.tally.threads[self.settings.thread as usize];
                 let clock = || self.net.now();
                 let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
-                let scheduler = self.scheduler.as_mut();
-                session.sweep(&mut Room { tables, scratch, tally, sparing, scheduler, clock: &clock }, now);
+                let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
+                let room =
+                    &mut Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
+                session.sweep(room, now);
                 // It is sent in its turn.
                 if !std::mem::replace(&mut self.queued[token], true) {
                     self.ready.push_back(token);
@@ -316,6 +328,7 @@ impl<N: Net> ShardThread<N> {
         let Settings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
             &self.settings;
         let (session, threads) = (self.next_session, *threads);
+        self.settings.named.note(greeted.hello.incarnation);
         let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
         let silence = limits.silence.as_millis() as u64;
         let credit = [u64::from(limits.credit_frames), limits.credit_bytes, silence, 0];

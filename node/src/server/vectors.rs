@@ -24,6 +24,7 @@ pub(super) fn run(
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
+    pusher.must_have_incarnation()?;
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }

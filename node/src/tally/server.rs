@@ -26,12 +26,13 @@ pub(crate) enum Kind {
     Book,
     Vector,
     Feed,
+    Allocate,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 18] = [
         "pull",
         "push",
         "scan",
@@ -48,6 +49,7 @@ impl Kind {
         "book",
         "vector",
         "feed",
+        "allocate",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -71,6 +73,7 @@ impl Kind {
             message::BOOK => Kind::Book,
             message::VECTOR => Kind::Vector,
             message::FEED => Kind::Feed,
+            message::ALLOCATE => Kind::Allocate,
             _ => Kind::Unknown,
         }
     }

@@ -13,6 +13,9 @@ mod flights;
 #[cfg(test)]
 mod full_disk;
 mod handles;
+mod incarnation;
+#[cfg(test)]
+mod incarnation_tests;
 mod near;
 mod opening;
 mod peer;
@@ -30,6 +33,7 @@ pub use attendance::{Attendance, Hands};
 pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
+pub use incarnation::NO_INCARNATION;
 pub use pipeline::{DataName, PullId, Pulled, PushId};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
@@ -71,7 +75,8 @@ pub struct WorkerConfig {
     pub servers: Vec<String>,
     /// Who pushes: a number that no other worker has and that this one keeps over restarts.
     pub pusher: u64,
-    /// Which life of it: larger than that of any life before.
+    /// Which life of it: larger than that of any life before. [`Worker::allocate_incarnation`] has the next; a
+    /// program that counts its lives itself begins at 1. [`NO_INCARNATION`] is for whoever never pushes.
     pub incarnation: u64,
     /// How long a peer may be away, or leave requests unanswered, before a call fails.
     pub peer_timeout: Duration,
@@ -96,7 +101,9 @@ pub struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// A worker of these servers with a peer timeout of 60 s.
+    /// A worker of these servers with a peer timeout of 60 s: `pusher` is its own number, `incarnation` that of this
+    /// life of it (see the fields). A worker that is started once, on servers that nobody else has pushed to, may say
+    /// 1.
     pub fn new(
         servers: impl IntoIterator<Item = impl Into<String>>,
         pusher: u64,

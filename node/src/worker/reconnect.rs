@@ -126,6 +126,7 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
         message::PULL => "a pull",
         message::PUSH => "a push",
         message::BOOK => "a request to the scheduler",
+        message::ALLOCATE => "an incarnation",
         message::VECTOR => "a program on its vectors",
         _ => "a request",
     };

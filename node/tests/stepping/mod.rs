@@ -164,6 +164,7 @@ pub fn member(rank: u32, workers: u32, mode: SyncMode) -> Membership {
 /// Drops and starts servers again now and then; as after a kill, the images stay.
 pub struct Servers {
     pub running: Vec<(u64, String, Store, usize)>,
+    kills: u64,
     _folders: Vec<tempfile::TempDir>,
 }
 
@@ -177,7 +178,7 @@ impl Servers {
             running.push((actor, addr, store, threads));
             folders.push(folder);
         }
-        Servers { running, _folders: folders }
+        Servers { running, kills: 0, _folders: folders }
     }
 
     pub fn addrs(&self) -> Vec<String> {
@@ -189,7 +190,10 @@ impl Servers {
         let (actor, addr, store, threads) = &mut self.running[at];
         sim.remove_actor(*actor);
         sim.reset_all(addr);
-        *actor = start(sim, addr, store, *threads).0;
+        // Its clock goes forward or back with each life.
+        self.kills += 1;
+        let ahead = Duration::from_secs(self.kills * 2_971 % 7_200);
+        *actor = start(&sim.ahead(ahead), addr, store, *threads).0;
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::{Failure, security};
 use super::finding::{Finding, Level};
 use clap::ValueEnum;
 use gannet::{Worker, WorkerConfig, WorkerError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A session with each of the server's threads, and its end: over what a worker would choose, then over each transport by
 /// itself. Nothing is pulled or pushed, no table is opened.
@@ -40,10 +40,7 @@ fn greet(
 ) -> Result<Result<(String, String), WorkerError>, Failure> {
     let net = transport.net(IoArgs { io: IoName::Epoll });
     let secured = security::of_worker(net, &[peer.to_owned()], &args.security, &args.believing)?;
-    // A name that no worker of a job has: those are small numbers.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (pusher, incarnation) = (u64::MAX - u64::from(std::process::id()), since.as_nanos() as u64);
-    let mut config = WorkerConfig::new([peer], pusher, incarnation);
+    let mut config = WorkerConfig::reader([peer]);
     config.peer_timeout = Duration::from_secs(args.peer_timeout);
     config.token = secured.token;
     let begun = Instant::now();

@@ -11,6 +11,7 @@ use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, Train
 use super::metrics::{FitTraining, Metrics};
 use super::model::Notes;
 use super::optimizer::{Asked, asked};
+use super::others::{self, Others};
 use super::report::{Teller, warn_of_bad_lines};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
@@ -193,18 +194,21 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     // Looked at when every worker is done, not by the training itself.
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = job::line(job)?;
+    let scheduled = tasks::are_wanted(args, &options)?;
+    let line = job::line(job, Some(&metrics))?;
+    let schemas: Vec<Schema> =
+        std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect();
     // First of all, as for logistic regression (job.rs).
-    let seat = match tasks::are_wanted(args, &options)? {
-        true => {
-            let schemas: Vec<Schema> = std::iter::once(model.sparse())
-                .chain(model.dense().into_iter().map(|(schema, _)| schema))
-                .collect();
-            Some(tasks::join(args, &mut options, &schemas, &line, None)?)
-        }
+    let seat = match scheduled {
+        true => Some(tasks::join(args, &mut options, &schemas, &line, None)?),
         false => None,
     };
-    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    let mut connected = line.connect(&metrics)?;
+    let others = match chief && seat.is_none() && share.workers > 1 {
+        true => Some(Others::look(&mut connected, &schemas[0])?),
+        false => None,
+    };
+    let mut tables = RemoteTables::new(connected);
     keep_step(&mut tables, member);
     if let Some(seat) = &seat {
         seat.start_together(job, &stop)?;
@@ -221,9 +225,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     tables.close_pusher().map_err(backend_failure)?;
     let chief = leads();
     if chief && !fitted.stopped {
-        if seat.is_none() {
+        if let Some(others) = &others {
             let table = tables.id(0);
-            job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+            others.wait(tables.worker(), table, job, &stop)?;
         }
         if let Some(data) = held_out {
             match score(&data, &mut *model, &mut tables) {
@@ -236,6 +240,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     if chief {
         finish(args, &shape, &*model, &mut tables, &fitted, validations)?;
+        if share.workers > 1 {
+            others::mark_end(&line, &schemas);
+        }
     } else {
         report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
     }

@@ -1,12 +1,12 @@
 //! `gannet train --model lda`: topics of documents, and their words.
 
 use super::super::args::TrainArgs;
-use super::super::job;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{Notes, write};
+use super::super::others::{self, Others};
 use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::super::{Failure, input, server, signals};
+use super::super::{Failure, input, job, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
 use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Share, Tables};
 use gannet::{Admission, CheckpointWriter};
@@ -101,8 +101,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = job::line(job)?;
-    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    let line = job::line(job, Some(&metrics))?;
+    let mut connected = line.connect(&metrics)?;
+    let (schemas, alone) = (model.schemas(), workers == 1);
+    let others = match chief && !alone {
+        true => Some(Others::look(&mut connected, &schemas[0])?),
+        false => None,
+    };
+    let mut tables = RemoteTables::new(connected);
     super::keep_step(&mut tables, member);
     let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
     tables.close_pusher().map_err(backend_failure)?;
@@ -111,8 +117,13 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         return ended_early(sampled.stopped, sampled.documents);
     }
     let table = tables.id(0);
-    job::wait_for_others(tables.worker(), table, job, line.incarnation(), &stop)?;
+    if let Some(others) = others {
+        others.wait(tables.worker(), table, job, &stop)?;
+    }
     finish(args, &model, &names, &mut tables, &sampled, workers.into())?;
+    if !alone {
+        others::mark_end(&line, &schemas);
+    }
     ended_early(sampled.stopped, sampled.documents)
 }
 

@@ -8,7 +8,7 @@ use crate::lbfgs::{Columns, Examples, LbfgsError};
 use crate::limits::{LBFGS_LOOK_MAX, LBFGS_LOOK_MIN, LBFGS_WAIT_LOGGED};
 use gannet_node::optim::lbfgs::join;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What a worker did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,20 +21,21 @@ pub struct Followed {
     pub stopped: bool,
 }
 
-/// Follows the chief until it says that the training is over.
+/// Follows the chief until it says that the training is over. `incarnation` is that of this worker, by which the
+/// chief tells its lives apart.
 ///
 /// # Errors
 /// The chief is silent for `patience`, or the servers are lost.
 pub fn follow(
     columns: &mut impl Columns,
     examples: &mut Examples,
-    worker: u32,
+    (worker, incarnation): (u32, u64),
     patience: Duration,
     stop: &AtomicBool,
 ) -> Result<Followed, LbfgsError> {
     let (mut done, mut ready, mut memory) = (Followed::default(), false, Obeying::default());
     let mut last = cells::commanded(columns)?.map_or(0, |(stamp, _)| stamp);
-    let birth = birth();
+    let birth = birth(incarnation);
     cells::arrive(columns, worker, last, birth)?;
     loop {
         let mut look = Look::new(patience);
@@ -69,10 +70,9 @@ pub fn follow(
     }
 }
 
-/// A number that no other life of a worker is likely to have, positive and exact in 48 bits.
-fn birth() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    1.0 + (since.as_millis() as u64 % (1 << 40)) as f64
+/// What a life of a worker writes when it arrives: positive, exact in 48 bits, and another one for each life.
+fn birth(incarnation: u64) -> f64 {
+    1.0 + (incarnation % (1 << 40)) as f64
 }
 
 /// Looks at cells: often at first, then less so, with a limit.

@@ -43,6 +43,8 @@ pub struct Sim {
     next_actor: Rc<Cell<u64>>,
     /// An actor is running: waits inside it must not step the world.
     stepping: Rc<Cell<bool>>,
+    /// How far the clock of this handle is ahead of the world's.
+    ahead: Duration,
 }
 
 impl Clone for Sim {
@@ -53,6 +55,7 @@ impl Clone for Sim {
             actors_owner: None,
             next_actor: self.next_actor.clone(),
             stepping: self.stepping.clone(),
+            ahead: self.ahead,
         }
     }
 }
@@ -77,7 +80,16 @@ impl Sim {
             actors_owner: Some(actors),
             next_actor: Rc::default(),
             stepping: Rc::default(),
+            ahead: Duration::ZERO,
         }
+    }
+
+    /// The same network for a host whose clock is so far ahead of the others': what [`Net::now`] tells it. Its next
+    /// life may have a handle that is less far ahead, and so a clock that has gone back.
+    pub fn ahead(&self, ahead: Duration) -> Sim {
+        let mut host = self.clone();
+        host.ahead = ahead;
+        host
     }
 
     /// All of it is on one host: files can be given over its connections.
@@ -145,10 +157,14 @@ impl Sim {
 
     /// Lets the world go on for so long.
     pub fn run(&self, duration: Duration) {
-        let deadline = self.now() + duration;
-        while self.now() < deadline {
+        let deadline = self.world_now() + duration;
+        while self.world_now() < deadline {
             self.step(deadline);
         }
+    }
+
+    fn world_now(&self) -> Duration {
+        self.world.borrow().now
     }
 
     /// Runs every actor once, then moves time on to the next event, at most to `deadline`.
@@ -162,7 +178,7 @@ impl Sim {
     /// A step of at most so long, while someone who drives the simulation is in the middle of something.
     fn go_on(&self, most: Duration) {
         if !self.stepping.get() {
-            self.step(self.now() + most);
+            self.step(self.world_now() + most);
         }
     }
 
@@ -210,7 +226,7 @@ impl Net for Sim {
     }
 
     fn now(&self) -> Duration {
-        self.world.borrow().now
+        self.world_now() + self.ahead
     }
 }
 
@@ -380,13 +396,13 @@ impl Poll for SimPoll {
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
-        let deadline = self.sim.now() + timeout;
+        let deadline = self.sim.world_now() + timeout;
         loop {
             self.look(events);
             if !events.is_empty() || self.woken.replace(false) || self.sim.stepping.get() {
                 return Ok(());
             }
-            if self.sim.now() >= deadline {
+            if self.sim.world_now() >= deadline {
                 // Looking takes time too: who spins sees its limit pass.
                 self.sim.step(deadline + LOOK);
                 self.look(events);

@@ -1,0 +1,323 @@
+//! The counter from which a server hands out incarnations. In a data folder it is a file, which is on its medium
+//! before a number is answered: a number may be skipped, it is never given twice.
+//!
+//! ```text
+//! 0   8  "GNTINCAR"
+//! 8   4  version
+//! 12  4  crc32c of bytes 0..12 and 16..24
+//! 16  8  the highest number handed out
+//! ```
+
+use super::bulk::{Handled, refuse};
+use crate::error::Refusal;
+use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
+use crate::message;
+use crate::scheduler::Scheduler;
+use gannet_core::{OpenError, Store};
+use gannet_transport::{Frame, Full, Head, Transmit};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const NAME: &str = "INCARNATIONS";
+const MAGIC: [u8; 8] = *b"GNTINCAR";
+const VERSION: u32 = 1;
+const BYTES: usize = 24;
+
+/// Why the counter cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// The system refused.
+    #[error("the counter of incarnations {}: {source}; make room, or see to the folder's permissions", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is damaged, or no counter.
+    #[error(
+        "the counter of incarnations {}: {why}; put back the file as it was, or remove it: the next number is then far \
+         above all that the tables here remember",
+        path.display()
+    )]
+    Torn {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A later program has written it.
+    #[error(
+        "the counter of incarnations {} has version {found}, not {VERSION}: run the gannet that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The tables' images cannot be read.
+    #[error(transparent)]
+    Images(#[from] OpenError),
+    /// There are no more numbers.
+    #[error("no incarnation is left above {0}: begin with an empty data folder, and new workers")]
+    Exhausted(u64),
+}
+
+/// The highest incarnation that a session of this server has named in its hello. All threads note it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Named(Arc<AtomicU64>);
+
+impl Named {
+    pub(super) fn note(&self, incarnation: u64) {
+        if incarnation < INCARNATION_NAMED_MAX {
+            self.0.fetch_max(incarnation, Relaxed);
+        }
+    }
+}
+
+/// The counter, which thread 0 has.
+#[derive(Debug, Default)]
+pub(super) struct Incarnations {
+    /// The highest number that was handed out, or that an image remembered when the server was started.
+    highest: u64,
+    named: Named,
+    /// Where it is kept, if anywhere.
+    file: Option<PathBuf>,
+    /// It has no tables, and hands out nothing.
+    looks_only: bool,
+}
+
+impl Incarnations {
+    /// The counter of a store; of a scheduler without tables it only tells what it has heard of.
+    pub(super) fn open(store: &Store, named: Named, looks_only: bool) -> Result<Incarnations, CounterError> {
+        let Some(folder) = store.folder().filter(|_| !looks_only) else {
+            return Ok(Incarnations { named, looks_only, ..Incarnations::default() });
+        };
+        let file = folder.join(NAME);
+        let remembered = store.highest_incarnation(INCARNATION_NAMED_MAX)?;
+        let highest = match (load(&file)?, remembered) {
+            (Some(kept), remembered) => kept.max(remembered.unwrap_or(0)),
+            (None, None) => 0,
+            // Numbers that were handed out and have not pushed yet stand in no image: the gap is more than those.
+            (None, Some(remembered)) => {
+                let next = remembered + INCARNATION_GAP + 1;
+                tracing::warn!(file = %file.display(), next, "the counter is gone, and begins anew");
+                remembered + INCARNATION_GAP
+            }
+        };
+        Ok(Incarnations { highest, named, file: Some(file), looks_only })
+    }
+
+    /// The highest number that this server knows of.
+    fn highest(&self) -> u64 {
+        self.highest.max(self.named.0.load(Relaxed))
+    }
+
+    /// A number above `floor` and above all that this server knows of.
+    pub(super) fn allocate(&mut self, floor: u64) -> Result<u64, CounterError> {
+        let before = self.highest().max(floor);
+        let next = before.checked_add(1).ok_or(CounterError::Exhausted(before))?;
+        if let Some(file) = &self.file {
+            save(file, next)?;
+        }
+        self.highest = next;
+        Ok(next)
+    }
+}
+
+/// Answers a request for an incarnation, or for the highest one that is known here.
+pub(super) fn answer(
+    frame: &Frame<'_>,
+    incarnations: Option<&mut Incarnations>,
+    scheduler: Option<&Scheduler>,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(incarnations) = incarnations else {
+        return refuse(Refusal::Unknown, "incarnations are handed out by thread 0 of a server");
+    };
+    let [floor, looks, ..] = frame.head.words;
+    if floor >= INCARNATION_NAMED_MAX || looks > message::ALLOCATE_LOOK {
+        return refuse(Refusal::Malformed, format!("an incarnation above {floor:#x}, option {looks:#x}"));
+    }
+    // Room for the answer first: what is handed out is told.
+    transmit.reserve(0).ok_or(Full)?;
+    let booked = scheduler.map_or(0, Scheduler::highest_incarnation);
+    let number = match looks {
+        message::ALLOCATE_LOOK => incarnations.highest().max(booked),
+        _ if incarnations.looks_only => {
+            let text = "this is a scheduler, which hands out no incarnations: name the servers in --ps-hosts";
+            return refuse(Refusal::Mismatch, text);
+        }
+        _ => match incarnations.allocate(floor.max(booked)) {
+            Ok(number) => number,
+            Err(error @ CounterError::Exhausted(_)) => return refuse(Refusal::Limit, error.to_string()),
+            Err(error) => return refuse(Refusal::NoSpace, error.to_string()),
+        },
+    };
+    let words = [number, u64::from(!incarnations.looks_only), 0, 0];
+    transmit.commit(Head::new(message::ALLOCATED, 0, frame.head.id, words), 0);
+    Ok(())
+}
+
+/// The number in the file, if there is one.
+fn load(file: &Path) -> Result<Option<u64>, CounterError> {
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(CounterError::Io { path: file.into(), source }),
+    };
+    let torn = |why: String| CounterError::Torn { path: file.into(), why };
+    let Some((head, _)) = bytes.split_first_chunk::<16>().filter(|(head, _)| head[..8] == MAGIC) else {
+        return Err(torn(format!("its {} bytes do not begin as a counter does", bytes.len())));
+    };
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let found = word(8);
+    if found > VERSION {
+        return Err(CounterError::Newer { path: file.into(), found });
+    }
+    let Ok(bytes) = <[u8; BYTES]>::try_from(&*bytes) else {
+        return Err(torn(format!("it has {} bytes, not {BYTES}", bytes.len())));
+    };
+    let number = bytes[16..].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    match encode(number) == bytes {
+        true => Ok(Some(number)),
+        false => Err(torn("its checksum is wrong".into())),
+    }
+}
+
+fn encode(number: u64) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..].copy_from_slice(&number.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Writes the number. It survives the process and the machine: the file is on its medium before it has its name, and
+/// the name is before this returns.
+fn save(file: &Path, number: u64) -> Result<(), CounterError> {
+    let new = file.with_extension("new");
+    let written = || -> io::Result<()> {
+        let mut bytes = File::create(&new)?;
+        bytes.write_all(&encode(number))?;
+        bytes.sync_all()?;
+        fs::rename(&new, file)?;
+        match file.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    written().map_err(|source| CounterError::Io { path: file.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gannet_core::{PushName, Schema, Shards, Write};
+    use gannet_optim::{Add, Rule};
+
+    fn open(store: &Store) -> Result<Incarnations, CounterError> {
+        Incarnations::open(store, Named::default(), false)
+    }
+
+    /// Pushes under this name, as a program may that chooses its own incarnations.
+    fn push(store: &Store, incarnation: u64) {
+        let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
+        let mut shards = Shards::open(store, &schema, 0..1).unwrap();
+        let name = PushName { pusher: 1, incarnation, seq: 1, row: 0 };
+        shards.push(&name, Write::Gradient, &[5], None, &[1.0]).unwrap();
+    }
+
+    #[test]
+    fn a_counter_file_is_these_bytes() {
+        let mut want = b"GNTINCAR".to_vec();
+        want.extend([1, 0, 0, 0, 0xA8, 0x37, 0x73, 0x79, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(encode(0x0102_0304_0506_0708), *want);
+    }
+
+    #[test]
+    fn numbers_go_on_where_they_stood_and_above_what_images_remember() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut counter = open(&store).unwrap();
+        assert_eq!((counter.allocate(0).unwrap(), counter.allocate(0).unwrap()), (1, 2));
+        assert_eq!((counter.allocate(10).unwrap(), counter.allocate(3).unwrap()), (11, 12));
+        let mut counter = open(&store).unwrap();
+        assert_eq!(counter.allocate(0).unwrap(), 13);
+        push(&store, 40);
+        assert_eq!(open(&store).unwrap().allocate(0).unwrap(), 41);
+        let named = Named::default();
+        let mut counter = Incarnations::open(&store, named.clone(), false).unwrap();
+        named.note(50);
+        named.note(u64::MAX);
+        assert_eq!(counter.allocate(0).unwrap(), 51);
+        // In memory it is a number of the process.
+        let mut counter = open(&Store::memory()).unwrap();
+        assert_eq!((counter.allocate(0).unwrap(), counter.allocate(0).unwrap()), (1, 2));
+        counter.highest = u64::MAX;
+        let none = counter.allocate(0).unwrap_err();
+        assert!(
+            none.to_string().starts_with("no incarnation is left above 18446744073709551615: "),
+            "{none}"
+        );
+    }
+
+    #[test]
+    fn a_counter_that_is_gone_begins_far_above_what_was_handed_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut counter = open(&store).unwrap();
+        push(&store, counter.allocate(0).unwrap());
+        // These have not pushed yet.
+        let handed_out = (0..100).map(|_| counter.allocate(0).unwrap()).max().unwrap();
+        fs::remove_file(folder.path().join(NAME)).unwrap();
+        let next = open(&store).unwrap().allocate(0).unwrap();
+        assert!(next > handed_out && next == 1 + INCARNATION_GAP + 1, "{next} after {handed_out}");
+        assert_eq!(open(&store).unwrap().allocate(0).unwrap(), next + 1);
+    }
+
+    #[test]
+    fn a_torn_counter_and_one_of_a_later_program_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        open(&store).unwrap().allocate(77).unwrap();
+        let file = folder.path().join(NAME);
+        let whole = fs::read(&file).unwrap();
+        for at in [0, 12, 16, BYTES - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&file, &bytes).unwrap();
+            let torn = open(&store).unwrap_err();
+            assert!(matches!(torn, CounterError::Torn { .. }), "byte {at}: {torn}");
+            assert!(
+                torn.to_string().contains("INCARNATIONS") && torn.to_string().contains("remove it"),
+                "{torn}"
+            );
+        }
+        for end in [0, 7, BYTES - 1] {
+            fs::write(&file, &whole[..end]).unwrap();
+            assert!(matches!(open(&store).unwrap_err(), CounterError::Torn { .. }), "{end} bytes");
+        }
+        let mut bytes = whole.clone();
+        bytes[8] = 2;
+        fs::write(&file, [&bytes[..], &[0; 40]].concat()).unwrap();
+        let newer = open(&store).unwrap_err();
+        assert!(matches!(newer, CounterError::Newer { found: 2, .. }), "{newer}");
+        assert!(newer.to_string().ends_with("run the gannet that wrote it"), "{newer}");
+        // What cannot be written is not handed out.
+        fs::write(&file, &whole).unwrap();
+        let mut counter = open(&store).unwrap();
+        fs::create_dir(folder.path().join("INCARNATIONS.new")).unwrap();
+        assert!(matches!(counter.allocate(0).unwrap_err(), CounterError::Io { .. }));
+        fs::remove_dir(folder.path().join("INCARNATIONS.new")).unwrap();
+        assert_eq!(counter.allocate(0).unwrap(), 79);
+    }
+}

@@ -1,0 +1,78 @@
+//! How a worker gets its incarnation: a server hands it out, of one counter for the run, and no clock is asked.
+
+use super::{Worker, WorkerConfig};
+use crate::error::WorkerError;
+use crate::message;
+use crate::tally::WorkerTally;
+use gannet_transport::Net;
+use std::sync::Arc;
+
+/// What a session says that has no incarnation yet, or needs none: it may read and ask, and a push is refused.
+pub const NO_INCARNATION: u64 = 0;
+
+impl WorkerConfig {
+    /// Of one who reads and asks, and never pushes: it needs no incarnation.
+    pub fn reader(servers: impl IntoIterator<Item = impl Into<String>>) -> WorkerConfig {
+        WorkerConfig::new(servers, u64::from(u32::MAX), NO_INCARNATION)
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Takes an incarnation that no life of any worker has had on these servers, larger than all before: one process
+    /// asks once, when it starts, and gives it to [`WorkerConfig::new`]. Two that ask at once get two numbers.
+    ///
+    /// `config.servers` are all servers of the run in the order that its workers share, and its scheduler behind them
+    /// if it is a process of its own. The first that has tables hands the number out, above what the others know of.
+    ///
+    /// # Errors
+    /// One of them could not be reached for `peer_timeout`, or it refused: its counter cannot be kept.
+    pub fn allocate_incarnation(net: N, config: &WorkerConfig) -> Result<u64, WorkerError> {
+        Worker::allocate_incarnation_told(net, config, Arc::default())
+    }
+
+    /// [`Worker::allocate_incarnation`] with its counts in `tally`, which can be told of while it waits for a server.
+    /// The tally may be that of a worker of the same thread.
+    ///
+    /// # Errors
+    /// As [`Worker::allocate_incarnation`].
+    pub fn allocate_incarnation_told(
+        net: N,
+        config: &WorkerConfig,
+        tally: Arc<WorkerTally>,
+    ) -> Result<u64, WorkerError> {
+        let (links, wanted) = (tally.links.get(), tally.links_wanted.get());
+        let config = WorkerConfig { incarnation: NO_INCARNATION, one_thread: true, ..config.clone() };
+        let allocated =
+            Worker::connect_told(net, config, tally.clone()).and_then(|mut worker| worker.number());
+        // The links of this call are gone.
+        tally.links.set(links);
+        tally.links_wanted.set(wanted);
+        allocated
+    }
+
+    /// The next number that the servers hand out.
+    fn number(&mut self) -> Result<u64, WorkerError> {
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        let known = self.allocate(0, message::ALLOCATE_LOOK, &all)?;
+        let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
+        // Where none hands out any, the first one says why.
+        let chosen = known.iter().position(|&(_, hands_out)| hands_out).unwrap_or(0);
+        match *self.allocate(floor, 0, &[chosen])? {
+            [(number, _)] if number > floor => Ok(number),
+            ref other => Err(self.no_incarnation(chosen, format!("incarnations {other:?} above {floor}"))),
+        }
+    }
+
+    /// Asks thread 0 of each of these servers: a number, and whether it hands out any.
+    fn allocate(&mut self, floor: u64, looks: u64, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
+        let answers = self.ask(message::ALLOCATE, None, [floor, looks, 0, 0], Vec::new(), of)?;
+        match answers.len() == of.len() {
+            true => Ok(answers.iter().map(|(head, _)| (head.words[0], head.words[1] == 1)).collect()),
+            false => Err(self.no_incarnation(of[0], "fewer answers than requests".into())),
+        }
+    }
+
+    fn no_incarnation(&self, peer: usize, what: String) -> WorkerError {
+        WorkerError::Protocol { peer: self.peers[peer].name.clone(), what }
+    }
+}

@@ -1,0 +1,142 @@
+//! Thousands of incarnations in the simulated world: many ask at once, links are lost, and the server that counts is
+//! killed between keeping a number and answering it.
+
+use super::flights::{ControlFlight, FlightId, Request, Work};
+use super::{Worker, WorkerConfig};
+use crate::error::WorkerError;
+use crate::message;
+use crate::server::{LocalServer, ServerConfig};
+use gannet_core::Store;
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// A server that can be killed, with the folder that it leaves.
+struct Place {
+    store: Store,
+    addr: String,
+    actor: u64,
+    _folder: tempfile::TempDir,
+}
+
+fn start(sim: &Sim, addr: &str, store: &Store) -> (String, u64) {
+    let config = ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    (addr, sim.add_actor(move || server.run().unwrap()))
+}
+
+impl Place {
+    fn new(sim: &Sim) -> Place {
+        // What is synced thousands of times is not the disk, where that can be had.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (addr, actor) = start(sim, "sim:0", &store);
+        Place { store, addr, actor, _folder: folder }
+    }
+
+    /// What was not sent is lost; the next life has a clock of its own, which may have gone back.
+    fn kill(&mut self, sim: &Sim, prng: &mut Prng) {
+        sim.remove_actor(self.actor);
+        sim.reset_all(&self.addr);
+        let ahead = Duration::from_secs(prng.below(7_200));
+        self.actor = start(&sim.ahead(ahead), &self.addr, &self.store).1;
+    }
+}
+
+/// Somebody who asks, without ever waiting: first all servers for what they know, then the first for a number.
+struct Asker {
+    worker: Worker<Sim>,
+    looks: Option<FlightId>,
+    asks: Option<FlightId>,
+    /// The highest number that had been answered to anybody when it began.
+    before: u64,
+}
+
+impl Asker {
+    fn begin(sim: &Sim, servers: &[String], before: u64) -> Result<Asker, WorkerError> {
+        let config = WorkerConfig { one_thread: true, ..WorkerConfig::reader(servers) };
+        let worker = Worker::connect(sim.clone(), config)?;
+        let mut asker = Asker { worker, looks: None, asks: None, before };
+        let all: Vec<usize> = (0..servers.len()).collect();
+        asker.looks = Some(asker.post([0, message::ALLOCATE_LOOK, 0, 0], &all)?);
+        Ok(asker)
+    }
+
+    fn post(&mut self, words: [u64; 4], peers: &[usize]) -> Result<FlightId, WorkerError> {
+        let (worker, answers) = (&mut self.worker, vec![None; peers.len()]);
+        let now = worker.net.now();
+        let control =
+            ControlFlight { kind: message::ALLOCATE, table: None, words, payloads: Vec::new(), answers };
+        let id = worker.flights.add(Work::Control(control), peers.len(), 0, now);
+        for (chunk, &number) in peers.iter().enumerate() {
+            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            worker.peers[number].enqueue(request, now);
+            worker.send(number)?;
+        }
+        Ok(id)
+    }
+
+    /// The numbers that came to a request, if all have.
+    fn taken(&mut self, id: Option<FlightId>) -> Option<Vec<u64>> {
+        let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
+        let Work::Control(control) = self.worker.flights.take(id.place)?.work else { return None };
+        Some(control.answers.into_iter().flatten().map(|(head, _)| head.words[0]).collect())
+    }
+
+    /// Its number, when it has come.
+    fn step(&mut self) -> Result<Option<u64>, WorkerError> {
+        self.worker.poll()?;
+        if let Some(known) = self.taken(self.looks) {
+            let floor = known.into_iter().max().unwrap_or(0);
+            (self.looks, self.asks) = (None, Some(self.post([floor, 0, 0, 0], &[0])?));
+        }
+        Ok(self.taken(self.asks).and_then(|numbers| numbers.first().copied()))
+    }
+}
+
+#[test]
+fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before() {
+    let (mut given, mut kills, mut lost, mut turned) = (0, 0, 0, 0);
+    for seed in 0..9 {
+        let faults = Faults {
+            reset_per_million: [0, 20_000, 60_000][seed as usize % 3],
+            refuse_per_million: 50_000,
+            piece_bytes_max: [0, 30, 1_000][seed as usize / 3 % 3],
+            ..Faults::none()
+        };
+        let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
+        let mut places = [Place::new(&sim), Place::new(&sim)];
+        let mut order = [0, 1];
+        let (mut askers, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
+        while numbers.len() < 300 {
+            if askers.len() < 6 && prng.below(3) > 0 {
+                let servers: Vec<String> = order.iter().map(|&at: &usize| places[at].addr.clone()).collect();
+                let asker = Asker::begin(&sim, &servers, highest);
+                askers.push(asker.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+            }
+            sim.run(Duration::from_micros(prng.below(400)));
+            askers.retain_mut(|asker| {
+                let number = asker.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                let Some(number) = number else { return true };
+                assert!(number > asker.before, "seed {seed}: {number}, after {} was answered", asker.before);
+                assert!(numbers.insert(number), "seed {seed}: {number} is given twice");
+                highest = highest.max(number);
+                lost += asker.worker.counters().links_lost;
+                false
+            });
+            if prng.below(40) == 0 {
+                places[prng.below(2) as usize].kill(&sim, &mut prng);
+                kills += 1;
+            }
+            // A run whose hosts are given in another order counts on above what the other server has counted.
+            if askers.is_empty() && prng.below(4) == 0 {
+                order.swap(0, 1);
+                turned += 1;
+            }
+        }
+        given += numbers.len();
+    }
+    assert!(given >= 2_700 && kills > 100 && lost > 100 && turned > 20, "{given} {kills} {lost} {turned}");
+}
