@@ -3,6 +3,7 @@
 
 use crate::error::OpenError;
 use crate::grower::{Clock, Grower};
+use crate::head::{Origin, image_name};
 use crate::image::Medium;
 use crate::schema::Schema;
 use crate::shard::{Place, Shard};
@@ -164,22 +165,22 @@ impl Store {
     }
 
     /// Opens or makes one shard.
-    pub(crate) fn shard(&self, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
+    pub(crate) fn shard(&self, schema: &Schema, number: u32, origin: &Origin) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         let Some(folder) = &self.0.folder else {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file = memory_file(&format!("gannet-{}-{number}", schema.name))
                 .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
-            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower };
+            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower, origin };
             return Shard::create(file, &place, schema, number);
         };
         let table = folder.path.join(&schema.name);
-        let path = table.join(format!("shard-{number:04}.image"));
+        let path = table.join(image_name(number));
         let io = |what, path: &Path| {
             let path = path.to_path_buf();
             move |source| OpenError::Io { what, path, source }
         };
-        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower };
+        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {

@@ -191,7 +191,10 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         true => Some(tasks::join(args, &mut options, &[kept], &line, fed)?),
         false => None,
     };
-    let worker = line.connect(&metrics)?;
+    let mut worker = line.connect(&metrics)?;
+    if let Some(seat) = &seat {
+        seat.open_tables(&mut worker)?;
+    }
     let backend = if damped {
         Remote::open_damped(worker, &schema, DEPTH)
     } else {
