@@ -4,8 +4,13 @@
 mod model;
 
 use gannet_node::transport::sim::{Faults, Sim};
-use gannet_node::{Read, Schema, Store, TableId, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::transport::tcp::Tcp;
+use gannet_node::{
+    Given, Plan, PlanFile, Read, Schema, Seat, Server, ServerConfig, Store, TableId, Told, Worker,
+    WorkerConfig, WorkerError, Write,
+};
 use model::{schema, start};
+use std::sync::Barrier;
 
 const KEYS: std::ops::Range<u64> = 0..2000;
 
@@ -247,4 +252,93 @@ fn servers_without_a_shard_are_not_missed() {
         let table = worker.open_table(&t).unwrap();
         assert_eq!(wrong(&mut worker, table, 1.0), 0, "{hosts:?}");
     }
+}
+
+/// Workers that open a fresh table at the same time make one of it, also where they name the servers in other orders.
+#[test]
+fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
+    for round in 0..12 {
+        let start =
+            || Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new("127.0.0.1:0") });
+        let servers: Vec<_> = (0..3).map(|_| start().unwrap()).collect();
+        let addrs: Vec<String> = servers.iter().map(|server| server.addr().to_owned()).collect();
+        let (ready, t) = (Barrier::new(4), schema("t", 1, 16));
+        std::thread::scope(|scope| {
+            for pusher in 1..=4 {
+                let (addrs, ready, t) = (&addrs, &ready, &t);
+                scope.spawn(move || {
+                    let mut hosts = addrs.clone();
+                    hosts.rotate_left(if round % 2 == 0 { 0 } else { pusher as usize });
+                    let config = WorkerConfig::new(hosts, pusher, 1);
+                    let mut worker = Worker::connect(Tcp::new(), config).unwrap();
+                    ready.wait();
+                    let table = worker.open_table(t).unwrap();
+                    let (keys, values): (Vec<u64>, Vec<f32>) = KEYS.map(|key| (key, key as f32)).unzip();
+                    worker.push(table, &keys, Write::Gradient, &values).unwrap();
+                });
+            }
+        });
+        let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 9, 1)).unwrap();
+        let table = worker.open_table(&t).unwrap();
+        let keys: Vec<u64> = KEYS.collect();
+        let mut out = vec![0.0; keys.len()];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        let wrong = keys.iter().zip(&out).filter(|&(&key, &value)| value != 4.0 * key as f32).count();
+        assert_eq!(wrong, 0, "round {round}");
+    }
+}
+
+/// Members of a job whose scheduler has a folder of its own.
+fn join(cluster: &Cluster, scheduler: &str, rank: u32, life: u64) -> Seat<Sim> {
+    let file = PlanFile { name: "part".into(), bytes: 1000, print: 1, whole: false };
+    let (files, settings) = (vec![file], Vec::new());
+    let plan =
+        Plan { workers: 2, files, task_bytes: 100, batch: 8, epochs: 1, worker_timeout_ms: 2000, settings };
+    let config = WorkerConfig::new([scheduler], u64::from(rank) + 1, life);
+    Seat::join(cluster.sim.clone(), config, rank, plan).unwrap()
+}
+
+#[test]
+fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
+    let (wide, deep) = (schema("wide", 1, 8), schema("deep", 1, 8));
+    let mut cluster = Cluster::new(1, &[true, true, true]);
+    let mut seat = join(&cluster, cluster.addr(2), 0, 1);
+    let mut worker = cluster.worker(&[0, 1], 1);
+    for t in [&wide, &deep] {
+        let table = worker.open_table(t).unwrap();
+        // What is said twice is noted once.
+        (0..2).for_each(|_| seat.note_table(worker.table_record(table)).unwrap());
+    }
+    assert!(matches!(seat.take(&[]).unwrap(), Given::Task { .. }));
+    drop((seat, worker));
+    // Of one of two tables a server loses its rows, and nobody is left who knew them.
+    for server in 0..3 {
+        cluster.kill(server);
+    }
+    (0..2).for_each(|server| std::fs::remove_dir_all(cluster.path(server).join("deep")).unwrap());
+    (0..3).for_each(|server| cluster.start(server, 1));
+    let mut other = join(&cluster, cluster.addr(2), 1, 1);
+    let mut seat = join(&cluster, cluster.addr(2), 0, 2);
+    let mut worker = cluster.worker(&[1, 0], 2);
+    let table = worker.open_table(&wide).unwrap();
+    seat.note_table(worker.table_record(table)).unwrap();
+    let table = worker.open_table(&deep).unwrap();
+    let error = seat.note_table(worker.table_record(table)).unwrap_err().to_string();
+    let gone = |at: usize, shards: &str| format!("{shards} of table \"deep\" that {} held", cluster.addr(at));
+    assert!(
+        error.contains(&gone(0, "shards 0 to 3")) && error.contains(&gone(1, "shards 4 to 7")),
+        "{error}"
+    );
+    // All hear of it, also from the scheduler's next life.
+    let failed = |seat: &mut Seat<Sim>| seat.beat(Told::default()).unwrap().failed.unwrap();
+    assert!(error.contains(&failed(&mut other)));
+    cluster.kill(2);
+    cluster.start(2, 1);
+    assert!(error.contains(&failed(&mut other)));
+    // Another job begins on what is there: it has nothing to lose.
+    seat.leave().unwrap();
+    other.leave().unwrap();
+    let mut next = join(&cluster, cluster.addr(2), 0, 3);
+    next.note_table(worker.table_record(table)).unwrap();
+    assert_eq!(next.beat(Told::default()).unwrap().failed, None);
 }

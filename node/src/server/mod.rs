@@ -12,6 +12,8 @@ mod floods;
 mod greeting;
 mod group;
 pub(crate) mod identities;
+#[cfg(test)]
+mod identities_tests;
 mod images;
 mod kept;
 mod keysets;
