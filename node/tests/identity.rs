@@ -268,7 +268,7 @@ fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
                 let (addrs, ready, t) = (&addrs, &ready, &t);
                 scope.spawn(move || {
                     let mut hosts = addrs.clone();
-                    hosts.rotate_left(if round % 2 == 0 { 0 } else { pusher as usize });
+                    hosts.rotate_left(if round % 2 == 0 { 0 } else { pusher as usize % 3 });
                     let config = WorkerConfig::new(hosts, pusher, 1);
                     let mut worker = Worker::connect(Tcp::new(), config).unwrap();
                     ready.wait();
