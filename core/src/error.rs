@@ -1,5 +1,6 @@
 //! The errors of this room, by family: opening, pulling, pushing.
 
+use crate::head::TableIdentity;
 use crate::schema::SchemaError;
 use std::io;
 use std::path::PathBuf;
@@ -88,6 +89,33 @@ pub enum OpenError {
         shard: u32,
         /// What is wrong with it.
         why: String,
+    },
+    /// The image is of another table, or was made by another server, than the others.
+    #[error(
+        "{}: the image is of another table or server: {found}; {wanted} was expected: put each server's own folder back",
+        path.display()
+    )]
+    OtherTable {
+        /// Which file.
+        path: PathBuf,
+        /// What its head says.
+        found: TableIdentity,
+        /// What it should say.
+        wanted: TableIdentity,
+    },
+    /// An image that was there is not there any more.
+    #[error(
+        "{}: the image of shard {shard} of table {table:?} is gone, and its rows with it: put it back, or move the folders of \
+         this table away on all servers to begin anew",
+        path.display()
+    )]
+    Gone {
+        /// Which file.
+        path: PathBuf,
+        /// Table.
+        table: String,
+        /// Which shard.
+        shard: u32,
     },
     /// The image holds a table of another schema.
     #[error(

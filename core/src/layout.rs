@@ -16,8 +16,12 @@ use crate::limits::*;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
 pub(crate) const FORMAT: u32 = 4;
 
-/// Immutable head: magic, format, shard, boot id, schema, crc. Written once when the image is made.
+/// Immutable head: magic, format, shard, table id, servers, birth, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
+/// The table's id, 16 bytes; which server of how many made the image, u32 each; the image's birth, u64.
+pub(crate) const HEAD_UID: usize = 24;
+pub(crate) const HEAD_SERVER: usize = 40;
+pub(crate) const HEAD_BIRTH: usize = 48;
 pub(crate) const HEAD_SCHEMA: usize = 64;
 
 /// The page of the words below, which is synced before anything else of an image that is opened changes. The flag and the
@@ -40,6 +44,8 @@ pub(crate) const SERVED_WITH: usize = 0x328;
 /// The clock of the worker that is furthest behind, of those that keep step over this table: all pushes of steps below it are
 /// in the rows. [`NO_CLOCK`](crate::NO_CLOCK) when none keep step.
 pub(crate) const LOWEST: usize = 0x330;
+/// 1: all servers of the table have made their images, so this table has had pushes perhaps.
+pub(crate) const CONFIRMED: usize = 0x340;
 /// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
 /// The version counter: never journaled, only ever ahead.

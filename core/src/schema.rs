@@ -175,20 +175,26 @@ impl Schema {
         16 + (self.floats() * 4).next_multiple_of(8)
     }
 
+    /// Checks that a table may have this name, which is that of its folder too.
+    ///
+    /// # Errors
+    /// It is empty, too long, begins with a dot, or has other characters than letters, digits, `_`, `.` and `-`.
+    pub fn check_name(name: &str) -> Result<(), SchemaError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let sound = !name.is_empty() && name.len() <= TABLE_NAME_BYTES_MAX && !name.starts_with('.');
+        match sound && name.chars().all(allowed) {
+            true => Ok(()),
+            false => Err(SchemaError::Name(name.to_owned())),
+        }
+    }
+
     /// Checks every field.
     ///
     /// # Errors
     /// The first field that is out of range.
     pub fn check(&self) -> Result<(), SchemaError> {
         let table = || self.name.clone();
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        if self.name.is_empty()
-            || self.name.len() > TABLE_NAME_BYTES_MAX
-            || self.name.starts_with('.')
-            || !self.name.chars().all(allowed)
-        {
-            return Err(SchemaError::Name(table()));
-        }
+        Schema::check_name(&self.name)?;
         if self.more.len() >= SEGMENTS_MAX {
             return Err(SchemaError::Segments { table: table(), segments: self.more.len() + 1 });
         }

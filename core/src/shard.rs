@@ -4,6 +4,7 @@ use crate::error::{GrowError, OpenError};
 use crate::expansion::Moved;
 use crate::grower::Grower;
 use crate::hash::hash;
+use crate::head::{self, Origin, OtherHead, TableIdentity, check_head, write_head};
 use crate::image::{Image, Medium};
 use crate::index::{self, Geometry, NONE};
 use crate::journal::Journal;
@@ -41,6 +42,8 @@ pub(crate) struct Place<'a> {
     pub(crate) durable: bool,
     pub(crate) boot: [u8; 16],
     pub(crate) grower: &'a Arc<Grower>,
+    /// What a new image is made as.
+    pub(crate) origin: &'a Origin,
 }
 
 impl Shard {
@@ -63,7 +66,7 @@ impl Shard {
         })?;
         (0..2).for_each(|i| image.bucket(i).reset());
         image.word(INCARNATION).store(1, Relaxed);
-        write_head(&mut image, schema, number);
+        write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
         if place.durable {
             // Whole, boot id and all, before it gets its name.
@@ -240,6 +243,21 @@ impl Shard {
         self.image.word(LOWEST).store(clock, Release);
     }
 
+    /// Which table it is of, as its head says.
+    pub(crate) fn identity(&self) -> TableIdentity {
+        head::identity_of(self.image.head())
+    }
+
+    /// What was drawn when its image was made.
+    pub(crate) fn birth(&self) -> u64 {
+        head::birth_of(self.image.head())
+    }
+
+    /// All servers of the table have made their images.
+    pub(crate) fn confirm(&self) {
+        self.image.word(CONFIRMED).store(1, Release);
+    }
+
     /// This life of the shard: grows with every opening.
     pub(crate) fn incarnation(&self) -> u64 {
         self.image.word(INCARNATION).load(Relaxed)
@@ -277,50 +295,6 @@ fn boot_words(boot: [u8; 16]) -> [u64; 2] {
     [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
 }
 
-fn write_head(image: &mut Image, schema: &Schema, number: u32) {
-    let schema = schema.encode();
-    let head = image.head_mut();
-    head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    head[12..16].copy_from_slice(&number.to_le_bytes());
-    head[16..20].copy_from_slice(&(schema.len() as u32).to_le_bytes());
-    head[HEAD_SCHEMA..HEAD_SCHEMA + schema.len()].copy_from_slice(&schema);
-    let crc = crc32c::crc32c(&head[8..HEAD_BYTES - 4]);
-    head[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-    // The magic comes last: a file without it was never an image.
-    head[..8].copy_from_slice(&MAGIC.to_le_bytes());
-}
-
-/// What a head may be instead of that of this shard.
-pub(crate) enum OtherHead {
-    Foreign(String),
-    Torn(String),
-    /// Found and wanted, in words.
-    Schema(String),
-}
-
-/// Checks the head of an image.
-pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<(), OtherHead> {
-    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default());
-    if head[..8] != MAGIC.to_le_bytes() {
-        return Err(OtherHead::Foreign("its first bytes are not GANNETIM".into()));
-    }
-    if word(8) != FORMAT {
-        return Err(OtherHead::Foreign(format!("format {}, this program writes {FORMAT}", word(8))));
-    }
-    if word(HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
-        return Err(OtherHead::Torn("the checksum of its head is wrong".into()));
-    }
-    let length = (word(16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
-    let found = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
-    if found.as_ref() != Some(schema) || word(12) != number {
-        let differences = found.map_or("its schema cannot be read".into(), |found| found.differences(schema));
-        let shard = (word(12) != number).then(|| format!("it holds shard {}, {number} was asked", word(12)));
-        let all = shard.into_iter().chain(Some(differences).filter(|text| !text.is_empty()));
-        return Err(OtherHead::Schema(all.collect::<Vec<_>>().join("; ")));
-    }
-    Ok(())
-}
-
 /// Checks that an image is that of this shard and was left in order.
 fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
     let path = || place.path.to_path_buf();
@@ -329,6 +303,10 @@ fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -
         OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
     })?;
+    let (found, wanted) = (head::identity_of(image.head()), place.origin.identity);
+    if found != wanted {
+        return Err(OpenError::OtherTable { path: path(), found, wanted });
+    }
     let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
     let torn = |why: &str| Err(OpenError::Torn { path: path(), why: why.into() });
     match image.word(CLEAN).load(Relaxed) {

@@ -4,6 +4,7 @@
 use crate::error::OpenError;
 use crate::filesystem::Filesystem;
 use crate::grower::{Clock, Grower};
+use crate::head::{Origin, image_name};
 use crate::image::Medium;
 use crate::opened::Opened;
 use crate::schema::Schema;
@@ -187,7 +188,7 @@ impl Store {
     }
 
     /// Opens or makes one shard. Its name is on the medium only after [`sync_names`](Self::sync_names).
-    pub(crate) fn shard(&self, schema: &Schema, number: u32) -> Result<Shard, OpenError> {
+    pub(crate) fn shard(&self, schema: &Schema, number: u32, origin: &Origin) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         // In memory too: a second image of the shard would have other rows than the first.
         let Some(claim) = self.0.opened.claim(&schema.name, number) else {
@@ -197,16 +198,16 @@ impl Store {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file = memory_file(&format!("gannet-{}-{number}", schema.name))
                 .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
-            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower };
+            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower, origin };
             return Shard::create(file, &place, schema, number, claim);
         };
         let table = folder.path.join(&schema.name);
-        let path = table.join(format!("shard-{number:04}.image"));
+        let path = table.join(image_name(number));
         let io = |what, path: &Path| {
             let path = path.to_path_buf();
             move |source| OpenError::Io { what, path, source }
         };
-        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower };
+        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {

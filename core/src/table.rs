@@ -3,6 +3,7 @@
 
 use crate::error::OpenError;
 use crate::grower::Growth;
+use crate::head::{Origin, TableIdentity};
 use crate::pushers::{CLOSED, Entry};
 use crate::remembered::Incarnations;
 use crate::schema::Schema;
@@ -109,19 +110,40 @@ pub struct PusherStatus {
 }
 
 impl Shards {
-    /// Opens (or makes) the shards `range` of a table.
+    /// Opens (or makes) the shards `range` of a table, as what the folder says that it holds. Images that are new in an empty
+    /// folder, or in memory, have no table id and are born alike: for one process that shares them with nobody. Who must tell
+    /// tables apart opens them [as something](Self::open_as).
     ///
     /// # Errors
     /// The schema or range is not sound; a shard is open already; the images are foreign, torn, of another schema or of an
     /// older boot; or the system refuses space.
     pub fn open(store: &Store, schema: &Schema, range: Range<u32>) -> Result<Shards, OpenError> {
         schema.check()?;
+        let held = store.held(&schema.name)?;
+        let identity = held.map_or(TableIdentity::NONE, |held| held.identity);
+        Shards::open_as(store, schema, range, &Origin { identity, seed: 0 })
+    }
+
+    /// Opens (or makes) the shards `range` of a table whose identity is that of `origin`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); an image is of another table, or was there once and is gone.
+    pub fn open_as(
+        store: &Store,
+        schema: &Schema,
+        range: Range<u32>,
+        origin: &Origin,
+    ) -> Result<Shards, OpenError> {
+        schema.check()?;
         if range.start >= range.end || range.end > schema.shards {
             let (table, shards) = (schema.name.clone(), schema.shards);
             return Err(OpenError::Range { table, shards, from: range.start, to: range.end });
         }
+        if let Some(held) = store.held(&schema.name)? {
+            held.must_have(store, &schema.name, range.clone())?;
+        }
         let first = range.start;
-        let shards = range.map(|n| store.shard(schema, n)).collect::<Result<Vec<_>, _>>()?;
+        let shards = range.map(|n| store.shard(schema, n, origin)).collect::<Result<Vec<_>, _>>()?;
         store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
@@ -171,6 +193,21 @@ impl Shards {
     /// The shard's incarnation: it grows with every opening of its image.
     pub fn incarnation(&self) -> u64 {
         self.shards.iter().map(Shard::incarnation).max().unwrap_or(0)
+    }
+
+    /// Which table these are of.
+    pub fn identity(&self) -> TableIdentity {
+        self.shards.first().map_or(TableIdentity::NONE, Shard::identity)
+    }
+
+    /// What was drawn when the image of each was made: another image of the same shard has another birth.
+    pub fn births(&self) -> Vec<u64> {
+        self.shards.iter().map(Shard::birth).collect()
+    }
+
+    /// Notes in the images that all servers of the table have made theirs: from now on an image that is missing is gone.
+    pub fn confirm(&self) {
+        self.shards.iter().for_each(Shard::confirm);
     }
 
     /// What is remembered of each pusher, over all shards here.

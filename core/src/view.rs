@@ -7,6 +7,7 @@
 
 use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
+use crate::head::{OtherHead, check_head};
 use crate::image::{Mapped, copy_floats};
 use crate::index::NONE;
 use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
@@ -14,7 +15,6 @@ use crate::resolve::{BLOCK, Block, Indexed};
 use crate::row::LIVE;
 use crate::schema::Schema;
 use crate::segments::{Chosen, Segmented, Segments};
-use crate::shard::{OtherHead, check_head};
 use crate::slot::entries;
 use crate::stamp;
 use crate::table::Read;

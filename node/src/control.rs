@@ -46,13 +46,43 @@ pub(crate) struct WelcomeV1 {
     pub(crate) threads: u32,
 }
 
-/// A worker names a table and which of how many servers it takes this one for.
+/// A worker asks what a server holds of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct OpenTableV1 {
-    /// As `Schema::encode` of core.
-    pub(crate) schema: Vec<u8>,
+pub(crate) struct IdentifyV1 {
+    pub(crate) table: String,
+}
+
+/// A server answers what it holds of a table.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct IdentityV1 {
+    pub(crate) held: Option<HeldV1>,
+}
+
+/// A server's part of a table.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct HeldV1 {
+    /// The table's id.
+    pub(crate) uid: [u8; 16],
+    /// Which of how many servers it is.
     pub(crate) server: u32,
     pub(crate) servers: u32,
+    /// Shards of the whole table.
+    pub(crate) shards: u32,
+    /// All servers of the table had made their shards.
+    pub(crate) confirmed: bool,
+}
+
+/// A worker opens a table as what a server holds, or is to hold.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct OpenTableV2 {
+    /// As `Schema::encode` of core.
+    pub(crate) schema: Vec<u8>,
+    /// The table's id; zeros: the server is to draw one.
+    pub(crate) uid: [u8; 16],
+    pub(crate) server: u32,
+    pub(crate) servers: u32,
+    /// The life in which the server said that it holds nothing, and in which it may make its shards; 0: they must be there.
+    pub(crate) make_in: u64,
 }
 
 /// A server thread has given images, as files, on a link on which files can be given.
@@ -89,15 +119,27 @@ pub(crate) struct ExtentV1 {
 
 /// A server thread answers an open.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct TableOpenedV1 {
+pub(crate) struct TableOpenedV2 {
     /// The table's number on this thread.
     pub(crate) table: u32,
     pub(crate) first_shard: u32,
     pub(crate) end_shard: u32,
     /// The images' incarnation.
     pub(crate) incarnation: u64,
-    /// The shards remember a push of this worker's incarnation.
-    pub(crate) known: bool,
+    /// The table's id.
+    pub(crate) uid: [u8; 16],
+    /// All servers of the table had made their shards.
+    pub(crate) confirmed: bool,
+    /// Of each shard here, what was drawn when it was made.
+    pub(crate) births: Vec<u64>,
+}
+
+/// A worker tells a server thread that all servers of a table have made their shards.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct ConfirmV1 {
+    /// The table's number on this thread, and its id.
+    pub(crate) table: u32,
+    pub(crate) uid: [u8; 16],
 }
 
 /// A worker joins those that keep step over a table.
@@ -206,27 +248,44 @@ pub(crate) struct RefusedV1 {
 pub(crate) enum ControlError {
     #[error("a control message of {0} bytes is too short for its own length")]
     Short(usize),
-    #[error("control message version {0}, ours is {VERSION}: run the same gannet on both sides")]
-    Version(u32),
+    #[error("control message version {0}, ours is {1}: run the same gannet on both sides")]
+    Version(u32, u32),
     #[error("a control message that does not validate: {0}")]
     Invalid(String),
 }
 
-/// The payload of a message: version u32, archive length u32, archive.
+/// The payload of a V1 message: version u32, archive length u32, archive.
 pub(crate) fn seal<T>(message: &T) -> Vec<u8>
+where
+    T: for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, Error>>,
+{
+    seal_as(VERSION, message)
+}
+
+/// The payload of a message of a later version.
+pub(crate) fn seal_as<T>(version: u32, message: &T) -> Vec<u8>
 where
     T: for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, Error>>,
 {
     let archive = rkyv::to_bytes::<Error>(message).expect("plain structs always archive");
     let mut payload = Vec::with_capacity(8 + archive.len());
-    payload.extend(VERSION.to_le_bytes());
+    payload.extend(version.to_le_bytes());
     payload.extend((archive.len() as u32).to_le_bytes());
     payload.extend_from_slice(&archive);
     payload
 }
 
-/// The message in a payload, validated.
+/// The V1 message in a payload, validated.
 pub(crate) fn open<T>(payload: &[u8]) -> Result<T, ControlError>
+where
+    T: Archive,
+    T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>> + Deserialize<T, HighDeserializer<Error>>,
+{
+    open_as(VERSION, payload)
+}
+
+/// The message of a later version in a payload, validated.
+pub(crate) fn open_as<T>(ours: u32, payload: &[u8]) -> Result<T, ControlError>
 where
     T: Archive,
     T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>> + Deserialize<T, HighDeserializer<Error>>,
@@ -235,8 +294,8 @@ where
         return Err(ControlError::Short(payload.len()));
     };
     let version = u32::from_le_bytes([a, b, c, d]);
-    if version != VERSION {
-        return Err(ControlError::Version(version));
+    if version != ours {
+        return Err(ControlError::Version(version, ours));
     }
     let length = u32::from_le_bytes([e, f, g, h]) as usize;
     let archive = rest.get(..length).ok_or(ControlError::Short(payload.len()))?;
@@ -296,11 +355,26 @@ mod tests {
         let mut want = vec![1, 0, 0, 0, 56, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
         [3u64, 4, 5, 1, 6, 7].iter().for_each(|word| want.extend(word.to_le_bytes()));
         assert_eq!(seal(&waits), want);
-        let open_table = seal(&OpenTableV1 { schema: vec![7; 12], server: 1, servers: 2 });
-        let mut want = vec![1, 0, 0, 0, 28, 0, 0, 0];
+        let (schema, uid) = (vec![7; 12], [5; 16]);
+        let open_table =
+            seal_as(2, &OpenTableV2 { schema, uid, server: 1, servers: 2, make_in: 0x0102_0304_0506_0708 });
+        let mut want = vec![2, 0, 0, 0, 56, 0, 0, 0];
         want.extend([7; 12]);
-        want.extend([0xF4, 0xFF, 0xFF, 0xFF, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        want.extend([0; 4]);
+        want.extend([0xF0, 0xFF, 0xFF, 0xFF, 12, 0, 0, 0]);
+        want.extend([5; 16]);
+        want.extend([1, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(open_table, want);
+        let identify = seal(&IdentifyV1 { table: "t".into() });
+        assert_eq!(identify, [1, 0, 0, 0, 8, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255]);
+        let held = HeldV1 { uid: [5; 16], server: 1, servers: 2, shards: 64, confirmed: true };
+        let mut want = vec![1, 0, 0, 0, 36, 0, 0, 0, 1, 0, 0, 0];
+        want.extend([5; 16]);
+        want.extend([1, 0, 0, 0, 2, 0, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(seal(&IdentityV1 { held: Some(held) }), want);
+        let mut want = vec![1, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0];
+        want.extend([5; 16]);
+        assert_eq!(seal(&ConfirmV1 { table: 3, uid: [5; 16] }), want);
     }
 
     #[test]
@@ -310,7 +384,7 @@ mod tests {
         assert_eq!(open::<StatusV1>(&seal(&status)), Ok(status));
         let mut other = seal(&RefusedV1 { text: "no".into() });
         other[0] = 2;
-        assert_eq!(open::<RefusedV1>(&other), Err(ControlError::Version(2)));
+        assert_eq!(open::<RefusedV1>(&other), Err(ControlError::Version(2, 1)));
         assert_eq!(open::<RefusedV1>(&other[..5]), Err(ControlError::Short(5)));
     }
 

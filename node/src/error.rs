@@ -37,11 +37,13 @@ pub enum Refusal {
     Token = 12,
     /// The connection is not in TLS as it should be. Counted only: it could not be read.
     Tls = 13,
+    /// The server holds nothing of the table, or another one than was asked for: ask what it holds.
+    Identity = 14,
 }
 
 impl Refusal {
     /// All of them, with the names that metrics give them; the code on the wire is the place plus 1.
-    const NAMED: [(Refusal, &str); 13] = [
+    const NAMED: [(Refusal, &str); 14] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
         (Refusal::Mismatch, "mismatch"),
@@ -55,6 +57,7 @@ impl Refusal {
         (Refusal::Name, "name"),
         (Refusal::Token, "token"),
         (Refusal::Tls, "tls"),
+        (Refusal::Identity, "identity"),
     ];
     /// How many there are.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();
@@ -175,16 +178,25 @@ pub enum WorkerError {
         /// In its words.
         text: String,
     },
-    /// A server came back without what it had acknowledged.
+    /// A server came back without rows that it had.
     #[error(
-        "{peer} was started again without the pushes that it had acknowledged to table {table:?}: start it on its --data-dir, or start the training again"
+        "{peer} was started again without the rows that it had of table {table:?} ({shards}): they are gone; start it on its \
+         --data-dir, or start the training again"
     )]
     Forgot {
         /// Its address and thread.
         peer: Arc<str>,
         /// Which table.
         table: String,
+        /// Which shards, in words.
+        shards: String,
     },
+    /// What the servers hold of a table does not fit together, or does not fit the servers that were given.
+    #[error("{0}")]
+    Identity(String),
+    /// A server has nothing of a table that the others have.
+    #[error("{0}")]
+    Gone(String),
     /// Another worker of a group that does not go on without it is away.
     #[error(
         "worker {rank}, which is at clock {clock}, has given no sign for {:.1} s (--worker-timeout), and a deterministic job does not go on without it",

@@ -29,16 +29,18 @@ pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
     Admission, Applied, DATA_PUSHERS, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, Program,
     PullError, PushError, PushName, PusherStatus, Read, Reduce, SHARDS_DEFAULT, Schema, Segment, Segments,
-    Shards, Stats, Step, Store, Term, Vectors, Write, hash, pieces, prefetch, shard_of,
+    Shards, Stats, Step, Store, TableUid, Term, Vectors, Write, hash, pieces, prefetch, shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
 pub use scheduler::book::{Given, Orders};
 pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
+pub use scheduler::holdings::{Holder, TableRecord};
 pub use scheduler::member::{Life, Member, Standing, Told};
 pub use scheduler::plan::{Plan, PlanFile, Task};
 pub use scheduler::{LedgerError, forget_job};
+pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
 pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
 pub use sync::{Membership, Merge, SyncMode, Together};

@@ -56,10 +56,16 @@ pub(crate) const SUBSCRIBED: u16 = 46;
 pub(crate) const DELTA: u16 = 47;
 pub(crate) const FEED: u16 = 49;
 pub(crate) const FED: u16 = 50;
+pub(crate) const IDENTIFY: u16 = 51;
+pub(crate) const IDENTITY: u16 = 52;
+pub(crate) const CONFIRM: u16 = 53;
+pub(crate) const CONFIRMED: u16 = 54;
 pub(crate) const ALLOCATE: u16 = 55;
 pub(crate) const ALLOCATED: u16 = 56;
 /// Word 1 of ALLOCATE: only the highest number that is known is asked for.
 pub(crate) const ALLOCATE_LOOK: u64 = 1;
+pub(crate) const JOB_TABLE: u16 = 57;
+pub(crate) const JOB_TABLE_NOTED: u16 = 58;
 /// In the high half of word 1 of SUBSCRIBE: instead of all before; and the rows' state is to be sent, not their weights.
 pub(crate) const SUBSCRIBE_ANEW: u32 = 1;
 pub(crate) const SUBSCRIBE_STATE: u32 = 2;
@@ -67,6 +73,11 @@ pub(crate) const SUBSCRIBE_STATE: u32 = 2;
 /// Requests about a link itself: none is sent again over another, and no call waits for the answer.
 pub(crate) fn is_of_link(kind: u16) -> bool {
     matches!(kind, PING | IMAGES | REGIONS | SUBSCRIBE)
+}
+
+/// Requests by which a table is opened: a refusal is an answer to whoever asked.
+pub(crate) fn is_of_opening(kind: u16) -> bool {
+    matches!(kind, IDENTIFY | OPEN_TABLE | CONFIRM)
 }
 
 /// Requests that go again in the order in which they went, before all others: what they say depends on it.

@@ -228,6 +228,59 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim) -> u64 {
     near
 }
 
+/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are drawn
+/// anew; within a life they are killed and come back on their folders.
+#[test]
+fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
+    let mut lost = 0;
+    for seed in 300..306 {
+        let sim = Sim::new(seed, faults(seed));
+        let mut prng = Prng::new(seed);
+        let count = 2 + seed as usize % 2;
+        let folders: Vec<_> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
+        let mut model = Model::new(schema("t", 2, 8));
+        let mut servers: Vec<(u64, String)> = vec![(0, "sim:0".into()); count];
+        for life in 1..=5 {
+            let threads: Vec<_> = (0..count).map(|_| 1 + prng.below(3) as usize).collect();
+            for (server, (actor, addr)) in servers.iter_mut().enumerate() {
+                if life > 1 {
+                    sim.remove_actor(*actor);
+                    sim.reset_all(addr);
+                }
+                (*actor, *addr) = start(&sim, addr, &stores[server], threads[server]);
+            }
+            let mut hosts: Vec<String> = servers.iter().map(|(_, addr)| addr.clone()).collect();
+            (1..count).rev().for_each(|i| hosts.swap(i, prng.below(i as u64 + 1) as usize));
+            let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(hosts.clone(), 3, life)).unwrap();
+            let table = worker.open_table(&model.schema).unwrap();
+            for round in 0..8 {
+                let keys = unique_keys(&mut prng, 300, 1_000);
+                let cut = Arc::new(worker.cut(table, &keys));
+                let values = random_values(&mut prng, cut.keys().len() * 2);
+                model.push(cut.keys(), &values);
+                let seq = worker.next_seq(table);
+                worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap();
+                sim.run(Duration::from_micros(prng.below(200)));
+                if round % 4 == 2 {
+                    let server = prng.below(count as u64) as usize;
+                    let (actor, addr) = &mut servers[server];
+                    sim.remove_actor(*actor);
+                    sim.reset_all(addr);
+                    *actor = start(&sim, addr, &stores[server], threads[server]).0;
+                }
+            }
+            worker.drain().unwrap();
+            let keys = random_keys(&mut prng, 2_000, 1_000);
+            let mut out = vec![0.0; keys.len() * 2];
+            worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "seed {seed}, life {life}, hosts {hosts:?}");
+            lost += worker.counters().links_lost;
+        }
+    }
+    assert!(lost > 50, "{lost} links lost: the test shows nothing");
+}
+
 /// A rule whose order and rate matter: what was sent again was applied in its turn, at the rate of its own name.
 #[test]
 fn gradients_sent_again_have_the_rate_of_their_name() {

@@ -17,13 +17,15 @@ pub const STOPPED: u8 = 130;
 pub struct Failure {
     /// The exit code.
     pub code: u8,
+    /// Rows of a table are gone: no worker of the job can go on.
+    pub rows_gone: bool,
     message: String,
 }
 
 impl Failure {
     /// A failure with one of the codes above.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into() }
+        Failure { code, rows_gone: false, message: message.into() }
     }
 
     /// Bad input or a bad flag.
@@ -51,7 +53,8 @@ impl From<WorkerError> for Failure {
             WorkerError::Call(_) | WorkerError::Schema(_) => INPUT,
             _ => PEER,
         };
-        Failure::new(code, error.to_string())
+        let rows_gone = matches!(error, WorkerError::Forgot { .. } | WorkerError::Gone(_));
+        Failure { rows_gone, ..Failure::new(code, error.to_string()) }
     }
 }
 

@@ -218,6 +218,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         true => Some(Others::look(&mut worker, &kept)?),
         false => None,
     };
+    if let Some(seat) = &seat {
+        seat.open_tables(&mut worker)?;
+    }
     let backend = if damped {
         Remote::open_damped(worker, &schema, DEPTH)
     } else {

@@ -22,6 +22,8 @@ pub struct InJob {
     scheduled: Arc<Scheduled<Wires>>,
     /// Its data is fed: whoever feeds it sums up.
     fed: bool,
+    /// The tables that it trains.
+    schemas: Vec<Schema>,
 }
 
 /// Whether the job's data is handed out.
@@ -130,7 +132,7 @@ pub fn join(
         None => Scheduled::new(attendance, joined.started),
     });
     options.pieces = Some((scheduled.clone(), seen));
-    Ok(InJob { scheduled, fed: is_fed })
+    Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
 }
 
 /// Looks at the data files, which are to stay as they are.
@@ -158,6 +160,19 @@ fn hands(net: Wires, config: WorkerConfig, schemas: Vec<Schema>) -> Hands {
 }
 
 impl InJob {
+    /// Opens the job's tables and tells the scheduler what their rows are: when these are not the rows that the job has trained,
+    /// it ends for all its workers.
+    pub fn open_tables(&self, worker: &mut Worker<Wires>) -> Result<(), Failure> {
+        for schema in &self.schemas {
+            let opened = worker.open_table(schema).map_err(Failure::from);
+            let table =
+                opened.map_err(|failure| if failure.rows_gone { self.failed(failure) } else { failure })?;
+            let noted = self.scheduled.attendance().note_table(worker.table_record(table));
+            noted.map_err(|why| Failure::new(PEER, why))?;
+        }
+        Ok(())
+    }
+
     /// Tells the scheduler how far this worker is.
     pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
@@ -190,9 +205,9 @@ impl InJob {
     }
 
     /// Why the training failed: what the scheduler said comes before what came of it.
-    /// What is wrong with the data is told to all: none of them can go on.
+    /// What is wrong with the data, and that rows are gone, is told to all: none of them can go on.
     pub fn failed(&self, failure: Failure) -> Failure {
-        if failure.code == INPUT {
+        if failure.code == INPUT || failure.rows_gone {
             self.scheduled.attendance().fail(&failure.to_string());
             return failure;
         }

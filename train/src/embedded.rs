@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
-use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, pieces};
+use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, open_whole, pieces};
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.
@@ -31,7 +31,7 @@ impl Embedded {
     /// # Errors
     /// The images cannot be opened.
     pub fn open(store: &Store, schema: &Schema, pusher: u64) -> Result<Embedded, BackendError> {
-        let shards = Shards::open(store, schema, 0..schema.shards)?;
+        let shards = open_whole(store, schema)?;
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);

@@ -2,7 +2,9 @@
 //! flipped bits, cut short, sent twice.
 
 use super::seats;
-use crate::control::{self, HelloV1, JoinV1, KnockV1, OpenTableV1, ProofV1, StepV1, VectorV1};
+use crate::control::{
+    self, ConfirmV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1, VectorV1,
+};
 use crate::message::{self, Pull, Push, pair};
 use crate::newer::{bit_words, ones};
 use gannet_core::{Read, Schema, Segments, Write};
@@ -212,17 +214,30 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
                 schema[behind] ^= 1 << choices.below(8);
             }
             let servers = [1, 1, 1, 1, 2, 0, u32::MAX][choices.below(7) as usize];
-            let message = OpenTableV1 { schema, server: choices.below(2) as u32, servers };
-            let mut payload = control::seal(&message);
+            let (uid, make_in) = ([choices.below(2) as u8; 16], choices.below(3));
+            let server = choices.below(2) as u32;
+            let message = OpenTableV2 { schema, uid, server, servers, make_in };
+            let mut payload = control::seal_as(2, &message);
             if choices.below(8) == 0 {
                 payload.truncate(choices.below(payload.len() as u64) as usize);
             }
             (Head::new(message::OPEN_TABLE, 0, id, [0; 4]), payload)
         }
+        22 if choices.below(2) == 0 => {
+            let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
+            let (kind, payload) = match choices.below(2) {
+                0 => (message::IDENTIFY, control::seal(&IdentifyV1 { table })),
+                _ => {
+                    let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
+                    (message::CONFIRM, control::seal(&ConfirmV1 { table, uid }))
+                }
+            };
+            (Head::new(kind, 0, id, [0; 4]), payload)
+        }
         22 => {
             let words = [choices.word(), choices.word(), choices.word(), choices.word()];
             (
-                Head::new(choices.below(50) as u16, choices.bits() as u16, id, words),
+                Head::new(choices.below(60) as u16, choices.bits() as u16, id, words),
                 bytes_of(&[choices.word()]),
             )
         }

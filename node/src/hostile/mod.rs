@@ -7,12 +7,13 @@ mod seats;
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::control::{
-    self, ChallengeV1, HelloV1, JoinV1, JoinedV1, KnockV1, OpenTableV1, ProofV1, PusherV1, RefusedV1,
-    StatusV1, TableOpenedV1, WaitsV1, WelcomeV1,
+    self, ChallengeV1, ConfirmV1, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
+    ProofV1, PusherV1, RefusedV1, StatusV1, TableOpenedV2, WaitsV1, WelcomeV1,
 };
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
 use crate::scheduler::feeding::{Feed, OfferV1};
+use crate::scheduler::holdings::JobTableV1;
 use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
@@ -63,8 +64,12 @@ fn messages(bytes: &[u8]) {
     reads::<ProofV1>(bytes);
     reads::<HelloV1>(bytes);
     reads::<WelcomeV1>(bytes);
-    reads::<OpenTableV1>(bytes);
-    reads::<TableOpenedV1>(bytes);
+    reads::<OpenTableV2>(bytes);
+    reads::<IdentifyV1>(bytes);
+    reads::<IdentityV1>(bytes);
+    reads::<ConfirmV1>(bytes);
+    reads::<JobTableV1>(bytes);
+    reads::<TableOpenedV2>(bytes);
     reads::<StatusV1>(bytes);
     reads::<PusherV1>(bytes);
     reads::<RefusedV1>(bytes);

@@ -12,6 +12,8 @@
 //! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
 //! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
 
+use super::holdings::TableRecord;
+pub use super::member::Counts;
 use super::member::{Life, Member, Standing, Told};
 use super::plan::{Plan, Task};
 use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
@@ -112,6 +114,8 @@ pub struct Book {
     unfenced: BTreeSet<Life>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
+    /// Its tables, as its first worker found them.
+    pub(super) tables: Vec<TableRecord>,
 }
 
 /// When each live worker was last heard of: not kept over lives of the scheduler, which gives everybody time anew.
@@ -170,6 +174,7 @@ impl Book {
             unfenced: BTreeSet::new(),
             barriers: BTreeMap::new(),
             failed: None,
+            tables: Vec::new(),
         })
     }
 
@@ -500,19 +505,4 @@ impl Book {
     pub fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
-}
-
-/// How far a job is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Tasks that are trained.
-    pub done: u64,
-    /// Tasks that workers hold.
-    pub leased: u64,
-    /// Tasks that came back and wait.
-    pub returned: u64,
-    /// Tasks of all passes.
-    pub tasks: u64,
-    /// Records of the tasks that are trained, over all passes.
-    pub examples: u64,
 }

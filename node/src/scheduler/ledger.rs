@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
-const MAGIC: [u8; 8] = *b"GNTBOOK2";
+const MAGIC: [u8; 8] = *b"GNTBOOK3";
 
 /// Why the book cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,10 @@ impl Ledger {
             return Err(torn("it is too short"));
         };
         if head[..8] != MAGIC {
-            return Err(torn("it does not begin as a book does"));
+            let other = head[..7] == MAGIC[..7];
+            let why =
+                if other { "another version of gannet wrote it" } else { "it does not begin as a book does" };
+            return Err(torn(why));
         }
         if head[8..12] != crc32c::crc32c(payload).to_le_bytes() {
             return Err(torn("its checksum is wrong"));

@@ -52,3 +52,18 @@ pub enum Standing {
     /// It said that it goes.
     Left,
 }
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tasks that are trained.
+    pub done: u64,
+    /// Tasks that workers hold.
+    pub leased: u64,
+    /// Tasks that came back and wait.
+    pub returned: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+    /// Records of the tasks that are trained, over all passes.
+    pub examples: u64,
+}

@@ -5,6 +5,7 @@ pub(crate) mod book;
 pub(crate) mod feeding;
 #[cfg(test)]
 mod feeding_trials;
+pub(crate) mod holdings;
 mod ledger;
 pub(crate) mod member;
 pub(crate) mod plan;

@@ -3,6 +3,7 @@
 
 use super::book::{Book, BookError, Counts, Given, Heard};
 use super::feeding::{Feeder, Feeding};
+use super::holdings::{JobTableV1, Noted};
 use super::ledger::{Ledger, LedgerError};
 use super::member::{Life, Member, Standing, Told};
 use super::plan::Plan;
@@ -234,6 +235,26 @@ impl Scheduler {
     pub(crate) fn highest_incarnation(&self) -> u64 {
         let Some(book) = &self.book else { return 0 };
         book.members().map(|member| member.life.incarnation).fold(book.started(), u64::max)
+    }
+
+    /// A worker says what the rows of a table are. Others than the job has trained end it.
+    pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), Refused> {
+        let JobTableV1 { life, table } = asked;
+        self.tick(now)?;
+        let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
+        let noted = self.book.as_mut().ok_or_else(unknown)?.note_table(life, table)?;
+        if noted != Noted::Same {
+            self.keep()?;
+        }
+        match noted {
+            Noted::Gone(why) => {
+                if let Some(kept_back) = self.sparing.allow(now) {
+                    tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
+                }
+                Err((Refusal::Mismatch, why))
+            }
+            Noted::First | Noted::Same => Ok(()),
+        }
     }
 
     /// Brings a worker into the job, or begins one.

@@ -7,6 +7,7 @@ use crate::error::Refusal;
 use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
 use crate::message;
 use crate::scheduler::feeding::Feed;
+use crate::scheduler::holdings::JobTableV1;
 use crate::scheduler::member::Life;
 use crate::scheduler::{AskV1, Scheduler};
 use gannet_transport::{Frame, Full, Head, Transmit};
@@ -39,6 +40,26 @@ pub(super) fn answer(
     let told = scheduler.answer(ask, session, now);
     let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
     tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
+}
+
+/// Notes what the rows of a job's table are.
+pub(super) fn note_table(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Scheduler>,
+    now: Duration,
+    transmit: &mut Transmit,
+) -> Handled {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    let asked = match control::open::<JobTableV1>(frame.payload) {
+        Ok(asked) => asked,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    transmit.reserve(0).ok_or(Full)?;
+    scheduler.note_table(asked, now).map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
+    transmit.commit(Head::new(message::JOB_TABLE_NOTED, 0, frame.head.id, [0; 4]), 0);
+    Ok(())
 }
 
 /// Answers a request for bytes of the data, which go from the file into the out queue.

@@ -51,6 +51,8 @@ impl Hands<'_, '_> {
             message::SUBSCRIBE => return subscriptions.add(frame, tables, now, transmit),
             message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),
+            message::IDENTIFY => return tables.answer_identify(frame, transmit),
+            message::CONFIRM => return tables.answer_confirm(frame, transmit),
             message::VECTOR => return vectors::run(frame, &mut tables.all, pusher, transmit),
             message::IMAGES => return images::give(frame, tables, stream, transmit),
             message::REGIONS => return regions::tell(frame, tables, stream, transmit),
@@ -65,6 +67,7 @@ impl Hands<'_, '_> {
                 let (counter, scheduler) = (room.incarnations.as_deref_mut(), room.scheduler.as_deref());
                 return incarnations::answer(frame, counter, scheduler, transmit);
             }
+            message::JOB_TABLE => return booking::note_table(frame, scheduler.as_deref_mut(), now, transmit),
             message::FEED => return booking::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),

@@ -1,7 +1,8 @@
 //! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs nothing.
 
+use super::refusals::open_as;
 use super::{LocalServer, ServerConfig, SessionLimits};
-use crate::control::{self, HelloV1, JoinV1, OpenTableV1, RefusedV1, TableOpenedV1};
+use crate::control::{self, HelloV1, JoinV1, RefusedV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
 use crate::message::{self, Pull};
@@ -70,14 +71,12 @@ fn greeting(sim: &Sim, addr: &str) -> Link<SimStream> {
 /// A raw session with the table open.
 fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
     let mut link = greeting(sim, addr);
-    let open = control::seal(&OpenTableV1 { schema: schema().encode(), server: 0, servers: 1 });
-    link.transmit().send_copy(Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &open).unwrap();
     let mut answers = Vec::new();
-    while answers.len() < 2 {
+    while answers.is_empty() {
         answers.extend(exchange(sim, &mut link).unwrap());
     }
     assert_eq!(answers[0].0.kind, message::WELCOME);
-    assert_eq!(control::open::<TableOpenedV1>(&answers[1].1).unwrap().table, 0);
+    assert_eq!(open_as(sim, &mut link, &schema()), 0);
     link
 }
 

@@ -11,6 +11,9 @@ mod fences;
 mod floods;
 mod greeting;
 mod group;
+pub(crate) mod identities;
+#[cfg(test)]
+mod identities_tests;
 mod images;
 pub(crate) mod incarnations;
 mod kept;
@@ -44,6 +47,7 @@ use acceptor::{Acceptor, Door};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
+use identities::Identities;
 use incarnations::Named;
 use kept::KeptBudget;
 use life::Life;
@@ -204,10 +208,13 @@ impl Server {
         N::Stream: Send,
         N::Waker: Send + Sync,
     {
-        let (settings, mut doors) = (settings(config, new_incarnation()?), Vec::new());
+        let incarnation = new_incarnation()?;
+        let (settings, mut doors) = (settings(config, incarnation), Vec::new());
+        let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
-            let mut tables = Tables::new(config.store.clone(), thread, self.tally.clone());
+            let mut tables =
+                Tables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
             tables.none = config.scheduler_only;
             let settings = Settings { thread, ..settings.clone() };
             let (net, life, tally) = (net.clone(), self.life.clone(), self.tally.clone());
@@ -382,11 +389,13 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let tally = ServerTally::new(config.threads);
-        let settings = settings(&config, new_incarnation()?);
+        let incarnation = new_incarnation()?;
+        let settings = settings(&config, incarnation);
+        let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
-            let mut tables = Tables::new(config.store.clone(), thread, tally.clone());
+            let mut tables = Tables::new(config.store.clone(), identities.clone(), thread, tally.clone());
             tables.none = config.scheduler_only;
             let settings = Settings { thread, ..settings.clone() };
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;

@@ -1,7 +1,9 @@
 //! What a server refuses, frame by frame, over a raw link of the simulation: what no worker of ours would send.
 
 use super::{LocalServer, ServerConfig};
-use crate::control::{self, HelloV1, OpenTableV1, RefusedV1, TableOpenedV1, WelcomeV1};
+use crate::control::{
+    self, HelloV1, IdentifyV1, IdentityV1, OpenTableV2, RefusedV1, TableOpenedV2, WelcomeV1,
+};
 use crate::error::Refusal;
 use crate::message::{self, Pull, Push, pair};
 use gannet_core::{Admission, Init, Read, Schema, Segments, Write};
@@ -67,9 +69,21 @@ pub(super) fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
         admission: Admission::All,
         more: Vec::new(),
     };
-    let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
+    open_as(sim, link, &schema)
+}
+
+/// Opens a table of one server over a raw link, and makes it if nobody has.
+pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) -> u32 {
+    let identify = control::seal(&IdentifyV1 { table: schema.name.clone() });
+    let (_, held) = ask(sim, link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &identify);
+    let held = control::open::<IdentityV1>(&held).unwrap().held;
+    // Which life of the server it is, its welcome says.
+    let life = greet(sim, &link.peer()).1.incarnation;
+    let (uid, make_in) = held.map_or(([0; 16], life), |held| (held.uid, 0));
+    let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
+    let request = control::seal_as(2, &request);
     let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
-    control::open::<TableOpenedV1>(&opened).unwrap().table
+    control::open_as::<TableOpenedV2>(2, &opened).unwrap().table
 }
 
 #[test]
@@ -197,9 +211,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let (mut link, _) = greet(&sim, &addr);
     let adam = Rule::Adam(Adam { lr: 0.5, beta1: 0.0, beta2: 0.0, eps: 1e-6, decay: 0.0 });
     let schema = Schema { shards: 1, ..Schema::scalar("adam", adam) };
-    let request = control::seal(&OpenTableV1 { schema: schema.encode(), server: 0, servers: 1 });
-    let (_, opened) = ask(&sim, &mut link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
-    let table = control::open::<TableOpenedV1>(&opened).unwrap().table;
+    let table = open_as(&sim, &mut link, &schema);
     let push = |write, seq| {
         Push { table, keys: 1, write, seq, row: 0, keyset: 0, slots: false, named: false, some: false }
             .head(1)

@@ -2,6 +2,7 @@
 
 use super::bulk::Scratch;
 use super::greeting::{Greeter, Stage};
+use super::identities::{Claim, Identities};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{Memory, SessionLimits};
@@ -14,7 +15,7 @@ use crate::scheduler::Scheduler;
 use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::Token;
-use gannet_core::{PushName, Read, Schema, Store, Write};
+use gannet_core::{PushName, Read, Schema, Store, TableIdentity, TableUid, Write};
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 use gannet_transport::{Event, FLAG_PAYLOAD_CRC, Head, Link, Stream};
 use std::cell::RefCell;
@@ -85,10 +86,14 @@ impl Stream for Scripted {
 /// When the server does, or a promise is broken.
 pub fn play(bytes: Vec<u8>, piece: usize) {
     let tally = ServerTally::new(1);
-    let mut tables = Tables::new(Store::memory(), 0, tally.clone());
+    // As scripts name them.
+    let (store, life, uid) = (Store::memory(), 1, TableUid([1; 16]));
+    let identities = Arc::new(Identities::new(store.clone(), life));
+    let mut tables = Tables::new(store, identities, 0, tally.clone());
     let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
     for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
-        assert!(tables.open(schema, 0, 1).is_ok());
+        let claim = Claim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: life };
+        assert!(tables.open(schema, claim).is_ok());
     }
     let own = PushName { pusher: 900, incarnation: 1, seq: 1, row: 0 };
     let (keys, values) = ([5, !KEY_BIT], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);

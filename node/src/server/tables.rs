@@ -2,27 +2,29 @@
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
 use super::group::{AGGREGATE, Group, is_data};
+use super::identities::{Claim, Identities};
 use super::kept::KeptBudget;
 use super::regions::Regions;
 use super::steps::{self, Found, Steps};
-use crate::control::{self, OpenTableV1, PusherV1, StatusV1, TableOpenedV1};
+use crate::control::{self, ConfirmV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
 use crate::error::{Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::message;
 use crate::partition::share;
 use crate::sparing::Sparing;
 use crate::tally::{ServerTally, TableTally};
-use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store};
+use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
 
+const NO_TABLES: &str = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
+
 /// A thread's part of a table.
 pub(super) struct Table {
     pub(super) schema: Schema,
-    /// Which server of how many this one is taken for.
-    server: u32,
-    servers: u32,
+    /// Which table it is, and which of its servers this one is.
+    identity: TableIdentity,
     range: Range<u32>,
     /// What peers may READ; before the shards, as they go in this order.
     pub(super) regions: Regions,
@@ -55,6 +57,8 @@ pub(super) struct Tables {
     pub(super) sparing: Sparing,
     /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
     pub(super) life: u64,
+    /// As what all threads of the server have their tables.
+    identities: Arc<Identities>,
     store: Store,
     thread: u32,
     threads: u32,
@@ -62,7 +66,12 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(store: Store, thread: u32, tally: Arc<ServerTally>) -> Tables {
+    pub(super) fn new(
+        store: Store,
+        identities: Arc<Identities>,
+        thread: u32,
+        tally: Arc<ServerTally>,
+    ) -> Tables {
         let threads = tally.threads.len() as u32;
         Tables {
             all: Vec::new(),
@@ -74,6 +83,7 @@ impl Tables {
             none: false,
             sparing: Sparing::default(),
             life: 0,
+            identities,
             store,
             thread,
             threads,
@@ -86,9 +96,13 @@ impl Tables {
         &self.store
     }
 
-    /// Opens a table, or finds it open with the same schema and partition.
-    pub(super) fn open(&mut self, schema: Schema, server: u32, servers: u32) -> Result<usize, Stop> {
-        if let Some(known) = self.all.iter().position(|table| table.schema.name == schema.name) {
+    /// Opens a table, or finds it open with the same schema.
+    pub(super) fn open(&mut self, schema: Schema, claim: Claim) -> Result<usize, Stop> {
+        if self.none {
+            return refuse(Refusal::Mismatch, NO_TABLES);
+        }
+        let open = self.all.iter().position(|table| table.schema.name == schema.name);
+        if let Some(known) = open {
             let table = &self.all[known];
             if table.schema != schema {
                 let text = format!(
@@ -98,28 +112,19 @@ impl Tables {
                 );
                 return refuse(Refusal::Mismatch, text);
             }
-            if (table.server, table.servers) != (server, servers) {
-                let (was, of) = (table.server, table.servers);
-                let text = format!(
-                    "table {:?} is open here as server {was} of {of}; server {server} of {servers} was asked: \
-                     give every worker the same --ps-hosts",
-                    schema.name
-                );
-                return refuse(Refusal::Mismatch, text);
-            }
-            return Ok(known);
-        }
-        if self.none {
-            let text = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
-            return refuse(Refusal::Mismatch, text);
-        }
-        if self.all.len() == TABLES_MAX {
+        } else if self.all.len() == TABLES_MAX {
             return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
         }
+        let identity = self.identities.claim(&schema, claim)?.identity;
+        if let Some(known) = open {
+            return Ok(known);
+        }
+        let TableIdentity { server, servers, .. } = identity;
         let range = share(share(0..schema.shards, server, servers), self.thread, self.threads);
+        let origin = self.identities.origin(identity);
         let mut shards = match range.is_empty() {
             true => None,
-            false => match Shards::open(&self.store, &schema, range.clone()) {
+            false => match Shards::open_as(&self.store, &schema, range.clone(), &origin) {
                 Ok(shards) => Some(shards),
                 Err(error) => return refuse(Refusal::Images, error.to_string()),
             },
@@ -133,7 +138,7 @@ impl Tables {
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(Table { schema, server, servers, range, regions, shards, group, found, steps, tally });
+        self.all.push(Table { schema, identity, range, regions, shards, group, found, steps, tally });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -144,7 +149,7 @@ impl Tables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> Handled {
-        let request = match control::open::<OpenTableV1>(frame.payload) {
+        let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
@@ -154,7 +159,9 @@ impl Tables {
         if request.servers == 0 || request.server >= request.servers {
             return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
         }
-        let number = self.open(schema, request.server, request.servers)?;
+        let OpenTableV2 { uid, server, servers, make_in, .. } = request;
+        let identity = TableIdentity { uid: TableUid(uid), server, servers };
+        let number = self.open(schema, Claim { identity, make_in })?;
         let fenced = |shards: &Shards| {
             let newer = |p: &PusherStatus| p.pusher == pusher.pusher && p.incarnation > pusher.incarnation;
             shards.pushers().iter().any(newer)
@@ -164,7 +171,7 @@ impl Tables {
                 "a newer life of this worker is there, or the others went on without it: start it again";
             return refuse(Refusal::Fenced, text);
         }
-        let Table { range, shards, .. } = &self.all[number];
+        let Table { range, shards, identity, schema, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
         let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
@@ -173,10 +180,41 @@ impl Tables {
                         this one (--worker-timeout): start it again";
             return refuse(Refusal::Fenced, text);
         }
-        let known = pushers.iter().any(|status| (status.pusher, status.incarnation) == ours);
         let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
-        let opened = TableOpenedV1 { table, first_shard, end_shard, incarnation, known };
-        answer(frame, message::TABLE_OPENED, &control::seal(&opened), transmit)
+        let births = shards.as_ref().map(Shards::births).unwrap_or_default();
+        let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
+        let opened = TableOpenedV2 { table, first_shard, end_shard, incarnation, uid, confirmed, births };
+        answer(frame, message::TABLE_OPENED, &control::seal_as(2, &opened), transmit)
+    }
+
+    /// Answers what this server holds of a table.
+    pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+        match self.none {
+            true => refuse(Refusal::Mismatch, NO_TABLES),
+            false => self.identities.answer(frame, transmit),
+        }
+    }
+
+    /// All servers of a table have made their shards.
+    pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+        let ConfirmV1 { table: number, uid } = match control::open(frame.payload) {
+            Ok(confirm) => confirm,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        let table = self.all.get(number as usize).filter(|table| table.identity.uid.0 == uid);
+        let Some(table) = table else {
+            return refuse(
+                Refusal::Identity,
+                format!("table {number} of this thread is not the one that is meant"),
+            );
+        };
+        transmit.reserve(0).ok_or(Full)?;
+        if let Some(shards) = &table.shards {
+            shards.confirm();
+        }
+        self.identities.confirm(&table.schema.name);
+        transmit.commit(Head::new(message::CONFIRMED, 0, frame.head.id, [0; 4]), 0);
+        Ok(())
     }
 
     fn get(&mut self, frame: &Frame<'_>) -> Result<&mut Table, Stop> {

@@ -13,7 +13,9 @@ pub(crate) enum Kind {
     Pull,
     Push,
     Scan,
+    Identify,
     OpenTable,
+    Confirm,
     Status,
     ClosePusher,
     Ping,
@@ -32,11 +34,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 20] = [
         "pull",
         "push",
         "scan",
+        "identify",
         "open_table",
+        "confirm",
         "status",
         "close_pusher",
         "ping",
@@ -60,7 +64,9 @@ impl Kind {
             message::PULL => Kind::Pull,
             message::PUSH => Kind::Push,
             message::SCAN => Kind::Scan,
+            message::IDENTIFY => Kind::Identify,
             message::OPEN_TABLE => Kind::OpenTable,
+            message::CONFIRM => Kind::Confirm,
             message::STATUS => Kind::Status,
             message::CLOSE_PUSHER => Kind::ClosePusher,
             message::PING => Kind::Ping,
@@ -70,7 +76,7 @@ impl Kind {
             message::TICK => Kind::Tick,
             message::FENCE => Kind::Fence,
             message::LEAVE => Kind::Leave,
-            message::BOOK => Kind::Book,
+            message::BOOK | message::JOB_TABLE => Kind::Book,
             message::VECTOR => Kind::Vector,
             message::FEED => Kind::Feed,
             message::ALLOCATE => Kind::Allocate,

@@ -5,6 +5,7 @@ use super::Seat;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, WAIT_LOGGED, WAITS_LOGGED};
 use crate::scheduler::book::{Given, Orders};
+use crate::scheduler::holdings::TableRecord;
 use crate::scheduler::member::{Life, Told};
 use crate::tally::WorkerTally;
 use gannet_transport::Net;
@@ -209,6 +210,14 @@ impl<N: Net> Attendance<N> {
             }
             std::thread::sleep(ASK_EVERY);
         }
+    }
+
+    /// Tells the scheduler what the rows of a table of the job are, as this worker found them.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take); or they are not those that the job has trained, which ends it.
+    pub fn note_table(&self, table: TableRecord) -> Result<(), String> {
+        self.ask(|seat| seat.note_table(table))
     }
 
     /// Tells the whole job that it cannot go on.

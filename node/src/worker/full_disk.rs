@@ -2,7 +2,7 @@
 //! sent again.
 
 use super::{Worker, WorkerConfig};
-use crate::control::{self, RefusedV1, TableOpenedV1, WelcomeV1};
+use crate::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV2, WelcomeV1};
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, Push, ack_head};
 use gannet_core::{Applied, Schema, Write};
@@ -41,11 +41,24 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
                         Head::default(),
                         control::seal(&WelcomeV1 { incarnation: 1, session: 1, threads: 1 }),
                     ),
+                    message::IDENTIFY => {
+                        let (uid, server, servers, shards, confirmed) = ([3; 16], 0, 1, 1, true);
+                        let held = Some(HeldV1 { uid, server, servers, shards, confirmed });
+                        (Head::default(), control::seal(&IdentityV1 { held }))
+                    }
                     message::OPEN_TABLE => {
-                        let (table, first_shard, end_shard) = (0, 0, 1);
-                        let opened =
-                            TableOpenedV1 { table, first_shard, end_shard, incarnation: 1, known: true };
-                        (Head::default(), control::seal(&opened))
+                        let (table, first_shard, end_shard, incarnation) = (0, 0, 1, 1);
+                        let (uid, confirmed, births) = ([3; 16], true, vec![5]);
+                        let opened = TableOpenedV2 {
+                            table,
+                            first_shard,
+                            end_shard,
+                            incarnation,
+                            uid,
+                            confirmed,
+                            births,
+                        };
+                        (Head::default(), control::seal_as(2, &opened))
                     }
                     _ if *blocked => {
                         (Head::default(), control::seal(&RefusedV1 { text: "no space here".into() }))

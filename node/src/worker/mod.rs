@@ -13,6 +13,7 @@ mod flights;
 #[cfg(test)]
 mod full_disk;
 mod handles;
+pub(crate) mod identity;
 mod incarnation;
 #[cfg(test)]
 mod incarnation_tests;
@@ -48,6 +49,7 @@ use flights::Flights;
 use gannet_core::Schema;
 use gannet_transport::sim::Prng;
 use gannet_transport::{Event, Net};
+use identity::OpenedAs;
 use peer::{Answered, Peer};
 use pipeline::Kept;
 use std::collections::VecDeque;
@@ -71,7 +73,7 @@ pub enum OneSided {
 /// How a worker is to run.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
-    /// The servers' addresses, `host:port`, in the same order for every worker of a table.
+    /// The servers' addresses, `host:port`, in any order.
     pub servers: Vec<String>,
     /// Who pushes: a number that no other worker has and that this one keeps over restarts.
     pub pusher: u64,
@@ -174,6 +176,8 @@ pub struct Counters {
 /// A table as this worker knows it.
 struct Table {
     schema: Schema,
+    /// As what the servers have it.
+    opened: OpenedAs,
     /// The link that each shard is behind.
     owners: Vec<u32>,
     /// All shards are behind one link.

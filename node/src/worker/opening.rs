@@ -3,9 +3,9 @@
 
 use super::Worker;
 use super::peer::{Credit, Peer};
-use super::reconnect::{open_request, refused};
-use crate::control::{self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV1, WelcomeV1};
-use crate::error::WorkerError;
+use super::reconnect::refused;
+use crate::control::{self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV2, WelcomeV1};
+use crate::error::{Refusal, WorkerError};
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
 use crate::message;
 use crate::token::{Nonce, Nonces, Side, draw};
@@ -197,11 +197,18 @@ impl<N: Net> Worker<N> {
         head: &Head,
         answer: &[u8],
     ) -> Result<bool, WorkerError> {
-        let Peer { addr, name, thread, threads, acked, .. } = &self.peers[number];
+        let Peer { addr, name, thread, threads, .. } = &self.peers[number];
         let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
         let kind = opening.kind();
         if head.kind == message::REFUSED {
-            return Err(refused(name, kind, head.aux, answer));
+            return Err(match opening.step {
+                // What it had when it was opened first.
+                Step::Table(table) if Refusal::of(head.aux) == Refusal::Identity => {
+                    let table = &self.tables[table];
+                    table.opened.gone(&table.schema.name, &self.peers[number])
+                }
+                _ => refused(name, kind, head.aux, answer),
+            });
         }
         if head.kind != message::answer_to(kind) {
             return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
@@ -243,12 +250,10 @@ impl<N: Net> Worker<N> {
                 0
             }
             Step::Table(table) => {
-                let opened: TableOpenedV1 =
-                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-                if !opened.known && acked.get(table) == Some(&true) {
-                    let table = self.tables[table].schema.name.clone();
-                    return Err(WorkerError::Forgot { peer: name.clone(), table });
-                }
+                let opened: TableOpenedV2 =
+                    control::open_as(2, answer).map_err(|error| nonsense(error.to_string()))?;
+                let before = &self.tables[table];
+                before.opened.check(&before.schema.name, &self.peers[number], &opened)?;
                 opening.tables.push(opened.table);
                 table + 1
             }
@@ -258,8 +263,7 @@ impl<N: Net> Worker<N> {
             }
         };
         let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
-        let servers = self.config.servers.len() as u32;
-        let request = open_request(&table.schema, self.peers[number].server, servers);
+        let request = table.opened.request(&table.schema, self.peers[number].server);
         opening.ask(Step::Table(next), message::OPEN_TABLE, &request)?;
         Ok(false)
     }

@@ -48,8 +48,6 @@ pub(super) struct Peer<S> {
     pub(super) epoch: u64,
     /// The number of each of the worker's tables on this link.
     pub(super) tables: Vec<u32>,
-    /// Tables for which this peer has acknowledged a push.
-    pub(super) acked: Vec<bool>,
     /// By table, the own clock that this peer has acknowledged, and who had left then.
     pub(super) clocks: Vec<(u64, u64)>,
     /// What was pushed to it since, of a synchronous step: requests and bytes.
@@ -116,7 +114,6 @@ impl<S: Stream> Peer<S> {
             life: 0,
             epoch: 0,
             tables: Vec::new(),
-            acked: Vec::new(),
             clocks: Vec::new(),
             step: (0, 0),
             waits: None,
@@ -178,8 +175,8 @@ impl<S: Stream> Peer<S> {
                     continue;
                 }
                 let (name, session_epoch) = (&self.name, self.epoch);
-                let (acked, clocks, near) = (&mut self.acked, &mut self.clocks, &mut self.near);
-                let context = Context { name, session_epoch, acked, clocks, near };
+                let (clocks, near) = (&mut self.clocks, &mut self.near);
+                let context = Context { name, session_epoch, clocks, near };
                 answers.push(answer(&frame, context, flights, queue, unsent, self.posted, tally)?);
                 receive.consume();
                 if let Some(request) = queue.pop_front() {
@@ -298,7 +295,6 @@ impl<S: Stream> Peer<S> {
 struct Context<'a> {
     name: &'a Arc<str>,
     session_epoch: u64,
-    acked: &'a mut Vec<bool>,
     clocks: &'a mut Vec<(u64, u64)>,
     near: &'a mut Near,
 }
@@ -389,9 +385,6 @@ fn answer(
             push.late |= late > 0;
             if late > 0 || applied.doubled > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
                 push.doubt(request.chunk as usize);
-            }
-            if let Some(acked) = context.acked.get_mut(push.cut.table) {
-                *acked = true;
             }
         }
         Work::Control(control) => {

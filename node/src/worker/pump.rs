@@ -4,10 +4,11 @@ use super::Worker;
 use super::flights::{ControlFlight, Request, Work};
 use super::peer::Answered;
 use super::pipeline::SPARE_MAX;
+use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{OWN_SLEEP, SPIN_FRAME_BYTES};
 use crate::message;
-use gannet_transport::{Net, Poll};
+use gannet_transport::{Head, Net, Poll};
 use std::time::Duration;
 
 /// The longest wait before time limits are looked at.
@@ -172,6 +173,13 @@ impl<N: Net> Worker<N> {
     fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.place) {
+            if let Work::Control(control) = &mut flight.work
+                && message::is_of_opening(control.kind)
+            {
+                let head = Head::new(message::REFUSED, refusal as u16, 0, [0; 4]);
+                control.answers[request.chunk as usize] = Some((head, control::seal(&RefusedV1 { text })));
+                return;
+            }
             flight.failed = true;
         }
         if self.flights.kind(request.place) == Some(message::SUBSCRIBE) {

@@ -10,8 +10,7 @@ use crate::control::{self, ImagesV1, RegionsV1};
 use crate::error::WorkerError;
 use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
 use crate::message::{self, REGIONS_ANY, REGIONS_LINES, pair};
-use crate::partition::share;
-use gannet_core::{Schema, View};
+use gannet_core::View;
 use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
 use std::ops::Range;
@@ -68,17 +67,9 @@ impl Found {
     }
 }
 
-impl<S: Stream> Peer<S> {
-    /// The shards of a table that this peer owns.
-    fn shards(&self, schema: &Schema, servers: u32) -> Range<u32> {
-        share(share(0..schema.shards, self.server, servers), self.thread, self.threads)
-    }
-}
-
 impl<N: Net> Worker<N> {
     /// Asks for the next table that this link's server may let be read, if any.
     pub(super) fn seek(&mut self, number: usize) -> Result<(), WorkerError> {
-        let servers = self.config.servers.len() as u32;
         let peer = &mut self.peers[number];
         let Some(link) = &mut peer.link else { return Ok(()) };
         let how = self.config.one_sided;
@@ -101,7 +92,7 @@ impl<N: Net> Worker<N> {
         }
         let next = (0..self.tables.len().min(peer.tables.len()))
             .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
-            .map(|table| (table, peer.shards(&self.tables[table].schema, servers)))
+            .map(|table| (table, self.tables[table].opened.range(peer)))
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
         let found = match near {
@@ -124,8 +115,7 @@ impl<N: Net> Worker<N> {
             let Some(Reach::Far(mut far)) = near.tables[table].take() else { continue };
             near.asked_again = now;
             far.restart();
-            let servers = self.config.servers.len() as u32;
-            let shards = self.peers[number].shards(&self.tables[table].schema, servers);
+            let shards = self.tables[table].opened.range(&self.peers[number]);
             let found = Found::Regions(far);
             self.peers[number].near.seeking = Some(Seeking { table, shards, found });
             self.ask_for_more(number)?;

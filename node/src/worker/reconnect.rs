@@ -5,11 +5,10 @@ use super::flights::{Request, Work};
 use super::opening::Step;
 use super::peer::Peer;
 use super::pump::LOOK;
-use crate::control::{self, OpenTableV1, RefusedV1};
+use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{BACKOFF, WAIT_LOGGED};
 use crate::message;
-use gannet_core::Schema;
 use gannet_transport::Net;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,11 +109,6 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// The payload of a request to open a table.
-pub(super) fn open_request(schema: &Schema, server: u32, servers: u32) -> Vec<u8> {
-    control::seal(&OpenTableV1 { schema: schema.encode(), server, servers })
-}
-
 /// The error that a refusal frame means.
 pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> WorkerError {
     let text =
@@ -122,6 +116,8 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> 
     let what = match kind {
         message::HELLO | message::KNOCK | message::PROVE => "the connection",
         message::OPEN_TABLE => "to open the table",
+        message::IDENTIFY => "to say what it holds of the table",
+        message::CONFIRM => "to have the table confirmed",
         message::JOIN => "to let this worker keep step with the others",
         message::PULL => "a pull",
         message::PUSH => "a push",

@@ -7,6 +7,7 @@ use crate::error::WorkerError;
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message;
 use crate::scheduler::book::{Given, Orders};
+use crate::scheduler::holdings::{JobTableV1, TableRecord};
 use crate::scheduler::member::{Life, Member, Told};
 use crate::scheduler::plan::{Plan, Task};
 use crate::scheduler::{AskV1, JobV1, ToldV1, WhatV1};
@@ -173,6 +174,15 @@ impl<N: Net> Seat<N> {
             ToldV1::Missing { ranks } => Ok(ranks),
             other => Err(self.worker.nonsense(&other)),
         }
+    }
+
+    /// Says what the rows of a table of the job are, as this worker found them at the servers.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
+    pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
+        let told = control::seal(&JobTableV1 { life: self.life, table });
+        self.worker.ask(message::JOB_TABLE, None, [0; 4], vec![told], &[0]).map(|_| ())
     }
 
     /// Says that the job cannot go on, so that all hear why.

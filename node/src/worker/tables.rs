@@ -1,13 +1,11 @@
 //! The rare calls about tables: open, status, scan, done.
 
 use super::flights::{ControlFlight, Request, Work};
-use super::reconnect::open_request;
 use super::{Table, Worker};
-use crate::control::{self, StatusV1, TableOpenedV1};
+use crate::control::{self, StatusV1};
 use crate::error::WorkerError;
 use crate::limits::part_keys;
 use crate::message::{self, pair, unpair};
-use crate::partition::share;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{OpenError, PusherStatus, Schema, Stats};
 use gannet_transport::{Head, Net};
@@ -27,10 +25,12 @@ pub struct TableStatus {
 }
 
 impl<N: Net> Worker<N> {
-    /// Creates the table, or opens it when it is there with the same schema.
+    /// Creates the table, or opens it when it is there with the same schema. What the servers hold of it decides which of them
+    /// has which shards, not the order in which they are named.
     ///
     /// # Errors
-    /// The schema is not sound, the table is there with another one, or a peer is lost for good.
+    /// The schema is not sound, the table is there with another one or was made by another number of servers, rows of it are
+    /// gone, or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
         if self.config.one_thread {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
@@ -39,40 +39,18 @@ impl<N: Net> Worker<N> {
         if let Some(known) = self.tables.iter().position(|table| table.schema == *schema) {
             return Ok(TableId(known));
         }
-        let servers = self.config.servers.len() as u32;
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        // The answers are about the links that are there: when one of them has been made again, all are asked again.
-        let answers = loop {
-            let before: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
-            let payloads: Vec<_> =
-                self.peers.iter().map(|peer| open_request(schema, peer.server, servers)).collect();
-            let answers = self.ask(message::OPEN_TABLE, None, [0; 4], payloads, &all)?;
-            if self.peers.iter().zip(before).all(|(peer, before)| peer.link.is_some() && peer.epoch == before)
-            {
-                break answers;
-            }
-        };
+        let (opened, answers) = self.open_at_servers(schema)?;
         let mut owners = vec![u32::MAX; schema.shards as usize];
-        for (number, (_, payload)) in answers.iter().enumerate() {
-            let peer = &self.peers[number];
-            let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
-            let opened =
-                control::open::<TableOpenedV1>(payload).map_err(|error| nonsense(error.to_string()))?;
-            let want = share(share(0..schema.shards, peer.server, servers), peer.thread, peer.threads);
-            if (opened.first_shard..opened.end_shard) != want {
-                return Err(nonsense(format!(
-                    "shards {}..{}, not {want:?}",
-                    opened.first_shard, opened.end_shard
-                )));
-            }
-            owners[want.start as usize..want.end as usize].fill(number as u32);
+        for (number, answer) in answers.iter().enumerate() {
             let peer = &mut self.peers[number];
-            peer.tables.push(opened.table);
-            peer.acked.push(false);
+            let shards = opened.range(peer);
+            owners[shards.start as usize..shards.end as usize].fill(number as u32);
+            peer.tables.push(answer.table);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
         self.tables.push(Table {
             schema: schema.clone(),
+            opened,
             owners,
             one_owner,
             last_seq: 0,

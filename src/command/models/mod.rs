@@ -211,6 +211,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut tables = RemoteTables::new(connected);
     keep_step(&mut tables, member);
     if let Some(seat) = &seat {
+        seat.open_tables(tables.worker())?;
         seat.start_together(job, &stop)?;
     }
     let leads = || seat.as_ref().map_or(chief, InJob::is_chief);

@@ -3,7 +3,9 @@
 use crate::backend::BackendError;
 use crate::lbfgs::{Cell, Columns, Layout};
 use gannet_node::optim::lbfgs::{Sum, join, split};
-use gannet_node::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, pieces};
+use gannet_node::{
+    Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
+};
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;
@@ -20,7 +22,7 @@ struct Table {
 
 impl Table {
     fn open(store: &Store, schema: &gannet_node::Schema) -> Result<Table, BackendError> {
-        let shards = Shards::open(store, schema, 0..schema.shards)?;
+        let shards = open_whole(store, schema)?;
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);

@@ -1,0 +1,111 @@
+//! How a table is made in two phases, frame by frame: what is interrupted between them goes on, and what was asked in another life of
+//! a server makes nothing.
+
+use super::refusals::{ask, greet, refused};
+use super::{LocalServer, ServerConfig};
+use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::error::Refusal;
+use crate::message;
+use crate::worker::{Worker, WorkerConfig};
+use gannet_core::{Read, Schema, Store, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_transport::{Head, Link};
+
+fn schema() -> Schema {
+    Schema { shards: 8, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn start(sim: &Sim, addr: &str, store: &Store) -> (u64, String) {
+    let config = ServerConfig { threads: 2, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    (sim.add_actor(move || server.run().unwrap()), addr)
+}
+
+fn identify(sim: &Sim, link: &mut Link<SimStream>) -> Option<HeldV1> {
+    let request = control::seal(&IdentifyV1 { table: "t".into() });
+    let (_, answer) = ask(sim, link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &request);
+    control::open::<IdentityV1>(&answer).unwrap().held
+}
+
+fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (Head, Vec<u8>) {
+    let request = OpenTableV2 { schema: schema().encode(), uid, server: 0, servers: 2, make_in };
+    ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &control::seal_as(2, &request))
+}
+
+#[test]
+fn a_creation_that_was_killed_between_two_servers_goes_on() {
+    let sim = Sim::new(1, Faults::none());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let stores = folders.each_ref().map(|folder| Store::open_dir(folder.path()).unwrap());
+    let (actor, one) = start(&sim, "sim:0", &stores[0]);
+    let (_, other) = start(&sim, "sim:0", &stores[1]);
+    let (mut link, welcome) = greet(&sim, &one);
+    // Whoever makes the table dies when one thread of one server has made its shards.
+    let (head, opened) = open(&sim, &mut link, [0; 16], welcome.incarnation);
+    assert_eq!(head.kind, message::TABLE_OPENED);
+    let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
+    assert_eq!((opened.first_shard..opened.end_shard, opened.confirmed), (0..2, false));
+    sim.remove_actor(actor);
+    sim.reset_all(&one);
+    start(&sim, &one, &stores[0]);
+    let (mut link, _) = greet(&sim, &one);
+    let held = identify(&sim, &mut link).unwrap();
+    assert_eq!((held.uid, held.server, held.servers, held.confirmed), (opened.uid, 0, 2, false));
+    // The next names the servers the other way round.
+    for (life, times) in [(1, 1.0), (2, 2.0)] {
+        let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([&*other, &*one], 5, life)).unwrap();
+        let table = worker.open_table(&schema()).unwrap();
+        let keys: Vec<u64> = (0..500).collect();
+        worker.push(table, &keys, Write::Gradient, &[1.0; 500]).unwrap();
+        let mut out = [0.0; 500];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        assert_eq!(out, [times; 500]);
+        let record = worker.table_record(table);
+        assert_eq!((record.uid, record.births[..2].to_vec()), (opened.uid, opened.births.clone()));
+        assert_eq!((&record.holders[1].addr, record.holders[1].first), (&one, 0));
+    }
+    let held = identify(&sim, &mut link).unwrap();
+    assert!(held.uid == opened.uid && held.confirmed);
+}
+
+#[test]
+fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
+    let sim = Sim::new(1, Faults::none());
+    let store = Store::memory();
+    let (actor, addr) = start(&sim, "sim:0", &store);
+    let (mut link, before) = greet(&sim, &addr);
+    assert_eq!(identify(&sim, &mut link), None);
+    sim.remove_actor(actor);
+    sim.reset_all(&addr);
+    start(&sim, &addr, &store);
+    let (mut link, now) = greet(&sim, &addr);
+    for make_in in [before.incarnation, 0] {
+        let (refusal, text) = refused(open(&sim, &mut link, [7; 16], make_in));
+        assert!(refusal == Refusal::Identity && text.contains("nothing of table"), "{text}");
+    }
+    assert_eq!(identify(&sim, &mut link), None);
+    let (_, opened) = open(&sim, &mut link, [7; 16], now.incarnation);
+    let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
+    assert_eq!(opened.uid, [7; 16]);
+    // Another table of the same name, and a new one, are not what is there.
+    for uid in [[8; 16], [0; 16]] {
+        let (refusal, text) = refused(open(&sim, &mut link, uid, now.incarnation));
+        assert!(refusal == Refusal::Identity && text.contains("is here with id 0707"), "{text}");
+    }
+    let mut confirm = |table, uid| {
+        let request = control::seal(&ConfirmV1 { table, uid });
+        ask(&sim, &mut link, Head::new(message::CONFIRM, 0, 0, [0; 4]), &request)
+    };
+    for (table, uid) in [(opened.table, [8; 16]), (opened.table + 1, [7; 16])] {
+        assert_eq!(refused(confirm(table, uid)).0, Refusal::Identity);
+    }
+    assert_eq!(confirm(opened.table, [7; 16]).0.kind, message::CONFIRMED);
+    assert!(identify(&sim, &mut link).unwrap().confirmed);
+    let (refusal, text) = refused({
+        let request = control::seal(&IdentifyV1 { table: "../t".into() });
+        ask(&sim, &mut link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &request)
+    });
+    assert!(refusal == Refusal::Malformed && text.contains("table name"), "{text}");
+}

@@ -1,0 +1,408 @@
+//! How a worker finds a table at its servers, or makes it there: what each holds decides, not the order in which the servers
+//! were named. server/identities.rs has the two phases in which a table is made.
+
+use super::Worker;
+use super::peer::Peer;
+use super::reconnect::refused;
+use super::tables::TableId;
+use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::error::{Refusal, WorkerError};
+use crate::message;
+use crate::partition::share;
+use crate::scheduler::holdings::{Holder, TableRecord};
+use gannet_core::{Schema, TableUid};
+use gannet_transport::{Head, Net};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// As what the servers have a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OpenedAs {
+    uid: TableUid,
+    /// Of each server, in the order in which the worker names them, which of the table's servers it is.
+    places: Vec<u32>,
+    /// Of each shard, what was drawn when it was made.
+    births: Vec<u64>,
+}
+
+impl OpenedAs {
+    /// The shards behind a link.
+    pub(super) fn range<S>(&self, peer: &Peer<S>) -> Range<u32> {
+        let own = self.of_server(peer.server as usize);
+        share(own, peer.thread, peer.threads)
+    }
+
+    /// The shards of a server.
+    fn of_server(&self, server: usize) -> Range<u32> {
+        share(0..self.births.len() as u32, self.places[server], self.places.len() as u32)
+    }
+
+    /// The request to open it again, over another link.
+    pub(super) fn request(&self, schema: &Schema, server: u32) -> Vec<u8> {
+        self.request_in(schema, server as usize, 0)
+    }
+
+    fn request_in(&self, schema: &Schema, server: usize, make_in: u64) -> Vec<u8> {
+        let (place, servers) = (self.places[server], self.places.len() as u32);
+        let (schema, uid) = (schema.encode(), self.uid.0);
+        control::seal_as(2, &OpenTableV2 { schema, uid, server: place, servers, make_in })
+    }
+
+    /// Holds that what was opened again is what was there before.
+    pub(super) fn check<S>(
+        &self,
+        table: &str,
+        peer: &Peer<S>,
+        now: &TableOpenedV2,
+    ) -> Result<(), WorkerError> {
+        let shards = now.first_shard..now.end_shard;
+        let births = self.births.get(shards.start as usize..shards.end as usize);
+        let Some(births) = births.filter(|births| births.len() == now.births.len()) else {
+            let what = format!("shards {shards:?} with {} births", now.births.len());
+            return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
+        };
+        let other = shards.zip(births.iter().zip(&now.births));
+        let mut gone = other.filter(|(_, (before, now))| before != now).map(|(shard, _)| shard);
+        match gone.next() {
+            Some(first) => Err(forgot(table, &peer.name, first..gone.next_back().unwrap_or(first) + 1)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error of a server that has nothing of the table any more.
+    pub(super) fn gone<S>(&self, table: &str, peer: &Peer<S>) -> WorkerError {
+        forgot(table, &peer.name, self.of_server(peer.server as usize))
+    }
+}
+
+fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
+    WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: in_words(&shards) }
+}
+
+/// A range of shards for people.
+pub(crate) fn in_words(shards: &Range<u32>) -> String {
+    match shards.len() {
+        1 => format!("shard {}", shards.start),
+        _ => format!("shards {} to {}", shards.start, shards.end - 1),
+    }
+}
+
+/// As what a table is to be opened, by what the servers say that they hold.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    /// `None`: nobody has it.
+    uid: Option<TableUid>,
+    places: Vec<u32>,
+    /// Servers, as they are named, that hold nothing of it.
+    without: Vec<usize>,
+    /// All servers had made their shards: there may have been pushes.
+    confirmed: bool,
+}
+
+/// Decides as what a table is opened.
+fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Plan, WorkerError> {
+    let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
+    let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
+    let confirmed = held.iter().flatten().any(|held| held.confirmed);
+    let without = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
+    let plan = Plan { uid, places, without, confirmed };
+    match lost(schema, addrs, &plan) {
+        Some(why) => Err(WorkerError::Gone(why)),
+        None => Ok(plan),
+    }
+}
+
+/// Which of the table's servers each is. An error says what does not fit, and where.
+fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<u32>, String> {
+    let servers = addrs.len() as u32;
+    let mut places: Vec<Option<u32>> = vec![None; addrs.len()];
+    let mut first: Option<(usize, &HeldV1)> = None;
+    for (at, held) in held.iter().enumerate().filter_map(|(at, held)| Some((at, held.as_ref()?))) {
+        let addr = &addrs[at];
+        if held.uid == TableUid::NONE.0 || held.server >= held.servers {
+            return Err(format!(
+                "table {table:?}: what {addr} holds was made without a table id, by a program that shares it with nobody: give \
+                 the server another --data-dir"
+            ));
+        }
+        if held.servers != servers {
+            let made = held.servers;
+            return Err(format!(
+                "table {table:?} was made by {made} servers, as {addr} says, and {servers} are given: name all {made} in \
+                 --ps-hosts, in any order, or begin anew with other folders (--data-dir)"
+            ));
+        }
+        let (one, id) = first.map_or((addr, held.uid), |(one, held)| (&addrs[one], held.uid));
+        if id != held.uid {
+            let (id, other) = (TableUid(id), TableUid(held.uid));
+            return Err(format!(
+                "table {table:?}: {one} holds the one of id {id}, {addr} the one of id {other}: these are two tables; name the \
+                 servers of one of them in --ps-hosts"
+            ));
+        }
+        if let Some(twin) = places.iter().position(|place| *place == Some(held.server)) {
+            let twin = &addrs[twin];
+            return Err(format!(
+                "table {table:?}: {twin} and {addr} both hold the part of server {} of {servers}: one is a copy, or one server \
+                 is named twice; name each of the {servers} once",
+                held.server
+            ));
+        }
+        places[at] = Some(held.server);
+        first.get_or_insert((at, held));
+    }
+    // Servers keep the place at which they are named, where nobody says otherwise.
+    let mut free: Vec<u32> = (0..servers).filter(|place| !places.contains(&Some(*place))).collect();
+    let place = |(at, place): (usize, Option<u32>)| {
+        place.unwrap_or_else(|| free.remove(free.iter().position(|&own| own as usize == at).unwrap_or(0)))
+    };
+    Ok(places.into_iter().enumerate().map(place).collect())
+}
+
+/// Says which rows are gone, if a server has nothing of a table that may have had pushes.
+fn lost(schema: &Schema, addrs: &[String], plan: &Plan) -> Option<String> {
+    let own = |at: usize| share(0..schema.shards, plan.places[at], addrs.len() as u32);
+    let without = || plan.without.iter().filter(|_| plan.confirmed);
+    let mut shards: Vec<_> = without().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
+    if shards.is_empty() {
+        return None;
+    }
+    shards.sort_unstable_by_key(|shards| shards.start);
+    let shards: Vec<_> = shards.iter().map(in_words).collect();
+    let addrs: Vec<_> = without().map(|&at| addrs[at].as_str()).collect();
+    Some(format!(
+        "table {:?}: the rows of {} are gone: {} has nothing of this table, which other servers have; start it on the folder \
+         that it had (--data-dir), or begin anew with the table's folders of all servers moved away",
+        schema.name,
+        shards.join(", "),
+        addrs.join(", ")
+    ))
+}
+
+/// What one attempt to open a table came to.
+enum Attempt {
+    Opened(OpenedAs, Vec<TableOpenedV2>),
+    /// What the servers hold has changed meanwhile; why.
+    Again(String),
+}
+
+impl<N: Net> Worker<N> {
+    /// Opens a table at all servers, and makes it where nobody has it.
+    pub(super) fn open_at_servers(
+        &mut self,
+        schema: &Schema,
+    ) -> Result<(OpenedAs, Vec<TableOpenedV2>), WorkerError> {
+        let begun = self.net.now();
+        loop {
+            let why = match self.try_to_open(schema)? {
+                Attempt::Opened(opened, answers) => return Ok((opened, answers)),
+                Attempt::Again(why) => why,
+            };
+            let waited = self.net.now().saturating_sub(begun);
+            if waited > self.config.peer_timeout {
+                let (table, seconds) = (&schema.name, waited.as_secs_f64());
+                return Err(WorkerError::Identity(format!(
+                    "table {table:?} could not be opened in {seconds:.1} s (--peer-timeout): {why}"
+                )));
+            }
+        }
+    }
+
+    fn try_to_open(&mut self, schema: &Schema) -> Result<Attempt, WorkerError> {
+        let servers = self.config.servers.len();
+        let epochs: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
+        let fronts: Vec<usize> = (0..self.peers.len()).filter(|&n| self.peers[n].thread == 0).collect();
+        let held = self.identify(schema, &fronts)?;
+        let lives: Vec<u64> = fronts.iter().map(|&front| self.peers[front].life).collect();
+        if let Some(why) = self.made_again(&epochs) {
+            return Ok(Attempt::Again(why));
+        }
+        let Plan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
+        let births = vec![0; schema.shards as usize];
+        let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
+        let make_in = |server: usize| if without.contains(&server) { lives[server] } else { 0 };
+        if !without.is_empty() && !confirmed {
+            // One server comes before the others: it draws the id, or has it; and that it is not confirmed yet says that nobody
+            // has pushed before the others make their shards.
+            let least = || (0..servers).min_by_key(|&server| &self.config.servers[server]);
+            let one = held.iter().position(Option::is_some).or_else(least).unwrap_or(0);
+            let request = opened.request_in(schema, one, make_in(one));
+            let answers =
+                self.ask(message::OPEN_TABLE, None, [0; 4], vec![request], &fronts[one..one + 1])?;
+            match self.opened(&answers, &fronts[one..one + 1])? {
+                Ok(first) if first.iter().all(|first| !first.confirmed) => {
+                    opened.uid = first.first().map_or(opened.uid, |first| TableUid(first.uid));
+                }
+                Ok(_) => return Ok(Attempt::Again("another worker was making it".into())),
+                Err(why) => return Ok(Attempt::Again(why)),
+            }
+        }
+        let all: Vec<usize> = (0..self.peers.len()).collect();
+        let request = |peer: &Peer<_>| {
+            let server = peer.server as usize;
+            opened.request_in(schema, server, make_in(server))
+        };
+        let requests = self.peers.iter().map(request).collect();
+        let answers = self.ask(message::OPEN_TABLE, None, [0; 4], requests, &all)?;
+        let answers = match self.opened(&answers, &all)? {
+            Ok(answers) => answers,
+            Err(why) => return Ok(Attempt::Again(why)),
+        };
+        self.take_births(&mut opened, &answers)?;
+        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&epochs)) {
+            return Ok(Attempt::Again(why));
+        }
+        Ok(Attempt::Opened(opened, answers))
+    }
+
+    /// Says which link has been made again since: what was answered before was perhaps of another life.
+    fn made_again(&self, epochs: &[u64]) -> Option<String> {
+        let same = |(peer, epoch): (&Peer<_>, &u64)| peer.link.is_some() && peer.epoch == *epoch;
+        let other = self.peers.iter().zip(epochs).find(|&(peer, epoch)| !same((peer, epoch)));
+        other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
+    }
+
+    /// What each server holds of a table.
+    fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
+        let request = control::seal(&IdentifyV1 { table: schema.name.clone() });
+        let requests = vec![request; fronts.len()];
+        let answers = self.ask(message::IDENTIFY, None, [0; 4], requests, fronts)?;
+        let held = answers.iter().zip(fronts).map(|((head, answer), &front)| {
+            let peer = &self.peers[front].name;
+            if head.kind == message::REFUSED {
+                return Err(refused(peer, message::IDENTIFY, head.aux, answer));
+            }
+            let nonsense = |error: control::ControlError| WorkerError::Protocol {
+                peer: peer.clone(),
+                what: error.to_string(),
+            };
+            control::open::<IdentityV1>(answer).map(|identity| identity.held).map_err(nonsense)
+        });
+        held.collect()
+    }
+
+    /// The answers to opens; or why they are to be asked for again.
+    fn opened(
+        &self,
+        answers: &[(Head, Vec<u8>)],
+        links: &[usize],
+    ) -> Result<Result<Vec<TableOpenedV2>, String>, WorkerError> {
+        let mut all = Vec::new();
+        for ((head, answer), &link) in answers.iter().zip(links) {
+            let peer = &self.peers[link].name;
+            match head.kind {
+                message::REFUSED => match refused(peer, message::OPEN_TABLE, head.aux, answer) {
+                    error @ WorkerError::Refused { refusal: Refusal::Identity, .. } => {
+                        return Ok(Err(error.to_string()));
+                    }
+                    error => return Err(error),
+                },
+                _ => all.push(control::open_as::<TableOpenedV2>(2, answer).map_err(|error| {
+                    WorkerError::Protocol { peer: peer.clone(), what: error.to_string() }
+                })?),
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    /// Notes the births of all shards.
+    fn take_births(&self, opened: &mut OpenedAs, answers: &[TableOpenedV2]) -> Result<(), WorkerError> {
+        for (peer, answer) in self.peers.iter().zip(answers) {
+            let (want, shards) = (opened.range(peer), answer.first_shard..answer.end_shard);
+            if shards != want || answer.births.len() != want.len() || answer.uid != opened.uid.0 {
+                let births = answer.births.len();
+                let what =
+                    format!("shards {shards:?} with {births} births, not {want:?}, or another table id");
+                return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
+            }
+            opened.births[want.start as usize..want.end as usize].copy_from_slice(&answer.births);
+        }
+        Ok(())
+    }
+
+    /// Tells those that do not know it that all servers have made their shards. Answers why that is to be tried again, if so.
+    fn confirm(
+        &mut self,
+        opened: &OpenedAs,
+        answers: &[TableOpenedV2],
+    ) -> Result<Option<String>, WorkerError> {
+        let open = answers.iter().enumerate().filter(|(_, answer)| !answer.confirmed);
+        let (links, requests): (Vec<usize>, Vec<Vec<u8>>) = open
+            .map(|(link, answer)| {
+                (link, control::seal(&ConfirmV1 { table: answer.table, uid: opened.uid.0 }))
+            })
+            .unzip();
+        let answers = self.ask(message::CONFIRM, None, [0; 4], requests, &links)?;
+        let refusal = answers.iter().zip(&links).find(|((head, _), _)| head.kind == message::REFUSED);
+        // It has been started again: what it holds now is to be asked for anew.
+        Ok(refusal.map(|((head, answer), &link)| {
+            refused(&self.peers[link].name, message::CONFIRM, head.aux, answer).to_string()
+        }))
+    }
+
+    /// What the rows of a table are, and where: for the scheduler, which tells the next life whether they are the same.
+    ///
+    /// # Panics
+    /// When the table is another worker's.
+    pub fn table_record(&self, table: TableId) -> TableRecord {
+        let table = &self.tables[table.0];
+        let opened = &table.opened;
+        let holders = self.config.servers.iter().enumerate().map(|(server, addr)| {
+            let shards = opened.of_server(server);
+            Holder { addr: addr.clone(), first: shards.start, end: shards.end }
+        });
+        TableRecord {
+            table: table.schema.name.clone(),
+            uid: opened.uid.0,
+            births: opened.births.clone(),
+            holders: holders.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gannet_optim::{Add, Rule};
+
+    fn addrs(n: usize) -> Vec<String> {
+        (0..n).map(|at| format!("h{at}:1")).collect()
+    }
+
+    fn held(uid: u8, server: u32, servers: u32, confirmed: bool) -> Option<HeldV1> {
+        Some(HeldV1 { uid: [uid; 16], server, servers, shards: 8, confirmed })
+    }
+
+    fn decide(held: &[Option<HeldV1>]) -> Result<(Vec<u32>, Vec<usize>), String> {
+        let schema = Schema { shards: 8, ..Schema::scalar("t", Rule::Add(Add)) };
+        let plan = plan(&schema, &addrs(held.len()), held);
+        plan.map(|plan| (plan.places, plan.without)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_the_servers_hold_decides_and_not_the_order_of_hosts() {
+        assert_eq!(decide(&[None, None]), Ok((vec![0, 1], vec![0, 1])));
+        let both = [held(1, 1, 2, true), held(1, 0, 2, true)];
+        assert_eq!(decide(&both), Ok((vec![1, 0], vec![])));
+        // A creation that was interrupted goes on: who has nothing takes the places that are left, its own if it can.
+        let interrupted = [None, held(1, 0, 3, false), None];
+        assert_eq!(decide(&interrupted), Ok((vec![1, 0, 2], vec![0, 2])));
+        // Between the confirmations.
+        let half = [held(1, 0, 2, true), held(1, 1, 2, false)];
+        assert_eq!(decide(&half), Ok((vec![0, 1], vec![])));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let gone = decide(&[None, held(1, 1, 3, false), held(1, 0, 3, true)]).unwrap_err();
+        assert!(gone.contains("shards 5 to 7") && gone.contains("h0:1") && gone.contains("gone"), "{gone}");
+        let two = decide(&[held(1, 0, 2, true), held(2, 1, 2, true)]).unwrap_err();
+        assert!(two.contains("two tables") && two.contains("h0:1") && two.contains("h1:1"), "{two}");
+        let number = decide(&[held(1, 0, 2, true), held(1, 1, 2, true), None]).unwrap_err();
+        assert!(number.contains("made by 2 servers") && number.contains("3 are given"), "{number}");
+        let twins = decide(&[held(1, 1, 2, true), held(1, 1, 2, true)]).unwrap_err();
+        assert!(twins.contains("server 1 of 2") && twins.contains("copy"), "{twins}");
+        let other = decide(&[held(0, 0, 1, true)]).unwrap_err();
+        assert!(other.contains("without a table id"), "{other}");
+    }
+}
