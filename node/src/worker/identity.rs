@@ -212,7 +212,15 @@ impl<N: Net> Worker<N> {
         let servers = self.config.servers.len();
         let epochs: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
         let fronts: Vec<usize> = (0..self.peers.len()).filter(|&n| self.peers[n].thread == 0).collect();
-        let held = self.identify(schema, &fronts)?;
+        let mut held = self.identify(schema, &fronts)?;
+        let is_torn = |held: &[Option<HeldV1>]| {
+            held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
+        };
+        // The servers are not asked at one moment. Another worker may have made the table between two answers, and all
+        // servers have what is confirmed: whoever still has nothing when asked again has lost it.
+        if is_torn(&held) {
+            held = self.identify(schema, &fronts)?;
+        }
         let lives: Vec<u64> = fronts.iter().map(|&front| self.peers[front].life).collect();
         if let Some(why) = self.made_again(&epochs) {
             return Ok(Attempt::Again(why));
