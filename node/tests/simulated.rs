@@ -5,7 +5,7 @@ mod model;
 
 use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{Read, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::{Read, Saw, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
 use model::{Model, random_keys, random_values, schema, start, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,8 +149,17 @@ fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
             }
             let (id, cut, before) = under_way.pop_front().unwrap();
             let pulled = worker.finish_pull(id).unwrap();
-            for (chunk, &saw) in cut.chunks().iter().zip(&pulled.saw) {
-                let range = chunk.start as usize..(chunk.start + chunk.len) as usize;
+            let ends = pulled.saw.iter().map(|saw| saw.rows.end);
+            assert!(
+                pulled
+                    .saw
+                    .iter()
+                    .map(|saw| saw.rows.start)
+                    .eq([0].into_iter().chain(ends).take(pulled.saw.len()))
+            );
+            assert_eq!(pulled.saw.last().map(|saw| saw.rows.end as usize), Some(cut.keys().len()));
+            for Saw { rows, seq: saw } in pulled.saw {
+                let range = rows.start as usize..rows.end as usize;
                 assert!(saw >= before as u64);
                 differed += u64::from(saw != before as u64);
                 let mut expected = Model::new(schema("t", 1, 4));
@@ -171,21 +180,37 @@ fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
 
 #[test]
 fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
-    killed_and_started_again(Sim::new);
+    killed_and_started_again(Sim::new, false);
 }
 
 #[test]
 fn nor_does_one_whose_rows_are_read_where_they_are() {
-    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near()) > 1_000);
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near(), false) > 1_000);
 }
 
 #[test]
 fn nor_does_one_whose_rows_are_read_over_rdma() {
-    assert!(killed_and_started_again(far) > 1_000);
+    assert!(killed_and_started_again(far, false) > 1_000);
+}
+
+/// A restart with another number of threads ended every live worker.
+#[test]
+fn nor_does_one_that_comes_back_with_another_number_of_threads() {
+    killed_and_started_again(Sim::new, true);
+}
+
+#[test]
+fn nor_does_one_with_other_threads_whose_rows_are_read_where_they_are() {
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near(), true) > 1_000);
+}
+
+#[test]
+fn nor_does_one_with_other_threads_whose_rows_are_read_over_rdma() {
+    assert!(killed_and_started_again(far, true) > 1_000);
 }
 
 /// Rows that were read where they are.
-fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim) -> u64 {
+fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: bool) -> u64 {
     let mut near = 0;
     for seed in 0..6 {
         let sim = world(seed, faults(seed * 3 + 1));
@@ -213,9 +238,10 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim) -> u64 {
                 // The images stay as they are, as after a kill; connections break.
                 sim.remove_actor(actor);
                 sim.reset_all(&addr);
+                let threads = if other_threads { 1 + prng.below(4) as usize } else { 2 };
                 // Its clock goes forward or back with each life.
                 let ahead = Duration::from_secs(prng.below(7_200));
-                actor = start(&sim.ahead(ahead), &addr, &store, 2).0;
+                actor = start(&sim.ahead(ahead), &addr, &store, threads).0;
             }
         }
         worker.drain().unwrap();
