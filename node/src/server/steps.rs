@@ -146,10 +146,10 @@ fn read(path: &Path) -> io::Result<Option<StepV1>> {
     Ok(message.filter(whole).and_then(|message| control::open(message).ok()))
 }
 
-/// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads). Where
-/// those were not equally far the range stands where the last of them was: workers send again what was not acknowledged,
-/// and in the shards that are ahead nothing of a step that they have is applied. `aggregate`: whose name steps are applied
-/// under.
+/// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads).
+/// Where those were not equally far the range stands where the last of them was: workers send again what was not
+/// acknowledged, and in the shards that are ahead nothing of a step that they have is applied. `aggregate`: whose name
+/// steps are applied under.
 ///
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.

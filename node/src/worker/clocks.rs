@@ -238,9 +238,9 @@ impl<N: Net> Worker<N> {
         if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
     }
 
-    /// Counts again what of the step at hand goes over a link that has just been made. A step must go whole before any of it is
-    /// acknowledged, so one that is more than this link's credit would wait for ever: a thread may have come to own the
-    /// shards of several.
+    /// Counts again what of the step at hand goes over a link that has just been made. A step must go whole before any
+    /// of it is acknowledged, so one that is more than this link's credit would wait for ever: a thread may have come
+    /// to own the shards of several.
     pub(super) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
         let in_step = self.is_in_step();
         let Worker { peers, flights, tables, .. } = self;

@@ -346,7 +346,8 @@ impl Flights {
             Work::Push(push) => {
                 let keys = push.laid.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
-                let (table, write, row) = (table(push.laid.table()), push.write, push.laid.chunks()[chunk].row);
+                let (table, write, row) =
+                    (table(push.laid.table()), push.write, push.laid.chunks()[chunk].row);
                 let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
                 let slots = keyset == 0 && !push.slots(chunk).is_empty();
                 let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);

@@ -356,7 +356,8 @@ impl<N: Net> Worker<N> {
         answers: &[(usize, TableOpenedV2)],
     ) -> Result<Option<String>, WorkerError> {
         let open = answers.iter().filter(|(_, answer)| !answer.confirmed);
-        let (links, tables): (Vec<usize>, Vec<u32>) = open.map(|(link, answer)| (*link, answer.table)).unzip();
+        let (links, tables): (Vec<usize>, Vec<u32>) =
+            open.map(|(link, answer)| (*link, answer.table)).unzip();
         let request =
             |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
         // Where a server came back with other threads there are no answers; the caller looks at the links.

@@ -69,7 +69,9 @@ impl<N: Net> Worker<N> {
         let ask = Ask::words(message::ALLOCATE, [floor, looks, 0, 0]);
         let answers = self.ask(&ask, To::Links(of))?;
         match answers.len() == of.len() {
-            true => Ok(answers.iter().map(|answer| (answer.head.words[0], answer.head.words[1] == 1)).collect()),
+            true => {
+                Ok(answers.iter().map(|answer| (answer.head.words[0], answer.head.words[1] == 1)).collect())
+            }
             false => Err(self.no_incarnation(of[0], "fewer answers than requests".into())),
         }
     }

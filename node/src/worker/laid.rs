@@ -1,8 +1,8 @@
 //! A batch as a flight has it: the caller's cut, and the chunks that its requests name.
 //!
-//! The chunks are those of the cut, and shared with it, unless the links are others than when it was cut; then the flight has
-//! its own. Those of a flight under way never change their numbers, which are on the wire: what is cut anew is added behind
-//! them, and the chunk that it was has no rows any more.
+//! The chunks are those of the cut, and shared with it, unless the links are others than when it was cut; then the
+//! flight has its own. Those of a flight under way never change their numbers, which are on the wire: what is cut anew
+//! is added behind them, and the chunk that it was has no rows any more.
 
 use crate::cut::{Chunk, Cut};
 use gannet_core::Schema;
@@ -46,7 +46,8 @@ impl Laid {
         cut_alike && (Arc::ptr_eq(&self.cut, &other.cut) || self.keys() == other.keys())
     }
 
-    /// Cuts the rows of these chunks anew, for shards that have these owners: the numbers of the chunks that they are now.
+    /// Cuts the rows of these chunks anew, for shards that have these owners: the numbers of the chunks that they are
+    /// now.
     pub(super) fn cut_anew(&mut self, chunks: &[u32], schema: &Schema, owners: &[u32]) -> Range<u32> {
         let Laid { cut, own } = self;
         let own = own.get_or_insert_with(|| cut.chunks().to_vec());

@@ -1,19 +1,21 @@
-//! Which of the worker's links are of which thread of which server, and what becomes of all that waits on them when a server is
-//! started again with another number of threads.
+//! Which of the worker's links are of which thread of which server, and what becomes of all that waits on them when a
+//! server is started again with another number of threads.
 //!
-//! A server has a place among the links (`peers`) for each thread that it ever had: the one for thread t is its t-th. Places of
-//! threads that it has no more rest until it has them again; a server has at most `THREADS_MAX` of them. So the number of a
-//! link (its token at the poll, the owner of a shard, the peer of a chunk) means the same server for ever, and the same thread.
+//! A server has a place among the links (`peers`) for each thread that it ever had: the one for thread t is its t-th.
+//! Places of threads that it has no more rest until it has them again; a server has at most `THREADS_MAX` of them. So
+//! the number of a link (its token at the poll, the owner of a shard, the peer of a chunk) means the same server for
+//! ever, and the same thread.
 //!
 //! What a change means:
 //! - all links of the server are of a life of it that is over: they end, whatever they had not yet been told;
-//! - rows of pulls and pushes that are not answered are cut anew for the threads that own their shards now, and go with their
-//!   keys: keysets and slots were of the threads before. A push names its rows by where they stand in their shard's run, so a shard
-//!   drops what it has, however the push is cut;
+//! - rows of pulls and pushes that are not answered are cut anew for the threads that own their shards now, and go with
+//!   their keys: keysets and slots were of the threads before. A push names its rows by where they stand in their
+//!   shard's run, so a shard drops what it has, however the push is cut;
 //! - ticks and what else is said to each thread is said to each of the new ones, in its order among the pushes;
 //! - requests whose answers are about the threads that there were are made again by those who wait for them (`ask`);
 //! - a new thread has been told by this worker what all threads before it had acknowledged: the lowest clock of them;
-//! - images, regions and subscriptions end with their link, as ever. What the cache asked for is of no link that there will be.
+//! - images, regions and subscriptions end with their link, as ever. What the cache asked for is of no link that there
+//!   will be.
 
 use super::flights::{PullPart, Request, Work};
 use super::peer::Peer;
@@ -180,8 +182,8 @@ impl<N: Net> Worker<N> {
         flight.left = flight.left - numbers.len() as u32 + added;
     }
 
-    /// By table, the clock that all of these links have acknowledged, and who had left as any of them said: who has left had
-    /// everything acknowledged, everywhere.
+    /// By table, the clock that all of these links have acknowledged, and who had left as any of them said: who has
+    /// left had everything acknowledged, everywhere.
     fn clocks_of_all(&self, links: &[usize]) -> Vec<(u64, u64)> {
         let of = |link: &usize, table| self.peers[*link].clocks.get(table).copied().unwrap_or((0, 0));
         let both = |a: (u64, u64), b: (u64, u64)| (a.0.min(b.0), a.1 | b.1);

@@ -44,8 +44,8 @@ pub struct DataName {
 pub struct Pulled {
     /// The rows, in cut order.
     pub values: Vec<f32>,
-    /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the rows of
-    /// one pull.
+    /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the
+    /// rows of one pull.
     pub saw: Vec<Saw>,
     /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below it, of
     /// all workers, are in the rows.

@@ -156,8 +156,8 @@ impl<N: Net> Worker<N> {
         self.ask(&Ask::plain(message::CLOSE_PUSHER, table, words), To::All).map(|_| ())
     }
 
-    /// Asks every thread of every server, about the links that there are: when one of them has been made again meanwhile, all
-    /// are asked again.
+    /// Asks every thread of every server, about the links that there are: when one of them has been made again
+    /// meanwhile, all are asked again.
     pub(super) fn ask_of_links(&mut self, ask: &Ask<'_>) -> Result<Vec<Answer>, WorkerError> {
         loop {
             let epochs = |worker: &Self| worker.links_now().map(|link| worker.peers[link].epoch).collect();
@@ -170,8 +170,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Sends a request and waits for the answers of all; there are none from a link of a thread that its server has no more. Where a server came to have other threads meanwhile all are asked again,
-    /// unless the request says something to each of them: then those that there are now have been told.
+    /// Sends a request and waits for the answers of all; there are none of links that their server has no more. Where a
+    /// server came to have other threads meanwhile all are asked again, unless the request says something to each thread:
+    /// then those that there are now have been told.
     pub(super) fn ask(&mut self, ask: &Ask<'_>, to: To<'_>) -> Result<Vec<Answer>, WorkerError> {
         self.must_have_ticked("a request")?;
         loop {
