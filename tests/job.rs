@@ -11,9 +11,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn servers(n: usize, folder: Option<&Path>) -> (Vec<Served>, String) {
+    servers_of(n, folder, 2)
+}
+
+fn servers_of(n: usize, folder: Option<&Path>, threads: u32) -> (Vec<Served>, String) {
     let served: Vec<Served> = (0..n)
         .map(|i| {
-            let mut command = gannet("server --listen 127.0.0.1:0 --threads 2");
+            let mut command = gannet(&format!("server --listen 127.0.0.1:0 --threads {threads}"));
             if let Some(folder) = folder {
                 command.arg("--data-dir").arg(folder.join(i.to_string()));
             }
@@ -72,10 +76,18 @@ fn servers_and_workers_learn_what_one_process_learns() {
 /// Feeds a worker through a pipe so that the middle of the job lasts as long as the test wants.
 #[test]
 fn a_killed_server_comes_back_and_no_push_is_lost_or_doubled() {
-    TRANSPORTS.iter().for_each(|(transport, _)| kill_servers_of_a_job_over(transport));
+    TRANSPORTS.iter().for_each(|(transport, _)| kill_servers_of_a_job_over(transport, [2; 4]));
 }
 
-fn kill_servers_of_a_job_over(transport: &str) {
+/// Workers ended with "it had 1": a restart may change the number of threads.
+#[test]
+fn nor_when_it_comes_back_with_another_number_of_threads() {
+    kill_servers_of_a_job_over("tcp", [1, 4, 3, 1]);
+    kill_servers_of_a_job_over("auto", [4, 1, 2, 4]);
+}
+
+/// `threads`: those of the servers at first, and of each that comes back.
+fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
     let test = clicks(&folder.path().join("test.svm"), 5_000, 4);
@@ -87,7 +99,7 @@ fn kill_servers_of_a_job_over(transport: &str) {
     ))
     .json();
 
-    let (mut served, hosts) = servers(2, Some(folder.path()));
+    let (mut served, hosts) = servers_of(2, Some(folder.path()), threads[0]);
     let line = format!("{} --transport {transport}", worker_line(Path::new("-"), &test, &hosts, 1, 0));
     let out = folder.path().join("model");
     let mut command = gannet(&format!("{line} --out {}", out.display()));
@@ -105,7 +117,7 @@ fn kill_servers_of_a_job_over(transport: &str) {
             let addr = victim.addr.clone();
             let index = if round % 2 == 0 { 0 } else { 1 };
             victim.kill();
-            let mut command = gannet(&format!("server --listen {addr} --threads 2"));
+            let mut command = gannet(&format!("server --listen {addr} --threads {}", threads[round + 1]));
             command.arg("--data-dir").arg(folder.path().join(index.to_string()));
             served.insert(round % 2, Served::start(command));
         }
@@ -125,6 +137,45 @@ fn kill_servers_of_a_job_over(transport: &str) {
             assert!((g - w).abs() <= 1e-3 * w.abs().max(0.1), "key {key}: {got:?}, undisturbed {want:?}");
         }
     }
+}
+
+/// Two workers of a job that makes the same bits whatever its servers do, and what comes of it: the bytes of its model.
+fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, lives: &[u32]) -> Vec<Vec<u8>> {
+    let images = folder.join(name);
+    let (mut served, hosts) = servers_of(1, Some(&images), lives[0]);
+    let out = folder.join(format!("{name}-model"));
+    let line = |index: usize| {
+        let line = worker_line(data, test, &hosts, 2, index);
+        format!("{line} --deterministic --batch 32 --epochs 4 --out {}", out.display())
+    };
+    let mut workers = [0, 1].map(|index| Process::start(gannet(&line(index))));
+    for threads in &lives[1..] {
+        std::thread::sleep(Duration::from_millis(250));
+        assert!(workers[0].child.0.try_wait().unwrap().is_none(), "the job is over before its server dies");
+        let victim = served.remove(0);
+        let addr = victim.addr.clone();
+        victim.kill();
+        let mut command = gannet(&format!("server --listen {addr} --threads {threads}"));
+        command.arg("--data-dir").arg(images.join("0"));
+        served.push(Served::start(command));
+    }
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    let mut files: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+#[test]
+fn a_deterministic_model_has_the_same_bits_where_servers_come_back_with_other_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
+    let test = clicks(&folder.path().join("test.svm"), 1_000, 4);
+    let alone = same_bits(folder.path(), &data, &test, "alone", &[2]);
+    let killed = same_bits(folder.path(), &data, &test, "killed", &[1, 4, 1, 3]);
+    assert!(!alone.is_empty() && alone == killed);
 }
 
 fn rows(folder: &Path) -> Vec<(u64, Vec<f32>)> {

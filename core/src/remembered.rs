@@ -102,6 +102,13 @@ impl Shards {
         (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
     }
 
+    /// The last push of a pusher that a shard has heard of, of its newest incarnation; `None` for a shard that is not here.
+    pub fn last_push(&mut self, shard: u32, pusher: u64) -> Option<u64> {
+        let shard = self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?;
+        let i = shard.pushers.find(pusher)?;
+        Some(Entry::load(&shard.image, i).seq)
+    }
+
     /// From now on a shard has the first `name.row` rows of its run of this push: they came as part of a push of another name.
     /// A shard that is not here is left alone.
     ///

@@ -3,6 +3,7 @@
 
 use crate::limits::part_keys;
 use gannet_core::{Schema, hash, shard_of};
+use std::ops::Range;
 
 /// Keys that travel together: one frame of a pull, one part of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Cut {
     from: Vec<u32>,
     chunks: Vec<Chunk>,
     pub(crate) table: usize,
+    /// Which of the worker's layouts the chunks are of.
+    pub(crate) layout: u64,
     shards: Vec<u16>,
 }
 
@@ -46,9 +49,40 @@ impl Cut {
         &self.from
     }
 
-    /// The parts, in cut order.
+    /// The parts, in cut order, for the links that there were when the batch was cut.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
+    }
+
+    /// Chunks of a range of rows for links that may be others than when it was cut.
+    pub(crate) fn chunks_of(&self, rows: Range<u32>, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
+        let shard = |at: u32| shard_of(hash(self.keys[at as usize]), schema.shards);
+        let most = part_keys(schema.floats()) as u32;
+        let mut at = rows.start;
+        // Where the run of the shard at hand begins.
+        let mut run = at;
+        while at < rows.end {
+            let mut last = shard(at);
+            while run > 0 && shard(run - 1) == last {
+                run -= 1;
+            }
+            let (start, row, peer) = (at, at - run, owners[last as usize]);
+            at += 1;
+            while at < rows.end && at - start < most {
+                let next = shard(at);
+                if owners[next as usize] != peer {
+                    break;
+                }
+                if next != last {
+                    (run, last) = (at, next);
+                }
+                at += 1;
+            }
+            out.push(Chunk { peer, start, len: at - start, row });
+            if at < rows.end && shard(at) != last {
+                run = at;
+            }
+        }
     }
 
     /// Cuts another batch into the memory of this one. `owners` has the link of each shard, ascending.
@@ -137,6 +171,35 @@ mod tests {
                     prop_assert_eq!(owners[shard(*key) as usize], chunk.peer);
                 }
                 next += chunk.len;
+            }
+            prop_assert_eq!(next as usize, keys.len());
+        }
+
+        /// Chunks that are made later, of all rows or of some, are those that a cut for these links has.
+        #[test]
+        fn chunks_for_other_links_are_those_of_a_cut_for_them(
+            keys in prop::collection::vec(0u64..500, 1..400), before in 1u32..5, now in 1u32..5, dim in 1u32..4000, at in 0usize..400,
+        ) {
+            let schema = Schema { dim, shards: 16, ..Schema::scalar("t", Rule::Add(Add)) };
+            let owners = |peers: u32| (0..16).map(|shard| shard * peers / 16).collect::<Vec<u32>>();
+            let (mut cut, mut want) = (Cut::default(), Cut::default());
+            cut.fill(0, &schema, &owners(before), &keys);
+            want.fill(0, &schema, &owners(now), &keys);
+            let mut chunks = Vec::new();
+            cut.chunks_of(0..keys.len() as u32, &schema, &owners(now), &mut chunks);
+            prop_assert_eq!(&chunks[..], want.chunks());
+            let at = (at % keys.len()) as u32;
+            chunks.clear();
+            cut.chunks_of(0..at, &schema, &owners(now), &mut chunks);
+            cut.chunks_of(at..keys.len() as u32, &schema, &owners(now), &mut chunks);
+            let shard = |at: u32| shard_of(hash(cut.keys()[at as usize]), 16);
+            let mut next = 0;
+            for chunk in &chunks {
+                prop_assert_eq!(chunk.start, next);
+                let row = (0..next).filter(|&before| shard(before) == shard(next)).count();
+                prop_assert_eq!(row as u32, chunk.row);
+                next += chunk.len;
+                prop_assert!((chunk.start..next).all(|at| owners(now)[shard(at) as usize] == chunk.peer));
             }
             prop_assert_eq!(next as usize, keys.len());
         }

@@ -210,16 +210,6 @@ pub enum WorkerError {
         /// Since its last sign.
         silent: Duration,
     },
-    /// A server came back with another number of threads.
-    #[error("{peer} now has {now} threads, it had {before}: start it with --threads {before}")]
-    Threads {
-        /// Its address.
-        peer: Arc<str>,
-        /// Threads before.
-        before: u32,
-        /// Threads now.
-        now: u32,
-    },
     /// The network refused.
     #[error(transparent)]
     Net(#[from] NetError),

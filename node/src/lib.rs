@@ -48,6 +48,6 @@ pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTal
 pub use token::{Token, TokenError};
 pub use worker::{
     Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NO_INCARNATION, Offer,
-    OneSided, PullId, Pulled, PushId, RowCache, Seat, Staleness, TableId, TableStatus, Text, WaitingFor,
+    OneSided, PullId, Pulled, PushId, RowCache, Saw, Seat, Staleness, TableId, TableStatus, Text, WaitingFor,
     Worker, WorkerConfig,
 };

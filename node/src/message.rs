@@ -85,6 +85,11 @@ pub(crate) fn is_ordered(kind: u16) -> bool {
     matches!(kind, PUSH | TICK)
 }
 
+/// Requests that say something to each thread of each server; their answers say only that it was heard.
+pub(crate) fn is_for_each(kind: u16) -> bool {
+    matches!(kind, TICK | FENCE | LEAVE | CLOSE_PUSHER)
+}
+
 /// The kind that answers a request of this kind.
 pub(crate) fn answer_to(kind: u16) -> u16 {
     kind + 1

@@ -7,7 +7,7 @@ use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    CacheConfig, Membership, Read, RowCache, Schema, Staleness, Store, SyncMode, TableId, Worker,
+    CacheConfig, Membership, Read, RowCache, Saw, Schema, Staleness, Store, SyncMode, TableId, Worker,
     WorkerConfig, Write,
 };
 use model::{Model, random_values, schema, start};
@@ -101,8 +101,8 @@ fn bounded(
         let (id, cut, sums, pulled_at, seq) = under_way.pop_front().unwrap();
         let pulled =
             first.finish_pull(id).unwrap_or_else(|error| panic!("seed {seed} pull {pulls}: {error}"));
-        for (chunk, saw) in cut.chunks().iter().zip(&pulled.saw) {
-            for i in chunk.start as usize..(chunk.start + chunk.len) as usize {
+        for Saw { rows, seq: saw } in &pulled.saw {
+            for i in rows.start as usize..rows.end as usize {
                 let (key, row) = (cut.keys()[i], &pulled.values[2 * i..2 * i + 2]);
                 // A pull that went again says that it has seen later pushes.
                 assert!(*saw > seq || row[0] == sums[2 * i], "seed {seed} pull {pulls} key {key}: {row:?}");

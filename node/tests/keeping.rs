@@ -11,7 +11,7 @@ use model::schema;
 use std::collections::BTreeMap;
 use stepping::*;
 
-fn bounded(world: impl Fn(u64, Faults) -> Sim, kills: bool) -> Outcome {
+fn bounded(world: impl Fn(u64, Faults) -> Sim, kills: Kills) -> Outcome {
     let mut all = Outcome { lost: 0, near: 0, stale: vec![0; 65], late_rows: 0 };
     for seed in 0..seeds(8) {
         let sim = world(seed, faults(seed));
@@ -73,22 +73,34 @@ fn bounded(world: impl Fn(u64, Faults) -> Sim, kills: bool) -> Outcome {
 
 #[test]
 fn no_pull_exceeds_the_bound_and_each_sees_what_it_must() {
-    assert!(bounded(Sim::new, false).lost > 10);
+    assert!(bounded(Sim::new, Kills::None).lost > 10);
 }
 
 #[test]
 fn nor_where_servers_are_killed() {
-    assert!(bounded(Sim::new, true).lost > 30);
+    assert!(bounded(Sim::new, Kills::Alike).lost > 30);
 }
 
 #[test]
 fn nor_where_rows_are_read_in_images() {
-    assert!(bounded(|seed, faults| Sim::new(seed, faults).near(), true).near > 1_000);
+    assert!(bounded(|seed, faults| Sim::new(seed, faults).near(), Kills::Alike).near > 1_000);
 }
 
 #[test]
 fn nor_where_rows_are_read_over_rdma() {
-    assert!(bounded(|seed, faults| Sim::new(seed, faults).far(), true).near > 1_000);
+    assert!(bounded(|seed, faults| Sim::new(seed, faults).far(), Kills::Alike).near > 1_000);
+}
+
+/// A restart with another number of threads ended every worker.
+#[test]
+fn nor_where_servers_come_back_with_other_threads() {
+    assert!(bounded(Sim::new, Kills::OtherThreads).lost > 30);
+}
+
+#[test]
+fn nor_where_they_do_and_rows_are_read_in_images() {
+    let world = |seed, faults| Sim::new(seed, faults).near();
+    assert!(bounded(world, Kills::OtherThreads).near > 1_000);
 }
 
 /// The rows of a synchronous table: after step c they are the oracle's of steps 0 to c.
@@ -123,7 +135,7 @@ impl Oracle {
     }
 }
 
-fn together(world: impl Fn(u64, Faults) -> Sim, kills: bool) -> Outcome {
+fn together(world: impl Fn(u64, Faults) -> Sim, kills: Kills) -> Outcome {
     const FLOATS: usize = 3;
     let mut all = Outcome { lost: 0, near: 0, stale: vec![0; 65], late_rows: 0 };
     for seed in 100..100 + seeds(8) {
@@ -177,22 +189,39 @@ fn together(world: impl Fn(u64, Faults) -> Sim, kills: bool) -> Outcome {
 
 #[test]
 fn synchronous_rows_are_the_oracles_bit_for_bit() {
-    assert!(together(Sim::new, false).lost > 10);
+    assert!(together(Sim::new, Kills::None).lost > 10);
 }
 
 #[test]
 fn also_where_servers_are_killed() {
-    assert!(together(Sim::new, true).lost > 20);
+    assert!(together(Sim::new, Kills::Alike).lost > 20);
 }
 
 #[test]
 fn also_where_rows_are_read_in_images() {
-    assert!(together(|seed, faults| Sim::new(seed, faults).near(), true).near > 500);
+    assert!(together(|seed, faults| Sim::new(seed, faults).near(), Kills::Alike).near > 500);
 }
 
 #[test]
 fn also_where_rows_are_read_over_rdma() {
-    assert!(together(|seed, faults| Sim::new(seed, faults).far(), true).near > 500);
+    assert!(together(|seed, faults| Sim::new(seed, faults).far(), Kills::Alike).near > 500);
+}
+
+/// A thread that came to own shards of two stood where the further one was: the other's step was lost.
+#[test]
+fn also_where_servers_come_back_with_other_threads() {
+    assert!(together(Sim::new, Kills::OtherThreads).lost > 20);
+}
+
+#[test]
+fn also_where_they_do_and_rows_are_read_in_images() {
+    let world = |seed, faults| Sim::new(seed, faults).near();
+    assert!(together(world, Kills::OtherThreads).near > 500);
+}
+
+#[test]
+fn also_where_they_do_and_rows_are_read_over_rdma() {
+    assert!(together(|seed, faults| Sim::new(seed, faults).far(), Kills::OtherThreads).near > 500);
 }
 
 /// With fewer to aggregate than there are, each row is applied or said to have come too late, never both or neither.
@@ -210,7 +239,7 @@ fn what_comes_too_late_is_dropped_and_counted() {
             .map(|rank| Stepper::new(&sim, &addrs, &table, member(rank, workers, mode), 12, 0))
             .collect();
         let mut rows = vec![0u64; workers as usize];
-        run(seed, &sim, &mut servers, &mut steppers, 25, false, |rank, _, cut, _, _| {
+        run(seed, &sim, &mut servers, &mut steppers, 25, Kills::None, |rank, _, cut, _, _| {
             rows[rank as usize] += cut.keys().len() as u64;
             let one = |of| if of == rank { 1.0 } else { 0.0 };
             cut.keys().iter().flat_map(|_| (0..workers).map(one)).collect()

@@ -6,7 +6,9 @@ mod model;
 use gannet_node::transport::sim::Prng;
 use gannet_node::transport::tcp::{Io, Tcp};
 use gannet_node::transport::wires::{Transport, Wires};
-use gannet_node::{Read, Refusal, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::{
+    Read, Refusal, Saw, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write,
+};
 use model::{Model, random_keys, random_values, schema, unique_keys};
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
@@ -166,9 +168,9 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
         let (id, cut) = pulls.pop_front().unwrap();
         let pulled = worker.finish_pull(id).unwrap();
         assert!(worker.finish_pull(id).is_err());
-        for (chunk, &saw) in cut.chunks().iter().zip(&pulled.saw) {
-            let range = chunk.start as usize..(chunk.start + chunk.len) as usize;
-            let saw = saw as usize;
+        for Saw { rows, seq } in pulled.saw {
+            let range = rows.start as usize..rows.end as usize;
+            let saw = seq as usize;
             if saw < summed {
                 (expected, summed) = (Model::new(model.schema.clone()), 0);
             }

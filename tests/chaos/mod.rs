@@ -71,7 +71,7 @@ impl<'a> Job<'a> {
             dealt: [0; 4],
         };
         for which in 0..round.servers {
-            let served = job.server(which, "127.0.0.1:0");
+            let served = job.server(which, "127.0.0.1:0", 2);
             job.addrs.push(served.addr.clone());
             job.servers.push(Some(served));
         }
@@ -79,8 +79,8 @@ impl<'a> Job<'a> {
         job
     }
 
-    fn server(&self, which: usize, listen: &str) -> Served {
-        let mut command = gannet(&format!("server --listen {listen} --threads 2"));
+    fn server(&self, which: usize, listen: &str, threads: u32) -> Served {
+        let mut command = gannet(&format!("server --listen {listen} --threads {threads}"));
         if self.round.durable {
             command.arg("--data-dir").arg(self.folder.path().join(format!("server-{which}")));
         }
@@ -173,10 +173,10 @@ impl<'a> Job<'a> {
                     self.asleep.push((Instant::now() + time, at));
                     self.dealt[2] += 1;
                 }
-                What::KillServer { which, after } => {
+                What::KillServer { which, after, threads } => {
                     self.servers[which].take().unwrap().kill();
                     self.pass(after);
-                    self.servers[which] = Some(self.server(which, &self.addrs[which].clone()));
+                    self.servers[which] = Some(self.server(which, &self.addrs[which].clone(), threads));
                     self.dealt[3] += 1;
                 }
             }

@@ -30,8 +30,8 @@ pub enum What {
     Kill { index: u32, then: u32, after: Duration },
     /// SIGSTOP, and SIGCONT when so much time has passed.
     Sleep { index: u32, time: Duration },
-    /// SIGKILL for a server; after a while it is started again on its folder.
-    KillServer { which: usize, after: Duration },
+    /// SIGKILL for a server; after a while it is started again on its folder, with so many threads.
+    KillServer { which: usize, after: Duration, threads: u32 },
 }
 
 /// Numbers from a seed.
@@ -65,7 +65,7 @@ impl Round {
         let kinds = [
             asleep.then_some(What::Sleep { index: sleeper, time }),
             Some(What::Kill { index, then, after: dice.millis(0, 800) }),
-            server.then_some(What::KillServer { which, after: dice.millis(0, 500) }),
+            server.then_some(What::KillServer { which, after: dice.millis(0, 500), threads: 0 }),
             twice.then_some(What::Kill { index: then, then, after: dice.millis(0, 800) }),
         ];
         let mut percent = 5;
@@ -73,9 +73,15 @@ impl Round {
             percent += dice.below(20);
             Deed { percent, delay: dice.millis(0, 40), what }
         };
-        let deeds = kinds.into_iter().flatten().map(deed).collect();
+        let mut deeds: Vec<Deed> = kinds.into_iter().flatten().map(deed).collect();
         let durable = server || dice.below(2) == 0;
         let transport = if dice.below(2) == 0 { "auto" } else { "tcp" };
+        // Drawn last: what else a seed draws stays as it was.
+        for deed in &mut deeds {
+            if let What::KillServer { threads, .. } = &mut deed.what {
+                *threads = 1 + dice.below(4) as u32;
+            }
+        }
         Round { workers, spare, servers, durable, transport, deeds }
     }
 

@@ -201,11 +201,11 @@ impl<N: Net> Backend for Remote<N> {
         let pulled = self.worker.finish_pull(id)?;
         let mut saw = self.saws.pop().unwrap_or_default();
         saw.clear();
-        for (chunk, &seq) in cut.chunks().iter().zip(&pulled.saw) {
-            let pushes = seq.saturating_sub(self.base);
+        for range in &pulled.saw {
+            let pushes = range.seq.saturating_sub(self.base);
             match saw.last_mut() {
-                Some(last) if last.1 == pushes => last.0 = chunk.start + chunk.len,
-                _ => saw.push((chunk.start + chunk.len, pushes)),
+                Some(last) if last.1 == pushes => last.0 = range.rows.end,
+                _ => saw.push((range.rows.end, pushes)),
             }
         }
         self.finished = Some((id, cut));

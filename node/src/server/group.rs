@@ -4,7 +4,7 @@
 use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
 use super::clocks::{Behind, Clocks, Comer, State, Unwelcome};
 use super::kept::{KeptBudget, KeptShare};
-use super::steps::{self, Found};
+use super::steps;
 use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
 use crate::control::{self, JoinV1, JoinedV1, WaitsV1};
@@ -51,8 +51,7 @@ impl Group {
 impl Table {
     fn new_group(&self, member: &Membership, kept: Option<&Arc<KeptBudget>>, now: Duration) -> Group {
         let share = || kept.map_or_else(KeptShare::default, |budget| KeptShare::new(budget.clone()));
-        let masks = || self.found.masks.iter().copied();
-        let sums = member.mode.is_bsp().then(|| Sums::after(self.found.at, masks()).with_share(share()));
+        let sums = member.mode.is_bsp().then(|| Sums::after(&self.found).with_share(share()));
         let begin = sums.as_ref().map_or(0, Sums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
     }
@@ -111,7 +110,7 @@ impl Table {
             self.group = Some(group);
             return Err(unwelcome(why));
         }
-        let least = group.sums.as_ref().map_or(0, Sums::begin);
+        let least = group.sums.as_ref().map_or(0, Sums::entry);
         let joined = group.clocks.join(comer, clock, least, now);
         if joined.is_ok() && clock.is_some() {
             group.clocks.believe_left(request.left);
@@ -202,7 +201,7 @@ impl Table {
                     }
                 }
             }
-            *found = Found { at: sums.at(), masks: Vec::new() };
+            *found = sums.found();
             tally.kept_bytes.set(sums.bytes() as u64);
         }
         let lowest = group.lowest();

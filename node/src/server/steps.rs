@@ -77,10 +77,12 @@ impl StepV1 {
 /// What was found of steps when a table was opened.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Found {
-    /// The steps below are applied.
+    /// The steps below are applied, in all shards.
     pub(super) at: u64,
     /// Who was in them, the last first.
     pub(super) masks: Vec<u32>,
+    /// Shards that were another thread's, which was further: with each the first step that is not applied there.
+    pub(super) ahead: Vec<(u32, u64)>,
 }
 
 /// The files of a range of shards; none where images die with the process.
@@ -145,25 +147,31 @@ fn read(path: &Path) -> io::Result<Option<StepV1>> {
 }
 
 /// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads).
-/// `aggregate`: whose name steps are applied under.
+/// Where those were not equally far the range stands where the last of them was: workers send again what was not
+/// acknowledged, and in the shards that are ahead nothing of a step that they have is applied. `aggregate`: whose name
+/// steps are applied under.
 ///
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.
 pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<Found, String> {
-    let mut found = Found::default();
+    let own = shards.range();
+    // For each shard the first step that is not applied; and who was in the steps of each file.
+    let mut reached = vec![0; own.len()];
+    let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, shards)? {
         let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
         // Images that were made anew begin with their first life again. Other shards' steps are apart.
-        let own = shards.range();
         let of_these = |step: &StepV1| {
             step.incarnation < shards.incarnation() && step.shards.0 < own.end && step.shards.1 > own.start
         };
         let Some(step) = step.filter(of_these) else { continue };
         let sum = step.sum(shards).ok_or_else(|| format!("{}: it is of another table", path.display()))?;
         apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
-        if step.step >= found.at {
-            found = Found { at: step.step + 1, masks: step.masks };
+        for shard in step.shards.0.max(own.start)..step.shards.1.min(own.end) {
+            let at = &mut reached[(shard - own.start) as usize];
+            *at = step.step.saturating_add(1).max(*at);
         }
+        known.push((step.step.saturating_add(1), step.masks));
     }
     if let Some(shard) = shards.unfinished(aggregate) {
         return Err(format!(
@@ -172,11 +180,18 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
             shards.schema().name
         ));
     }
-    let last = shards.pushers().into_iter().find(|status| status.pusher == aggregate);
-    if let Some(last) = last.filter(|last| last.seq > found.at) {
-        found = Found { at: last.seq, masks: Vec::new() };
+    // A shard has what it has, also where the file is gone.
+    for (shard, at) in own.clone().zip(&mut reached) {
+        *at = shards.last_push(shard, aggregate).unwrap_or(0).max(*at);
     }
-    Ok(found)
+    let at = reached.iter().copied().min().unwrap_or(0);
+    let ahead = own.zip(reached).filter(|&(_, reached)| reached > at).collect();
+    // Those of a file of a later step begin with it.
+    let nearest = known.into_iter().filter(|(step, _)| *step >= at).min_by_key(|(step, _)| *step);
+    let masks = nearest.map_or_else(Vec::new, |(step, masks)| {
+        masks.into_iter().skip(usize::try_from(step - at).unwrap_or(usize::MAX)).collect()
+    });
+    Ok(Found { at, masks, ahead })
 }
 
 /// The files of steps beside these images.

@@ -1,9 +1,13 @@
 //! A step that a server was killed in, at any of its shards, is finished from its file; nothing else is.
 
 use super::*;
+use crate::server::clocks::{Clocks, Comer};
+use crate::server::sums::{Coming, Joining, Next, Room, Sums};
+use crate::sync::{Membership, Merge, SyncMode, Together};
 use gannet_core::{DATA_PUSHERS, Read, Schema};
 use gannet_optim::{Add, Rule};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const SHARDS: u32 = 8;
 const WHOLE: Range<u32> = 0..SHARDS;
@@ -122,15 +126,69 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
 }
 
+/// A worker of two that keep step over a range of shards.
+fn comer(rank: u32) -> Comer {
+    Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
+}
+
+/// Two workers make the steps from `from` on, with all keys of these shards, as if nothing had been acknowledged.
+fn go_on(shards: &mut Shards, found: &Found, from: u64, to: u64) {
+    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Mean });
+    let timeout = Duration::from_secs(9);
+    let member = Membership { rank: 0, workers: 2, mode, worker_timeout: timeout, strict: false };
+    let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
+    let mut sums = Sums::after(found);
+    for rank in 0..2 {
+        clocks.join(comer(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
+        sums.join(rank, from, false);
+    }
+    for step in from..to {
+        for rank in 0..2 {
+            let Sum { write, mut keys, mut values, .. } = sum(step, 100);
+            keys.retain(|&key| shards.range().contains(&shard(key)));
+            values.truncate(keys.len());
+            let coming = Coming { write, keys: &keys, values: &values, name: None, ends: &[] };
+            assert_eq!(sums.keep(rank, step, &coming), Room::Kept);
+            sums.tick(rank, step, step + 1, false);
+            clocks.tick(rank, step + 1);
+        }
+        let how = Joining { merge: Merge::Mean, floats: |_| 1, shards: SHARDS };
+        while let Next::Step(step) = sums.next(&clocks, 2, &how, |_, _| false) {
+            match step {
+                Some(sum) => {
+                    apply(shards, &sum, AGGREGATE).unwrap();
+                    sums.applied();
+                }
+                None => sums.pass(&clocks),
+            }
+        }
+    }
+    assert_eq!(sums.at(), to);
+}
+
+/// The step of those that were behind was lost: the thread stood where the furthest of them was.
 #[test]
-fn a_thread_that_is_behind_the_others_stays_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let halves = [0..4, 4..8];
-    killed(folder.path(), 4, 0, &halves[..1]);
-    killed(folder.path(), 2, 8, &halves[1..]);
-    let store = Store::open_dir(folder.path()).unwrap();
-    for (range, at) in [(0..4, 5), (4..8, 3), (0..2, 5), (6..8, 3), (0..8, 5)] {
-        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
-        assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, at, "{range:?}");
+fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothing_of_the_other() {
+    for at in 1..SHARDS {
+        for (first, second) in [(4, 2), (2, 4), (3, 2), (0, 1), (3, 3)] {
+            let (a, b) = (0..at, at..SHARDS);
+            for split in [vec![WHOLE], vec![0..3, 3..8], vec![0..2, 2..5, 5..8], vec![0..at, at..SHARDS]] {
+                let folder = tempfile::tempdir().unwrap();
+                killed(folder.path(), first, SHARDS, std::slice::from_ref(&a));
+                killed(folder.path(), second, SHARDS, std::slice::from_ref(&b));
+                let store = Store::open_dir(folder.path()).unwrap();
+                for range in split {
+                    let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+                    let found = finish(&store, &mut own, AGGREGATE).unwrap();
+                    let reached = |shard: u32| 1 + if a.contains(&shard) { first } else { second };
+                    let (low, high) = (range.clone().map(reached).min(), range.clone().map(reached).max());
+                    assert_eq!(Some(found.at), low, "{range:?}, cut at {at}");
+                    assert_eq!(found.masks, vec![0b11; found.at as usize], "{range:?}, cut at {at}");
+                    assert_eq!(Some(Sums::after(&found).entry()), high, "{range:?}, cut at {at}");
+                    go_on(&mut own, &found, found.at, 7);
+                    assert!(rows(&mut own).values().all(|&sum| sum == 7.0), "{range:?}, cut at {at}");
+                }
+            }
+        }
     }
 }

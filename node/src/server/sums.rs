@@ -5,6 +5,7 @@
 
 use super::clocks::Clocks;
 use super::kept::KeptShare;
+use super::steps::Found;
 use crate::error::Refusal;
 use crate::keyed::ByKey;
 use crate::limits::BSP_STEPS_REMEMBERED;
@@ -129,6 +130,8 @@ pub(super) struct Sums {
     made: BTreeMap<u64, u32>,
     /// Who was in the steps before `at`, the last first.
     masks: VecDeque<u32>,
+    /// Shards that have more steps, ascending: with each the first that it has not.
+    ahead: Vec<(u32, u64)>,
     /// Step `at`, which could not be applied whole.
     stuck: Option<Sum>,
     /// Why: until one of its workers has come again.
@@ -138,9 +141,15 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Where the steps below `at` are applied; who was in the last of them, the last first.
-    pub(super) fn after(at: u64, masks: impl IntoIterator<Item = u32>) -> Sums {
-        Sums { at, masks: masks.into_iter().take(BSP_STEPS_REMEMBERED).collect(), ..Sums::default() }
+    /// Where the steps that were found are applied.
+    pub(super) fn after(found: &Found) -> Sums {
+        let masks = found.masks.iter().copied().take(BSP_STEPS_REMEMBERED).collect();
+        Sums { at: found.at, masks, ahead: found.ahead.clone(), ..Sums::default() }
+    }
+
+    /// What is to be found by those who come after all who are here have left.
+    pub(super) fn found(&self) -> Found {
+        Found { at: self.at, masks: Vec::new(), ahead: self.ahead.clone() }
     }
 
     /// With this share of the server's budget.
@@ -159,9 +168,20 @@ impl Sums {
         self.at
     }
 
-    /// Where who begins anew can begin.
-    pub(super) fn begin(&self) -> u64 {
+    /// The first step of which anything may still come.
+    fn begin(&self) -> u64 {
         self.at + u64::from(self.stuck.is_some())
+    }
+
+    /// Where who begins anew can begin: at a step that no shard has.
+    pub(super) fn entry(&self) -> u64 {
+        self.ahead.iter().map(|&(_, at)| at).max().unwrap_or(0).max(self.begin())
+    }
+
+    /// Whether a shard has the next step already.
+    fn is_ahead(&self, shard: u32) -> bool {
+        let at = self.ahead.binary_search_by_key(&shard, |&(of, _)| of);
+        at.is_ok_and(|at| self.ahead[at].1 > self.at)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -277,7 +297,9 @@ impl Sums {
             .collect();
         let write = parts.first()?.1.write?;
         let floats = (how.floats)(write);
-        let (rows, notes) = taken(&parts, floats, how.shards, has);
+        let whole = |shard| self.is_ahead(shard);
+        let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
+        let (rows, notes) = taken(&parts, floats, how.shards, has, whole);
         let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
         let (keys, values) = merged(&rows, floats, how.merge, how.shards);
         (mask != 0).then_some(Sum { step: self.at, mask, write, keys, values, notes })
@@ -299,6 +321,7 @@ impl Sums {
         let at = self.at;
         self.drop_kept(|step, _| step <= at);
         (self.at, self.stuck) = (at + 1, None);
+        self.ahead.retain(|&(_, reached)| reached > at + 1);
     }
 
     /// Nothing is to be applied for the next step, nor for those that all who count have passed and nobody has made.
@@ -312,6 +335,7 @@ impl Sums {
             (0..remembered).for_each(|_| self.masks.push_front(0));
             self.masks.truncate(BSP_STEPS_REMEMBERED);
             self.at = to;
+            self.ahead.retain(|&(_, reached)| reached > to);
         }
     }
 
@@ -343,12 +367,13 @@ pub(super) struct Joining<F> {
 }
 
 /// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given up) is the
-/// first's.
+/// first's. `whole`: whether a shard has all of the step, if any may.
 fn taken<'a>(
     parts: &[(u32, &'a Kept)],
     floats: usize,
     table: u32,
     mut has: impl FnMut(u32, &PushName) -> bool,
+    whole: Option<&dyn Fn(u32) -> bool>,
 ) -> (Vec<Rows<'a>>, Vec<(u32, PushName)>) {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     let mut owners = HashMap::<(u64, u64, u64), u32>::new();
@@ -358,8 +383,20 @@ fn taken<'a>(
                 (&kept.keys[range.clone()], &kept.values[range.start * floats..range.end * floats]);
             all.push(Rows { rank, keys, values });
         };
-        if kept.named.is_empty() {
-            take(0..kept.keys.len());
+        let shard = |key: &u64| shard_of(hash(*key), table);
+        match whole {
+            _ if !kept.named.is_empty() => {}
+            None => take(0..kept.keys.len()),
+            Some(whole) => {
+                let mut start = 0;
+                for run in kept.keys.chunk_by(|a, b| shard(a) == shard(b)) {
+                    let from = start;
+                    start += run.len();
+                    if !whole(shard(&run[0])) {
+                        take(from..start);
+                    }
+                }
+            }
         }
         for Named { name, keys, ends } in &kept.named {
             let of = (name.pusher, name.incarnation, name.seq);
@@ -374,7 +411,7 @@ fn taken<'a>(
                 rest.start = run.end;
                 let name = PushName { row: end, ..*name };
                 // A step takes all rows that a push has in a shard, or none of them.
-                if !has(shard, &name) {
+                if !whole.is_some_and(|whole| whole(shard)) && !has(shard, &name) {
                     take(run);
                     notes.push((shard, name));
                 }

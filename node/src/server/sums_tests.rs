@@ -251,7 +251,11 @@ fn the_steps_before_are_known_by_who_was_in_them() {
     let member =
         Membership { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
     let clocks = Clocks::new(&member, 5, Duration::ZERO);
-    let mut world = World { clocks, sums: Sums::after(5, [0b101, 0b011]), aggregate: 2 };
+    let mut world = World {
+        clocks,
+        sums: Sums::after(&Found { at: 5, masks: vec![0b101, 0b011], ahead: Vec::new() }),
+        aggregate: 2,
+    };
     assert_eq!((world.sums.at(), world.sums.begin()), (5, 5));
     world.rejoin(0, 3, 1);
     world.rejoin(1, 5, 2);

@@ -3,9 +3,9 @@
 
 use super::Worker;
 use super::flights::{ControlFlight, PullPart, Request, Work};
-use super::tables::TableId;
+use super::laid::Laid;
+use super::tables::{Ask, TableId, To};
 use crate::control::{self, JoinedV1, WaitsV1};
-use crate::cut::Cut;
 use crate::error::WorkerError;
 use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
 use crate::message::{self, pair};
@@ -54,22 +54,13 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("this worker has joined before".into()));
         }
         self.drain()?;
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        // The answers are about the links that are there: when one of them has been made again, all are asked again.
-        let answers = loop {
-            let before: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
-            let payloads = vec![control::seal(&member.request(NO_CLOCK, 0)); self.peers.len()];
-            let answers = self.ask(message::JOIN, Some(table), [0; 4], payloads, &all)?;
-            if self.peers.iter().zip(before).all(|(peer, before)| peer.link.is_some() && peer.epoch == before)
-            {
-                break answers;
-            }
-        };
+        let payload = |_: usize, _: u32| control::seal(&member.request(NO_CLOCK, 0));
+        let join = Ask::of(message::JOIN, Some(table), &payload);
         let mut clock = 0;
-        for (peer, (_, payload)) in self.peers.iter_mut().zip(&answers) {
-            let joined = control::open::<JoinedV1>(payload).map_err(|error| WorkerError::Protocol {
-                peer: peer.name.clone(),
-                what: error.to_string(),
+        for answer in self.ask_of_links(&join)? {
+            let peer = &mut self.peers[answer.link];
+            let joined = control::open::<JoinedV1>(&answer.payload).map_err(|error| {
+                WorkerError::Protocol { peer: peer.name.clone(), what: error.to_string() }
             })?;
             peer.clocks.resize(peer.clocks.len().max(table.0 + 1), (0, 0));
             peer.clocks[table.0] = (joined.clock, 0);
@@ -141,8 +132,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         self.drain()?;
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        self.ask(message::LEAVE, Some(table), [0; 4], Vec::new(), &all)?;
+        self.ask(&Ask::plain(message::LEAVE, table, [0; 4]), To::All)?;
         self.tables[table.0].group = None;
         Ok(())
     }
@@ -171,11 +161,11 @@ impl<N: Net> Worker<N> {
 
     /// Queues a request to every server thread; nobody waits for the answers.
     fn tell_all(&mut self, kind: u16, table: TableId, words: [u64; 4]) -> Result<(), WorkerError> {
-        let (now, peers) = (self.net.now(), self.peers.len());
-        let (table, payloads, answers) = (Some(table.0), Vec::new(), vec![None; peers]);
-        let control = ControlFlight { kind, table, words, payloads, answers };
-        let id = self.flights.add(Work::Control(control), peers, 0, now);
-        for (chunk, number) in (0..peers).enumerate() {
+        let (now, links) = (self.net.now(), self.links_now().collect::<Vec<_>>());
+        let (table, answers) = (Some(table.0), vec![None; links.len()]);
+        let control = ControlFlight { kind, table, words, answers, ..ControlFlight::default() };
+        let id = self.flights.add(Work::Control(control), links.len(), 0, now);
+        for (chunk, number) in links.into_iter().enumerate() {
             let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
             self.peers[number].enqueue(request, now);
             self.send(number)?;
@@ -220,21 +210,23 @@ impl<N: Net> Worker<N> {
         self.config.peer_timeout.max(least)
     }
 
-    /// A push begins: of a synchronous step all must be under way at once.
-    pub(super) fn begin_step_push(
-        &mut self,
-        table: TableId,
-        cut: &Cut,
-        floats: usize,
-        bytes: usize,
-    ) -> Result<(), WorkerError> {
+    /// A push begins; `true` when it is of a synchronous step, of which all must be under way at once.
+    pub(super) fn begin_step_push(&mut self, table: TableId, bytes: usize) -> Result<bool, WorkerError> {
         let Some(group) = self.tables[table.0].group.as_mut().filter(|group| group.member.mode.is_bsp())
         else {
-            return Ok(());
+            return Ok(false);
         };
         let again = std::mem::replace(&mut group.open, true);
+        if again && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
+            return Err(too_large(0, self.flights.bytes as u64 + bytes as u64));
+        }
+        Ok(true)
+    }
+
+    /// Counts a push of a synchronous step on the links that it goes over.
+    pub(super) fn count_step_push(&mut self, laid: &Laid, floats: usize) -> Result<(), WorkerError> {
         let mut most: (usize, u64) = (0, 0);
-        for chunk in cut.chunks() {
+        for chunk in laid.chunks() {
             let peer = &mut self.peers[chunk.peer as usize];
             peer.step.0 += 1;
             peer.step.1 += u64::from(chunk.len) * (8 + 4 * floats as u64);
@@ -243,13 +235,32 @@ impl<N: Net> Worker<N> {
                 most = most.max(peer.step);
             }
         }
-        if most != (0, 0) || again && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
-            let (requests, bytes) = most;
-            return Err(WorkerError::Call(format!(
-                "a synchronous step pushes {requests} requests of {bytes} bytes to one server thread, which is more than half \
-                 of what may be under way: a smaller --batch, more servers, or a larger --credit-requests of theirs helps"
-            )));
+        if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
+    }
+
+    /// Counts again what of the step at hand goes over a link that has just been made. A step must go whole before any
+    /// of it is acknowledged, so one that is more than this link's credit would wait for ever: a thread may have come
+    /// to own the shards of several.
+    pub(super) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
+        let in_step = self.is_in_step();
+        let Worker { peers, flights, tables, .. } = self;
+        let peer = &mut peers[number];
+        let is_bsp =
+            |table: usize| tables[table].group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
+        let mut step: (usize, u64) = (0, 0);
+        for request in &peer.queue {
+            match flights.at(request.place).map(|flight| &flight.work) {
+                Some(Work::Push(push)) if is_bsp(push.laid.table()) => {
+                    step = (step.0 + 1, step.1 + u64::from(request.bytes));
+                    if step.0 > 1 && (step.0 >= peer.credit.frames || step.1 > peer.credit.bytes) {
+                        return Err(too_large(step.0, step.1));
+                    }
+                }
+                Some(Work::Control(control)) if control.kind == message::TICK => step = (0, 0),
+                _ => {}
+            }
         }
+        peer.step = if in_step { step } else { (0, 0) };
         Ok(())
     }
 
@@ -358,11 +369,10 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A request was refused, or a peer is lost for good.
     pub fn fence(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
-        let all: Vec<usize> = (0..self.peers.len()).collect();
         // Workers that keep step are called by their rank + 1.
         let rank = u32::try_from(pusher.wrapping_sub(1)).unwrap_or(u32::MAX);
         let words = [pair(0, rank), pusher, incarnation, 0];
-        self.ask(message::FENCE, Some(table), words, Vec::new(), &all).map(|_| ())
+        self.ask(&Ask::plain(message::FENCE, table, words), To::All).map(|_| ())
     }
 
     fn fence_everywhere(
@@ -373,4 +383,12 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), WorkerError> {
         self.tell_all(message::FENCE, table, [pair(0, rank), pusher, incarnation, 0])
     }
+}
+
+/// A step is more than may be under way at once.
+fn too_large(requests: usize, bytes: u64) -> WorkerError {
+    WorkerError::Call(format!(
+        "a synchronous step pushes {requests} requests of {bytes} bytes to one server thread, which is more than half \
+         of what may be under way: a smaller --batch, more servers or threads, or a larger --credit-requests of theirs helps"
+    ))
 }

@@ -1,6 +1,7 @@
 //! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not wait
 //! behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
 
+use super::tables::{Ask, To};
 use super::{Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
@@ -94,10 +95,10 @@ impl<N: Net> FeedLink<N> {
     }
 
     fn ask(&mut self, feeds: &[Feed]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
-        let payloads = feeds.iter().map(|feed| feed.payload()).collect();
-        let answers = self.worker.ask(message::FEED, None, [0; 4], payloads, &vec![0; feeds.len()])?;
+        let payload = |nth: usize, _: u32| feeds[nth].payload();
+        let answers = self.worker.ask(&Ask::of(message::FEED, None, &payload), To::First(feeds.len()))?;
         match answers.len() == feeds.len() {
-            true => Ok(answers),
+            true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
             false => Err(self.nonsense("fewer answers than requests".into())),
         }
     }

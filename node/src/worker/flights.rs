@@ -1,7 +1,7 @@
 //! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
 
 use super::cache::{AskedPart, RowCache};
-use crate::cut::Cut;
+use super::laid::Laid;
 use crate::message::{self, Pull, Push};
 use crate::newer::{bit_words, told};
 use crate::tally::WorkerTally;
@@ -75,7 +75,7 @@ impl PullPart {
 }
 
 pub(super) struct PullFlight {
-    pub(super) cut: Arc<Cut>,
+    pub(super) laid: Laid,
     pub(super) read: Read,
     pub(super) segments: Segments,
     pub(super) floats: usize,
@@ -93,7 +93,7 @@ impl PullFlight {
         self.parts[chunk].lowest = lowest.min(before.or(lowest));
         let Some(near) = &mut self.parts[chunk].near else { return };
         let floats = self.floats;
-        let values = &mut self.values[self.cut.chunks()[chunk].floats(floats)];
+        let values = &mut self.values[self.laid.chunks()[chunk].floats(floats)];
         for (&place, row) in near.places.iter().zip(near.rows.chunks_exact(floats)) {
             values[place as usize * floats..][..floats].copy_from_slice(row);
         }
@@ -109,7 +109,7 @@ impl PullFlight {
         stamp: u64,
         lowest: Option<u64>,
     ) -> Option<u64> {
-        let (floats, range) = (self.floats, self.cut.chunks()[chunk].floats(self.floats));
+        let (floats, range) = (self.floats, self.laid.chunks()[chunk].floats(self.floats));
         let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
         let near = part.near.as_mut()?;
         let asked = near.asked.as_ref()?;
@@ -134,7 +134,7 @@ impl PullFlight {
     pub(super) fn answer_floats(&self, chunk: usize) -> usize {
         let part = &self.parts[chunk];
         let with_slots = part.near.as_ref().is_some_and(|near| near.with_slots);
-        part.asked(self.cut.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
+        part.asked(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
     }
 
     /// The keys that were asked for, and where the answer says that their rows are.
@@ -145,7 +145,7 @@ impl PullFlight {
 }
 
 pub(super) struct PushFlight {
-    pub(super) cut: Arc<Cut>,
+    pub(super) laid: Laid,
     pub(super) write: Write,
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
@@ -200,12 +200,13 @@ impl PushFlight {
     /// The rows of a part did not become what the push made of them.
     pub(super) fn doubt(&self, chunk: usize) {
         if let Some(cache) = &self.cache {
-            self.cut.keys()[self.cut.chunks()[chunk].floats(1)].iter().for_each(|&key| cache.forget(key));
+            self.laid.keys()[self.laid.chunks()[chunk].floats(1)].iter().for_each(|&key| cache.forget(key));
         }
     }
 }
 
 /// A request that is no bulk: one for each link it goes to (`peers`), or one.
+#[derive(Default)]
 pub(super) struct ControlFlight {
     pub(super) kind: u16,
     pub(super) table: Option<usize>,
@@ -213,6 +214,8 @@ pub(super) struct ControlFlight {
     pub(super) payloads: Vec<Vec<u8>>,
     /// Answers by part.
     pub(super) answers: Vec<Option<(Head, Vec<u8>)>>,
+    /// A server has other threads now: what was answered is to be asked again, of all.
+    pub(super) again: bool,
 }
 
 pub(super) enum Work {
@@ -239,6 +242,11 @@ impl Flight {
         matches!(&self.work, Work::Control(control) if unasked(control.kind))
     }
 
+    /// Its place among those that were begun, before `next`: more are older.
+    pub(super) fn age(&self, next: u32) -> u32 {
+        next.wrapping_sub(self.turn)
+    }
+
     /// When it was begun.
     pub(super) fn begun(&self) -> Duration {
         self.begun
@@ -249,7 +257,7 @@ impl Flight {
 pub(super) struct Flights {
     places: Vec<Option<Flight>>,
     free: Vec<u32>,
-    next_turn: u32,
+    pub(super) next_turn: u32,
     /// Bytes under way, requests and answers.
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
@@ -326,8 +334,8 @@ impl Flights {
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             Work::Pull(pull) => {
-                let keys = pull.parts[chunk].asked(pull.cut.chunks()[chunk].len);
-                let (table, read, keep) = (table(pull.cut.table), pull.read, pull.parts[chunk].keep);
+                let keys = pull.parts[chunk].asked(pull.laid.chunks()[chunk].len);
+                let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
                 let (segments, clock) = (pull.segments, pull.clock);
                 let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
@@ -336,9 +344,10 @@ impl Flights {
                 (Pull { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
             }
             Work::Push(push) => {
-                let keys = push.cut.chunks()[chunk].len;
+                let keys = push.laid.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
-                let (table, write, row) = (table(push.cut.table), push.write, push.cut.chunks()[chunk].row);
+                let (table, write, row) =
+                    (table(push.laid.table()), push.write, push.laid.chunks()[chunk].row);
                 let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
                 let slots = keyset == 0 && !push.slots(chunk).is_empty();
                 let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);
@@ -392,8 +401,8 @@ impl Owner for Lender<'_> {
                     }
                 },
                 None => {
-                    let chunk = &pull.cut.chunks()[chunk as usize];
-                    parts.push(cast_slice(&pull.cut.keys()[chunk.floats(1)]));
+                    let chunk = &pull.laid.chunks()[chunk as usize];
+                    parts.push(cast_slice(&pull.laid.keys()[chunk.floats(1)]));
                 }
             },
             Work::Push(push) => {
@@ -405,9 +414,9 @@ impl Owner for Lender<'_> {
                     parts.push(cast_slice(&some.bits));
                     parts.push(cast_slice(&some.others));
                 }
-                let chunk = &push.cut.chunks()[chunk as usize];
+                let chunk = &push.laid.chunks()[chunk as usize];
                 if keyset == 0 {
-                    parts.push(cast_slice(&push.cut.keys()[chunk.floats(1)]));
+                    parts.push(cast_slice(&push.laid.keys()[chunk.floats(1)]));
                     parts.push(cast_slice(slots));
                     parts.push(&[0; 4][..slots.len() % 2 * 4]);
                 }
@@ -429,7 +438,7 @@ impl Owner for Lender<'_> {
         if pull.asks_newer(request.chunk as usize) {
             return None;
         }
-        let range = pull.cut.chunks()[request.chunk as usize].floats(pull.floats);
+        let range = pull.laid.chunks()[request.chunk as usize].floats(pull.floats);
         let rows = match &mut pull.parts[request.chunk as usize].near {
             Some(near) => &mut near.rows[..],
             None => &mut pull.values[range],

@@ -4,14 +4,14 @@
 use super::Worker;
 use super::peer::Peer;
 use super::reconnect::refused;
-use super::tables::TableId;
+use super::tables::{Answer, Ask, TableId, To};
 use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
 use crate::error::{Refusal, WorkerError};
 use crate::message;
 use crate::partition::share;
 use crate::scheduler::holdings::{Holder, TableRecord};
 use gannet_core::{Schema, TableUid};
-use gannet_transport::{Head, Net};
+use gannet_transport::Net;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -179,19 +179,25 @@ fn lost(schema: &Schema, addrs: &[String], plan: &Plan) -> Option<String> {
     ))
 }
 
+/// The links at one moment.
+struct Links {
+    layout: u64,
+    epochs: Vec<u64>,
+}
+
 /// What one attempt to open a table came to.
 enum Attempt {
-    Opened(OpenedAs, Vec<TableOpenedV2>),
+    Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
     /// What the servers hold has changed meanwhile; why.
     Again(String),
 }
 
 impl<N: Net> Worker<N> {
-    /// Opens a table at all servers, and makes it where nobody has it.
+    /// Opens a table at all servers, and makes it where nobody has it. Answers what each link's thread said.
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(OpenedAs, Vec<TableOpenedV2>), WorkerError> {
+    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV2)>), WorkerError> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
@@ -210,8 +216,8 @@ impl<N: Net> Worker<N> {
 
     fn try_to_open(&mut self, schema: &Schema) -> Result<Attempt, WorkerError> {
         let servers = self.config.servers.len();
-        let epochs: Vec<u64> = self.peers.iter().map(|peer| peer.epoch).collect();
-        let fronts: Vec<usize> = (0..self.peers.len()).filter(|&n| self.peers[n].thread == 0).collect();
+        let before = self.links_as_they_are();
+        let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
         let mut held = self.identify(schema, &fronts)?;
         let is_torn = |held: &[Option<HeldV1>]| {
             held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
@@ -222,7 +228,7 @@ impl<N: Net> Worker<N> {
             held = self.identify(schema, &fronts)?;
         }
         let lives: Vec<u64> = fronts.iter().map(|&front| self.peers[front].life).collect();
-        if let Some(why) = self.made_again(&epochs) {
+        if let Some(why) = self.made_again(&before) {
             return Ok(Attempt::Again(why));
         }
         let Plan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
@@ -235,48 +241,57 @@ impl<N: Net> Worker<N> {
             let least = || (0..servers).min_by_key(|&server| &self.config.servers[server]);
             let one = held.iter().position(Option::is_some).or_else(least).unwrap_or(0);
             let request = opened.request_in(schema, one, make_in(one));
-            let answers =
-                self.ask(message::OPEN_TABLE, None, [0; 4], vec![request], &fronts[one..one + 1])?;
-            match self.opened(&answers, &fronts[one..one + 1])? {
-                Ok(first) if first.iter().all(|first| !first.confirmed) => {
-                    opened.uid = first.first().map_or(opened.uid, |first| TableUid(first.uid));
+            let payload = |_: usize, _: u32| request.clone();
+            let open = Ask::of(message::OPEN_TABLE, None, &payload);
+            let answers = self.ask(&open, To::Links(&fronts[one..one + 1]))?;
+            match self.opened(&answers, 1)? {
+                Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
+                    opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
                 }
                 Ok(_) => return Ok(Attempt::Again("another worker was making it".into())),
                 Err(why) => return Ok(Attempt::Again(why)),
             }
         }
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        let request = |peer: &Peer<_>| {
-            let server = peer.server as usize;
+        let all: Vec<usize> = self.links_now().collect();
+        let request = |_: usize, server: u32| {
+            let server = server as usize;
             opened.request_in(schema, server, make_in(server))
         };
-        let requests = self.peers.iter().map(request).collect();
-        let answers = self.ask(message::OPEN_TABLE, None, [0; 4], requests, &all)?;
-        let answers = match self.opened(&answers, &all)? {
+        let answers = self.ask(&Ask::of(message::OPEN_TABLE, None, &request), To::Links(&all))?;
+        let answers = match self.opened(&answers, all.len())? {
             Ok(answers) => answers,
             Err(why) => return Ok(Attempt::Again(why)),
         };
         self.take_births(&mut opened, &answers)?;
-        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&epochs)) {
+        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&before)) {
             return Ok(Attempt::Again(why));
         }
         Ok(Attempt::Opened(opened, answers))
     }
 
     /// Says which link has been made again since: what was answered before was perhaps of another life.
-    fn made_again(&self, epochs: &[u64]) -> Option<String> {
-        let same = |(peer, epoch): (&Peer<_>, &u64)| peer.link.is_some() && peer.epoch == *epoch;
-        let other = self.peers.iter().zip(epochs).find(|&(peer, epoch)| !same((peer, epoch)));
+    fn made_again(&self, before: &Links) -> Option<String> {
+        if self.layout != before.layout {
+            return Some("a server came back with another number of threads".into());
+        }
+        let same = |peer: &Peer<_>, epoch: u64| peer.link.is_some() && peer.epoch == epoch;
+        let mut links = self.links_now().map(|link| &self.peers[link]).zip(&before.epochs);
+        let other = links.find(|&(peer, &epoch)| !same(peer, epoch));
         other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
+    }
+
+    /// The links that there are now, to be compared with those that there are later.
+    fn links_as_they_are(&self) -> Links {
+        let epochs = self.links_now().map(|link| self.peers[link].epoch).collect();
+        Links { layout: self.layout, epochs }
     }
 
     /// What each server holds of a table.
     fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
-        let request = control::seal(&IdentifyV1 { table: schema.name.clone() });
-        let requests = vec![request; fronts.len()];
-        let answers = self.ask(message::IDENTIFY, None, [0; 4], requests, fronts)?;
-        let held = answers.iter().zip(fronts).map(|((head, answer), &front)| {
-            let peer = &self.peers[front].name;
+        let request = |_: usize, _: u32| control::seal(&IdentifyV1 { table: schema.name.clone() });
+        let answers = self.ask(&Ask::of(message::IDENTIFY, None, &request), To::Links(fronts))?;
+        let held = answers.iter().map(|Answer { link, head, payload: answer }| {
+            let peer = &self.peers[*link].name;
             if head.kind == message::REFUSED {
                 return Err(refused(peer, message::IDENTIFY, head.aux, answer));
             }
@@ -289,15 +304,19 @@ impl<N: Net> Worker<N> {
         held.collect()
     }
 
-    /// The answers to opens; or why they are to be asked for again.
+    /// The answers to so many opens; or why they are to be asked for again.
+    #[allow(clippy::type_complexity)]
     fn opened(
         &self,
-        answers: &[(Head, Vec<u8>)],
-        links: &[usize],
-    ) -> Result<Result<Vec<TableOpenedV2>, String>, WorkerError> {
+        answers: &[Answer],
+        asked: usize,
+    ) -> Result<Result<Vec<(usize, TableOpenedV2)>, String>, WorkerError> {
+        if answers.len() < asked {
+            return Ok(Err("a server came back with another number of threads".into()));
+        }
         let mut all = Vec::new();
-        for ((head, answer), &link) in answers.iter().zip(links) {
-            let peer = &self.peers[link].name;
+        for Answer { link, head, payload: answer } in answers {
+            let peer = &self.peers[*link].name;
             match head.kind {
                 message::REFUSED => match refused(peer, message::OPEN_TABLE, head.aux, answer) {
                     error @ WorkerError::Refused { refusal: Refusal::Identity, .. } => {
@@ -305,17 +324,27 @@ impl<N: Net> Worker<N> {
                     }
                     error => return Err(error),
                 },
-                _ => all.push(control::open_as::<TableOpenedV2>(2, answer).map_err(|error| {
-                    WorkerError::Protocol { peer: peer.clone(), what: error.to_string() }
-                })?),
+                _ => {
+                    let opened = control::open_as::<TableOpenedV2>(2, answer);
+                    let nonsense = |error: control::ControlError| WorkerError::Protocol {
+                        peer: peer.clone(),
+                        what: error.to_string(),
+                    };
+                    all.push((*link, opened.map_err(nonsense)?));
+                }
             }
         }
         Ok(Ok(all))
     }
 
     /// Notes the births of all shards.
-    fn take_births(&self, opened: &mut OpenedAs, answers: &[TableOpenedV2]) -> Result<(), WorkerError> {
-        for (peer, answer) in self.peers.iter().zip(answers) {
+    fn take_births(
+        &self,
+        opened: &mut OpenedAs,
+        answers: &[(usize, TableOpenedV2)],
+    ) -> Result<(), WorkerError> {
+        for (link, answer) in answers {
+            let peer = &self.peers[*link];
             let (want, shards) = (opened.range(peer), answer.first_shard..answer.end_shard);
             if shards != want || answer.births.len() != want.len() || answer.uid != opened.uid.0 {
                 let births = answer.births.len();
@@ -332,19 +361,19 @@ impl<N: Net> Worker<N> {
     fn confirm(
         &mut self,
         opened: &OpenedAs,
-        answers: &[TableOpenedV2],
+        answers: &[(usize, TableOpenedV2)],
     ) -> Result<Option<String>, WorkerError> {
-        let open = answers.iter().enumerate().filter(|(_, answer)| !answer.confirmed);
-        let (links, requests): (Vec<usize>, Vec<Vec<u8>>) = open
-            .map(|(link, answer)| {
-                (link, control::seal(&ConfirmV1 { table: answer.table, uid: opened.uid.0 }))
-            })
-            .unzip();
-        let answers = self.ask(message::CONFIRM, None, [0; 4], requests, &links)?;
-        let refusal = answers.iter().zip(&links).find(|((head, _), _)| head.kind == message::REFUSED);
+        let open = answers.iter().filter(|(_, answer)| !answer.confirmed);
+        let (links, tables): (Vec<usize>, Vec<u32>) =
+            open.map(|(link, answer)| (*link, answer.table)).unzip();
+        let request =
+            |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
+        // Where a server came back with other threads there are no answers; the caller looks at the links.
+        let answers = self.ask(&Ask::of(message::CONFIRM, None, &request), To::Links(&links))?;
+        let refusal = answers.iter().find(|answer| answer.head.kind == message::REFUSED);
         // It has been started again: what it holds now is to be asked for anew.
-        Ok(refusal.map(|((head, answer), &link)| {
-            refused(&self.peers[link].name, message::CONFIRM, head.aux, answer).to_string()
+        Ok(refusal.map(|Answer { link, head, payload }| {
+            refused(&self.peers[*link].name, message::CONFIRM, head.aux, payload).to_string()
         }))
     }
 

@@ -1,5 +1,6 @@
 //! How a worker gets its incarnation: a server hands it out, of one counter for the run, and no clock is asked.
 
+use super::tables::{Ask, To};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::message;
@@ -65,9 +66,12 @@ impl<N: Net> Worker<N> {
 
     /// Asks thread 0 of each of these servers: a number, and whether it hands out any.
     fn allocate(&mut self, floor: u64, looks: u64, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
-        let answers = self.ask(message::ALLOCATE, None, [floor, looks, 0, 0], Vec::new(), of)?;
+        let ask = Ask::words(message::ALLOCATE, [floor, looks, 0, 0]);
+        let answers = self.ask(&ask, To::Links(of))?;
         match answers.len() == of.len() {
-            true => Ok(answers.iter().map(|(head, _)| (head.words[0], head.words[1] == 1)).collect()),
+            true => {
+                Ok(answers.iter().map(|answer| (answer.head.words[0], answer.head.words[1] == 1)).collect())
+            }
             false => Err(self.no_incarnation(of[0], "fewer answers than requests".into())),
         }
     }

@@ -67,8 +67,14 @@ impl Asker {
     fn post(&mut self, words: [u64; 4], peers: &[usize]) -> Result<FlightId, WorkerError> {
         let (worker, answers) = (&mut self.worker, vec![None; peers.len()]);
         let now = worker.net.now();
-        let control =
-            ControlFlight { kind: message::ALLOCATE, table: None, words, payloads: Vec::new(), answers };
+        let control = ControlFlight {
+            kind: message::ALLOCATE,
+            table: None,
+            words,
+            payloads: Vec::new(),
+            answers,
+            again: false,
+        };
         let id = worker.flights.add(Work::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
             let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };

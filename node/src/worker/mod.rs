@@ -17,6 +17,8 @@ pub(crate) mod identity;
 mod incarnation;
 #[cfg(test)]
 mod incarnation_tests;
+mod laid;
+mod layout;
 mod near;
 mod opening;
 mod peer;
@@ -35,7 +37,7 @@ pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::NO_INCARNATION;
-pub use pipeline::{DataName, PullId, Pulled, PushId};
+pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 
@@ -196,6 +198,8 @@ pub struct Worker<N: Net> {
     poll: N::Poll,
     events: Vec<Event>,
     peers: Vec<Peer<N::Stream>>,
+    /// Which layout of the links it is.
+    layout: u64,
     flights: Flights,
     tables: Vec<Table>,
     tally: Arc<WorkerTally>,
@@ -247,6 +251,7 @@ impl<N: Net> Worker<N> {
             poll,
             events: Vec::new(),
             peers: Vec::new(),
+            layout: 0,
             flights: Flights::new(tally.clone()),
             tables: Vec::new(),
             tally,
@@ -290,6 +295,6 @@ impl<N: Net> Worker<N> {
 
     /// Links: one to each thread of each server.
     pub fn links(&self) -> usize {
-        self.peers.len()
+        self.links_now().count()
     }
 }

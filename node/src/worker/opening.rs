@@ -49,6 +49,11 @@ pub(super) struct Opening<S> {
 }
 
 impl<S: Stream> Opening<S> {
+    /// The server has said how many threads it has.
+    pub(super) fn is_welcome(&self) -> bool {
+        self.welcome.is_some()
+    }
+
     fn ask(&mut self, step: Step, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
         self.ask_with(step, kind, [0; 4], payload)
     }
@@ -197,7 +202,8 @@ impl<N: Net> Worker<N> {
         head: &Head,
         answer: &[u8],
     ) -> Result<bool, WorkerError> {
-        let Peer { addr, name, thread, threads, .. } = &self.peers[number];
+        let Peer { name, thread, threads, server, .. } = &self.peers[number];
+        let (name, thread, threads, server) = (name.clone(), *thread, *threads, *server);
         let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
         let kind = opening.kind();
         if head.kind == message::REFUSED {
@@ -207,7 +213,7 @@ impl<N: Net> Worker<N> {
                     let table = &self.tables[table];
                     table.opened.gone(&table.schema.name, &self.peers[number])
                 }
-                _ => refused(name, kind, head.aux, answer),
+                _ => refused(&name, kind, head.aux, answer),
             });
         }
         if head.kind != message::answer_to(kind) {
@@ -236,17 +242,15 @@ impl<N: Net> Worker<N> {
             Step::Hello => {
                 let welcome: WelcomeV1 =
                     control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-                if welcome.threads == 0
-                    || welcome.threads as usize > THREADS_MAX
-                    || *thread >= welcome.threads
+                if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads
                 {
                     return Err(nonsense(format!("{} threads", welcome.threads)));
                 }
-                if *threads != 0 && *threads != welcome.threads {
-                    let (peer, before) = (addr.as_str().into(), *threads);
-                    return Err(WorkerError::Threads { peer, before, now: welcome.threads });
-                }
+                let now = welcome.threads;
                 opening.welcome = Some((welcome, Credit::of(head)));
+                if threads != now && !self.config.one_thread {
+                    self.lay_out(server, now)?;
+                }
                 0
             }
             Step::Table(table) => {
@@ -263,7 +267,7 @@ impl<N: Net> Worker<N> {
             }
         };
         let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
-        let request = table.opened.request(&table.schema, self.peers[number].server);
+        let request = table.opened.request(&table.schema, server);
         opening.ask(Step::Table(next), message::OPEN_TABLE, &request)?;
         Ok(false)
     }
@@ -308,6 +312,7 @@ impl<N: Net> Worker<N> {
         peer.linked_at = self.net.now();
         peer.reorder(&self.flights);
         self.see_all_pushes(number);
+        self.recount_step(number)?;
         self.peers[number].post(&mut self.flights, &self.tally)?;
         self.seek(number)
     }

@@ -133,6 +133,11 @@ impl<S: Stream> Peer<S> {
         }
     }
 
+    /// Its server has this thread.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.threads == 0 || self.thread < self.threads
+    }
+
     /// Queues a request.
     pub(super) fn enqueue(&mut self, request: Request, now: Duration) {
         if self.queue.is_empty() {
@@ -373,7 +378,7 @@ fn answer(
             let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
             part.kept = if kept { context.session_epoch } else { 0 };
             if let Some((keys, slots)) = pull.found(request.chunk as usize) {
-                context.near.learn(pull.cut.table, keys, slots);
+                context.near.learn(pull.laid.table(), keys, slots);
             }
             pull.settle(request.chunk as usize, head.words[3].checked_sub(1));
             tally.bytes_received.add(u64::from(head.len));

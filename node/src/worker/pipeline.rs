@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, SomeKeys, Work};
+use super::laid::Laid;
 use super::tables::TableId;
 use crate::cut::Cut;
 use crate::error::WorkerError;
@@ -10,6 +11,7 @@ use crate::limits::KEPT_PULLS_MAX;
 use crate::message::pair;
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,18 +44,44 @@ pub struct DataName {
 pub struct Pulled {
     /// The rows, in cut order.
     pub values: Vec<f32>,
-    /// For each chunk of the cut the sequence number of the last own push to this table that its rows include: all
-    /// own pushes up to it are in, none after it. A lost link can make it differ between the chunks of one pull.
-    pub saw: Vec<u64>,
+    /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the
+    /// rows of one pull.
+    pub saw: Vec<Saw>,
     /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below it, of
     /// all workers, are in the rows.
     pub lowest: Option<u64>,
 }
 
+/// Which own pushes some rows of a pull include.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saw {
+    /// The rows, by their places in cut order.
+    pub rows: Range<u32>,
+    /// The sequence number of the last own push to the table that they include: all up to it are in, none after it.
+    pub seq: u64,
+}
+
+/// What the parts of a pull saw, as ranges of rows.
+fn saw_of(laid: &Laid, parts: &[PullPart]) -> Vec<Saw> {
+    let mut all: Vec<Saw> = Vec::with_capacity(parts.len());
+    for (chunk, part) in laid.chunks().iter().zip(parts).filter(|(chunk, _)| chunk.len > 0) {
+        let (rows, seq) = (chunk.start..chunk.start + chunk.len, part.saw);
+        match all.last_mut().filter(|last| last.seq == seq && last.rows.end == rows.start) {
+            Some(last) => last.rows.end = rows.end,
+            None => all.push(Saw { rows, seq }),
+        }
+    }
+    // Those that were cut anew stand behind the others.
+    if !all.is_sorted_by_key(|saw| saw.rows.start) {
+        all.sort_unstable_by_key(|saw| saw.rows.start);
+    }
+    all
+}
+
 /// The keysets of a finished pull.
 pub(super) struct Kept {
     id: PullId,
-    cut: Arc<Cut>,
+    laid: Laid,
     parts: Vec<PullPart>,
 }
 
@@ -81,6 +109,13 @@ impl<N: Net> Worker<N> {
     pub fn cut_into(&self, table: TableId, keys: &[u64], cut: &mut Cut) {
         let known = &self.tables[table.0];
         cut.fill(table.0, &known.schema, &known.owners, keys);
+        cut.layout = self.layout;
+    }
+
+    /// A cut for the links that there are now.
+    fn laid(&self, cut: Arc<Cut>) -> Laid {
+        let known = &self.tables[cut.table];
+        Laid::new(cut, self.layout, &known.schema, &known.owners)
     }
 
     /// Begins to pull the rows of a cut's keys into `values`, whose length is made right. With `keep` the servers
@@ -143,9 +178,11 @@ impl<N: Net> Worker<N> {
             self.keep_near(now)?;
         }
         let cached = self.cached_pull(table, (read, segments), clock)?;
-        let mut parts = Vec::with_capacity(cut.chunks().len());
-        for chunk in cut.chunks() {
-            let (keys, rows) = (&cut.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
+        // Nothing from here on changes the links.
+        let laid = self.laid(cut);
+        let mut parts = Vec::with_capacity(laid.chunks().len());
+        for chunk in laid.chunks() {
+            let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
             let near = match (self.read_near(chunk, keys, &wanted, rows, now)?, &cached) {
                 (None, Some(asker)) => self.read_cached(table, chunk, keys, rows, asker),
                 (near, _) => near,
@@ -156,8 +193,9 @@ impl<N: Net> Worker<N> {
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
         }
-        let work = Work::Pull(PullFlight { cut: cut.clone(), read, segments, floats, values, parts, clock });
-        let id = self.launch(work, &cut, bytes, false)?;
+        let work =
+            Work::Pull(PullFlight { laid: laid.clone(), read, segments, floats, values, parts, clock });
+        let id = self.launch(work, &laid, bytes, false)?;
         Ok(PullId(id))
     }
 
@@ -177,13 +215,13 @@ impl<N: Net> Worker<N> {
             }
         }
         let flight = self.flights.take(id.0.place).map(|flight| flight.work);
-        let Some(Work::Pull(PullFlight { cut, values, parts, clock, .. })) = flight else {
+        let Some(Work::Pull(PullFlight { laid, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
-        let saw: Vec<u64> = parts.iter().map(|part| part.saw).collect();
-        let last = self.tables[cut.table].last_seq;
-        self.tally.staleness.set(saw.iter().map(|&saw| last.saturating_sub(saw)).max().unwrap_or(0));
-        let lowest = self.note_lowest(TableId(cut.table), clock, &parts)?;
+        let (saw, table) = (saw_of(&laid, &parts), laid.table());
+        let last = self.tables[table].last_seq;
+        self.tally.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
+        let lowest = self.note_lowest(TableId(table), clock, &parts)?;
         let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
         if parts.iter().any(|part| part.keep != 0 || found(part)) {
             if self.kept.len() == KEPT_PULLS_MAX
@@ -191,7 +229,7 @@ impl<N: Net> Worker<N> {
             {
                 self.forget(&oldest);
             }
-            self.kept.push_back(Kept { id, cut, parts });
+            self.kept.push_back(Kept { id, laid, parts });
         }
         Ok(Pulled { values, saw, lowest })
     }
@@ -251,16 +289,21 @@ impl<N: Net> Worker<N> {
             )));
         }
         let bytes = keys * (8 + 4 * floats);
-        self.begin_step_push(table, &cut, floats, bytes)?;
+        let in_step = self.begin_step_push(table, bytes)?;
         self.wait_for_room(bytes)?;
-        let (keysets, slots, some) = self.handles_of(keyset_of, &cut);
-        let cache = self.push_cached(table, &cut, write, &values)?;
-        for chunk in cut.chunks() {
-            self.peers[chunk.peer as usize].near.stamps.begin(&cut, chunk);
+        // Nothing from here on changes the links.
+        let laid = self.laid(cut);
+        if in_step {
+            self.count_step_push(&laid, floats)?;
+        }
+        let (keysets, slots, some) = self.handles_of(keyset_of, &laid);
+        let cache = self.push_cached(table, &laid.cut, write, &values)?;
+        for chunk in laid.chunks() {
+            self.peers[chunk.peer as usize].near.stamps.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
         let work = Work::Push(PushFlight {
-            cut: cut.clone(),
+            laid: laid.clone(),
             write,
             floats,
             values,
@@ -272,7 +315,7 @@ impl<N: Net> Worker<N> {
             some,
             cache,
         });
-        let id = self.launch(work, &cut, bytes, true)?;
+        let id = self.launch(work, &laid, bytes, true)?;
         Ok(PushId(id))
     }
 
@@ -339,21 +382,21 @@ impl<N: Net> Worker<N> {
     }
 
     /// Queues a flight's parts and sends what can be sent.
-    fn launch(&mut self, work: Work, cut: &Cut, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
+    fn launch(&mut self, work: Work, laid: &Laid, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
         let now = self.net.now();
         let asked: Vec<u32> = match &work {
             Work::Pull(pull) => {
-                cut.chunks().iter().zip(&pull.parts).map(|(c, part)| part.asked(c.len)).collect()
+                laid.chunks().iter().zip(&pull.parts).map(|(c, part)| part.asked(c.len)).collect()
             }
-            _ => cut.chunks().iter().map(|chunk| chunk.len).collect(),
+            _ => laid.chunks().iter().map(|chunk| chunk.len).collect(),
         };
         let requests = asked.iter().filter(|&&keys| keys > 0).count();
         let id = self.flights.add(work, requests, bytes, now);
         if requests == 0 && push {
             self.flights.take(id.place);
         }
-        let (mut last, row) = (None, bytes.checked_div(cut.keys().len()).unwrap_or(0) as u32);
-        for (number, (chunk, keys)) in cut.chunks().iter().zip(asked).enumerate() {
+        let (mut last, row) = (None, bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32);
+        for (number, (chunk, keys)) in laid.chunks().iter().zip(asked).enumerate() {
             if keys == 0 {
                 continue;
             }
@@ -378,30 +421,30 @@ impl<N: Net> Worker<N> {
     fn handles_of(
         &mut self,
         pull: Option<PullId>,
-        cut: &Arc<Cut>,
+        laid: &Laid,
     ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<SomeKeys>>) {
         let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
         let Some(mut kept) = found.and_then(|at| self.kept.remove(at)) else {
-            return (vec![0; cut.chunks().len()], Vec::new(), Vec::new());
+            return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
         };
-        let same = Arc::ptr_eq(&kept.cut, cut) || kept.cut.keys() == cut.keys();
+        let same = kept.laid.is_as(laid);
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
             let peer = &self.peers[chunk.peer as usize];
             let valid = same && part.kept == peer.epoch && peer.link.is_some();
             if valid { pair(peer.session, part.keep) } else { 0 }
         };
         let names: Vec<u64> = match same {
-            true => cut.chunks().iter().zip(&kept.parts).map(name).collect(),
-            false => vec![0; cut.chunks().len()],
+            true => laid.chunks().iter().zip(&kept.parts).map(name).collect(),
+            false => vec![0; laid.chunks().len()],
         };
         self.forget(&kept);
         let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
             let near =
                 part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
-            Some(SomeKeys::new(&cut.keys()[chunk.floats(1)], &near.places))
+            Some(SomeKeys::new(&laid.keys()[chunk.floats(1)], &near.places))
         };
-        let some = match kept.parts.iter().any(|part| part.near.is_some()) {
-            true => cut.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
+        let some = match same && kept.parts.iter().any(|part| part.near.is_some()) {
+            true => laid.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
             false => Vec::new(),
         };
         let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
@@ -413,7 +456,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn forget(&mut self, kept: &Kept) {
-        for (chunk, part) in kept.cut.chunks().iter().zip(&kept.parts) {
+        for (chunk, part) in kept.laid.chunks().iter().zip(&kept.parts) {
             self.peers[chunk.peer as usize].give_keyset(part.keep);
         }
     }

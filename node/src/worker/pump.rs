@@ -149,7 +149,7 @@ impl<N: Net> Worker<N> {
         match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
             Some((_, Work::Push(push))) => {
                 if push.late {
-                    self.note_late(push.cut.table, push.seq);
+                    self.note_late(push.laid.table(), push.seq);
                 }
                 if self.spare.len() < SPARE_MAX {
                     self.spare.push(push.values);
@@ -191,13 +191,12 @@ impl<N: Net> Worker<N> {
         }
         let what = match self.flights.at(request.place).map(|flight| &flight.work) {
             Some(Work::Pull(pull)) => {
-                format!("a pull from table {:?}", self.tables[pull.cut.table].schema.name)
+                format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
             }
             Some(Work::Push(push)) => {
-                format!(
-                    "push ({}, part {}) to table {:?}",
-                    push.seq, request.chunk, self.tables[push.cut.table].schema.name
-                )
+                let row = push.laid.chunks()[request.chunk as usize].start;
+                let table = &self.tables[push.laid.table()].schema.name;
+                format!("push {}, from its row {row} on, to table {table:?}", push.seq)
             }
             _ => "a request".to_owned(),
         };
@@ -212,7 +211,7 @@ impl<N: Net> Worker<N> {
         if let Some(error) = self.refused.pop_front() {
             return Err(error);
         }
-        let lost = self.peers.iter().any(|peer| peer.link.is_none());
+        let lost = self.peers.iter().any(|peer| peer.link.is_none() && peer.is_wanted());
         if !lost && now < self.next_tick {
             return Ok(());
         }
@@ -224,6 +223,9 @@ impl<N: Net> Worker<N> {
         self.look_at_waits()?;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
+            if !peer.is_wanted() {
+                continue;
+            }
             let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.queue.is_empty() && peer.link.is_some() {
                 if silent >= peer.credit.ping_after {
@@ -266,7 +268,14 @@ impl<N: Net> Worker<N> {
     /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
     pub(super) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let (words, payloads) = ([0; 4], Vec::new());
-        let ping = ControlFlight { kind: message::PING, table: None, words, payloads, answers: vec![None] };
+        let ping = ControlFlight {
+            kind: message::PING,
+            table: None,
+            words,
+            payloads,
+            answers: vec![None],
+            again: false,
+        };
         let id = self.flights.add(Work::Control(ping), 1, 0, now);
         self.tally.pings.add(1);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);

@@ -129,7 +129,8 @@ impl<N: Net> Worker<N> {
         let any = u64::from(kind == message::REGIONS && self.config.one_sided == OneSided::Always);
         let words = [0, pair(first, (shards.end - first).min(most)), any * REGIONS_ANY, 0];
         let (table, now) = (Some(*table), self.net.now());
-        let control = ControlFlight { kind, table, words, payloads: Vec::new(), answers: vec![None] };
+        let control =
+            ControlFlight { kind, table, words, payloads: Vec::new(), answers: vec![None], again: false };
         let id = self.flights.add(Work::Control(control), 1, 0, now);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)

@@ -17,32 +17,33 @@ impl<N: Net> Worker<N> {
     /// Links to all threads of a server, at first.
     pub(super) fn connect_server(&mut self, server: u32) -> Result<(), WorkerError> {
         let addr = self.config.servers[server as usize].clone();
-        let now = self.net.now();
-        let first = self.peers.len();
-        self.peers.push(Peer::new(&addr, server, 0, 0, now));
-        self.tally.links_wanted.set(self.peers.len() as u64);
-        self.connect_until_timeout(first)?;
-        let threads = if self.config.one_thread { 1 } else { self.peers[first].threads };
-        for thread in 1..threads {
-            self.peers.push(Peer::new(&addr, server, thread, self.peers[first].threads, self.net.now()));
-            self.tally.links_wanted.set(self.peers.len() as u64);
-            self.connect_until_timeout(first + thread as usize)?;
-        }
-        Ok(())
-    }
-
-    fn connect_until_timeout(&mut self, peer: usize) -> Result<(), WorkerError> {
-        while self.peers[peer].link.is_none() {
-            self.try_connect(peer)?;
+        self.peers.push(Peer::new(&addr, server, 0, 0, self.net.now()));
+        self.tally.links_wanted.set(self.links_now().count() as u64);
+        // The first thread says how many there are; each has the time limit to itself.
+        let mut furthest = None;
+        while let Some(number) = self.not_linked(server) {
+            if furthest < Some(number) {
+                (furthest, self.peers[number].good_at) = (Some(number), self.net.now());
+            }
+            self.try_connect(number)?;
             let now = self.net.now();
-            self.check_wait(peer, now)?;
-            let Peer { link, opening, attempt_at, .. } = &self.peers[peer];
+            self.check_wait(number, now)?;
+            let Peer { link, opening, attempt_at, .. } = &self.peers[number];
             if link.is_none() {
                 let pause = if opening.is_some() { LOOK } else { attempt_at.saturating_sub(now) };
                 self.wait(pause)?;
             }
         }
         Ok(())
+    }
+
+    /// The first thread of a server that there is no link to.
+    fn not_linked(&self, server: u32) -> Option<usize> {
+        let missing = |number: &usize| {
+            let peer = &self.peers[*number];
+            peer.server == server && peer.is_wanted() && peer.link.is_none()
+        };
+        (0..self.peers.len()).find(missing)
     }
 
     /// A step towards a link, when there is none and it is time for one. An error is one that no further attempt mends.
@@ -59,10 +60,20 @@ impl<N: Net> Worker<N> {
         };
         // A server that has no room for a session may have some later.
         let full = matches!(error, WorkerError::Refused { refusal: Refusal::Limit, .. });
-        if !(mends(&error) || full && step == Some(Step::Hello)) {
+        // A server that has no such thread has fewer than it had: its first thread says how many.
+        let gone = matches!(error, WorkerError::Refused { refusal: Refusal::Unknown, .. })
+            && self.peers[number].thread > 0;
+        if !(mends(&error) || (full || gone) && step == Some(Step::Hello)) {
             return Err(error);
         }
         let now = self.net.now();
+        if gone {
+            let (server, text) = (self.peers[number].server, error.to_string());
+            let first = self.peers.iter_mut().find(|peer| peer.server == server && peer.link.is_some());
+            if let Some(first) = first.filter(|peer| peer.thread == 0) {
+                first.lose(text, &mut self.flights, &self.tally, now);
+            }
+        }
         self.peers[number].trouble = error.to_string();
         self.back_off(number, now);
         Ok(())
@@ -82,8 +93,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn see_all_pushes(&mut self, number: usize) {
         for Request { place, chunk, bytes, .. } in &mut self.peers[number].queue {
             if let Some(Work::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
-                let (part, len) = (&mut pull.parts[*chunk as usize], pull.cut.chunks()[*chunk as usize].len);
-                part.saw = self.tables[pull.cut.table].last_seq;
+                let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
+                part.saw = self.tables[pull.laid.table()].last_seq;
                 part.near = None;
                 *bytes = len * (8 + 4 * pull.floats as u32);
             }

@@ -1,6 +1,7 @@
 //! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again: an
 //! answer that was lost does no harm.
 
+use super::tables::{Answer, Ask, To};
 use super::{Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
@@ -181,8 +182,9 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let told = control::seal(&JobTableV1 { life: self.life, table });
-        self.worker.ask(message::JOB_TABLE, None, [0; 4], vec![told], &[0]).map(|_| ())
+        let told = JobTableV1 { life: self.life, table };
+        let payload = |_: usize, _: u32| control::seal(&told);
+        self.worker.ask(&Ask::of(message::JOB_TABLE, None, &payload), To::First(1)).map(|_| ())
     }
 
     /// Says that the job cannot go on, so that all hear why.
@@ -236,9 +238,10 @@ impl From<JobV1> for JobStatus {
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
     fn book(&mut self, ask: &AskV1) -> Result<ToldV1, WorkerError> {
-        let answers = self.ask(message::BOOK, None, [0; 4], vec![control::seal(ask)], &[0])?;
+        let payload = |_: usize, _: u32| control::seal(ask);
+        let answers = self.ask(&Ask::of(message::BOOK, None, &payload), To::First(1))?;
         let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
-        let Some((_, payload)) = answers.first() else {
+        let Some(Answer { payload, .. }) = answers.first() else {
             return Err(nonsense("no answer from the scheduler".into()));
         };
         control::open(payload).map_err(|error| nonsense(error.to_string()))

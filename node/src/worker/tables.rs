@@ -41,7 +41,7 @@ impl<N: Net> Worker<N> {
         }
         let (opened, answers) = self.open_at_servers(schema)?;
         let mut owners = vec![u32::MAX; schema.shards as usize];
-        for (number, answer) in answers.iter().enumerate() {
+        for (number, answer) in answers {
             let peer = &mut self.peers[number];
             let shards = opened.range(peer);
             owners[shards.start as usize..shards.end as usize].fill(number as u32);
@@ -84,12 +84,11 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        let answers = self.ask(message::STATUS, Some(table), [0; 4], Vec::new(), &all)?;
+        let answers = self.ask(&Ask::plain(message::STATUS, table, [0; 4]), To::All)?;
         let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
-        for (number, (_, payload)) in answers.iter().enumerate() {
+        for Answer { link, payload, .. } in &answers {
             let nonsense = |error: control::ControlError| WorkerError::Protocol {
-                peer: self.peers[number].name.clone(),
+                peer: self.peers[*link].name.clone(),
                 what: error.to_string(),
             };
             let part = control::open::<StatusV1>(payload).map_err(nonsense)?;
@@ -107,18 +106,18 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A peer is lost for good.
     pub fn scan(&mut self, table: TableId, mut rows: impl FnMut(&[u64], &[f32])) -> Result<(), WorkerError> {
-        let Table { schema, owners, .. } = &self.tables[table.0];
-        let (floats, owners) = (schema.floats(), owners.clone());
-        for (shard, &owner) in owners.iter().enumerate() {
+        let schema = &self.tables[table.0].schema;
+        let (floats, shards) = (schema.floats(), schema.shards);
+        for shard in 0..shards {
             let mut from = 0;
             loop {
-                let words = [pair(0, part_keys(floats) as u32), pair(shard as u32, from), 0, 0];
-                let answers = self.ask(message::SCAN, Some(table), words, Vec::new(), &[owner as usize])?;
-                let Some((head, payload)) = answers.first() else { break };
+                let words = [pair(0, part_keys(floats) as u32), pair(shard, from), 0, 0];
+                let answers = self.ask(&Ask::plain(message::SCAN, table, words), To::Owner(shard))?;
+                let Some(Answer { link, head, payload }) = answers.first() else { break };
                 let (count, got) = unpair(head.words[0]);
                 let (keys, page) = (count as usize * 8, count as usize * floats * 4);
                 if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
-                    let peer = self.peers[owner as usize].name.clone();
+                    let peer = self.peers[*link].name.clone();
                     return Err(WorkerError::Protocol {
                         peer,
                         what: format!("a page of {count} rows of {got} floats"),
@@ -143,8 +142,7 @@ impl<N: Net> Worker<N> {
     /// A push was refused, or a peer is lost for good.
     pub fn close_pusher(&mut self, table: TableId) -> Result<(), WorkerError> {
         self.drain()?;
-        let all: Vec<usize> = (0..self.peers.len()).collect();
-        self.ask(message::CLOSE_PUSHER, Some(table), [0; 4], Vec::new(), &all).map(|_| ())
+        self.ask(&Ask::plain(message::CLOSE_PUSHER, table, [0; 4]), To::All).map(|_| ())
     }
 
     /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the scheduler has
@@ -154,38 +152,131 @@ impl<N: Net> Worker<N> {
     /// A push was refused, or a peer is lost for good.
     pub fn close_data(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
         self.drain()?;
-        let all: Vec<usize> = (0..self.peers.len()).collect();
         let words = [0, pusher, incarnation, 0];
-        self.ask(message::CLOSE_PUSHER, Some(table), words, Vec::new(), &all).map(|_| ())
+        self.ask(&Ask::plain(message::CLOSE_PUSHER, table, words), To::All).map(|_| ())
     }
 
-    /// Sends a request to each of these links (which may come several times) and waits for the answers.
-    pub(super) fn ask(
-        &mut self,
+    /// Asks every thread of every server, about the links that there are: when one of them has been made again
+    /// meanwhile, all are asked again.
+    pub(super) fn ask_of_links(&mut self, ask: &Ask<'_>) -> Result<Vec<Answer>, WorkerError> {
+        loop {
+            let epochs = |worker: &Self| worker.links_now().map(|link| worker.peers[link].epoch).collect();
+            let (layout, before): (u64, Vec<u64>) = (self.layout, epochs(self));
+            let answers = self.ask(ask, To::All)?;
+            let linked = self.links_now().all(|link| self.peers[link].link.is_some());
+            if linked && self.layout == layout && before == epochs(self) {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Sends a request and waits for the answers of all; there are none of links that their server has no more. Where a
+    /// server came to have other threads meanwhile all are asked again, unless the request says something to each thread:
+    /// then those that there are now have been told.
+    pub(super) fn ask(&mut self, ask: &Ask<'_>, to: To<'_>) -> Result<Vec<Answer>, WorkerError> {
+        self.must_have_ticked("a request")?;
+        loop {
+            let (now, links) = (self.net.now(), self.links_of(ask.table, to));
+            if links.iter().any(|&link| !self.peers[link].is_wanted()) {
+                return Ok(Vec::new());
+            }
+            let payloads = match ask.payload {
+                None => Vec::new(),
+                Some(make) => {
+                    links.iter().enumerate().map(|(n, &link)| make(n, self.peers[link].server)).collect()
+                }
+            };
+            let (kind, table, words) = (ask.kind, ask.table.map(|table| table.0), ask.words);
+            let answers = vec![None; links.len()];
+            let control = ControlFlight { kind, table, words, payloads, answers, again: false };
+            let id = self.flights.add(Work::Control(control), links.len(), 0, now);
+            for (chunk, &number) in links.iter().enumerate() {
+                let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+                self.peers[number].enqueue(request, now);
+                self.send(number)?;
+            }
+            while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
+                self.pump(self.config.peer_timeout)?;
+            }
+            let Some(Work::Control(control)) = self.flights.take(id.place).map(|flight| flight.work) else {
+                return Ok(Vec::new());
+            };
+            self.pump(Duration::ZERO)?;
+            if control.again && matches!(to, To::Links(_)) {
+                return Ok(Vec::new());
+            }
+            if !control.again {
+                let answers = links.into_iter().zip(control.answers);
+                return Ok(answers
+                    .filter_map(|(link, answer)| answer.map(|(head, payload)| Answer { link, head, payload }))
+                    .collect());
+            }
+        }
+    }
+
+    /// The links that a request goes to, as they are now.
+    fn links_of(&self, table: Option<TableId>, to: To<'_>) -> Vec<usize> {
+        let owners = table.map_or(&[][..], |table| &self.tables[table.0].owners);
+        match to {
+            To::All => self.links_now().collect(),
+            To::Owner(shard) => owners.get(shard as usize).map(|&owner| owner as usize).into_iter().collect(),
+            To::Owners => owners.iter().map(|&owner| owner as usize).collect(),
+            To::First(times) => vec![0; times],
+            To::Links(links) => links.to_vec(),
+        }
+    }
+}
+
+/// Whom a request is for. Which links that are may change while it is on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum To<'a> {
+    /// Every thread of every server.
+    All,
+    /// The owner of a shard.
+    Owner(u32),
+    /// The owner of each shard, one request a shard.
+    Owners,
+    /// Thread 0 of the first server, so many requests.
+    First(usize),
+    /// These links, while they are of the threads that they are of now.
+    Links(&'a [usize]),
+}
+
+/// A request that is no bulk.
+pub(super) struct Ask<'a> {
+    kind: u16,
+    table: Option<TableId>,
+    words: [u64; 4],
+    /// Makes the payload of the n-th request, which goes to this server.
+    payload: Option<&'a dyn Fn(usize, u32) -> Vec<u8>>,
+}
+
+impl<'a> Ask<'a> {
+    /// One that has a payload.
+    pub(super) fn of(
         kind: u16,
         table: Option<TableId>,
-        words: [u64; 4],
-        payloads: Vec<Vec<u8>>,
-        peers: &[usize],
-    ) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
-        self.must_have_ticked("a request")?;
-        let (now, table) = (self.net.now(), table.map(|table| table.0));
-        let control = ControlFlight { kind, table, words, payloads, answers: vec![None; peers.len()] };
-        let id = self.flights.add(Work::Control(control), peers.len(), 0, now);
-        for (chunk, &number) in peers.iter().enumerate() {
-            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
-            self.peers[number].enqueue(request, now);
-            self.send(number)?;
-        }
-        while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
-            self.pump(self.config.peer_timeout)?;
-        }
-        let Some(Work::Control(control)) = self.flights.take(id.place).map(|flight| flight.work) else {
-            return Ok(Vec::new());
-        };
-        self.pump(Duration::ZERO)?;
-        Ok(control.answers.into_iter().flatten().collect())
+        payload: &'a dyn Fn(usize, u32) -> Vec<u8>,
+    ) -> Ask<'a> {
+        Ask { kind, table, words: [0; 4], payload: Some(payload) }
     }
+
+    /// One about no table that has none.
+    pub(super) fn words(kind: u16, words: [u64; 4]) -> Ask<'a> {
+        Ask { kind, table: None, words, payload: None }
+    }
+
+    /// One about a table that has none.
+    pub(super) fn plain(kind: u16, table: TableId, words: [u64; 4]) -> Ask<'a> {
+        Ask { kind, table: Some(table), words, payload: None }
+    }
+}
+
+/// What a link answered.
+pub(super) struct Answer {
+    pub(super) link: usize,
+    pub(super) head: Head,
+    pub(super) payload: Vec<u8>,
 }
 
 fn add_pusher(all: &mut Vec<PusherStatus>, part: &control::PusherV1) {

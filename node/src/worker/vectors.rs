@@ -1,7 +1,7 @@
 //! Tables of vectors: programs on all their rows. Only numbers travel.
 
 use super::Worker;
-use super::tables::TableId;
+use super::tables::{Answer, Ask, TableId, To};
 use crate::control::{self, VectorDoneV1};
 use crate::error::WorkerError;
 use crate::{message, vectors};
@@ -22,22 +22,21 @@ impl<N: Net> Worker<N> {
         let wrong = |why: String| WorkerError::Call(format!("table {:?}: {why}", known.schema.name));
         let vectors = Vectors::of(&known.schema).ok_or_else(|| wrong("its rows are no vectors".into()))?;
         program.check(vectors).map_err(wrong)?;
-        let owners: Vec<usize> = known.owners.iter().map(|&owner| owner as usize).collect();
+        let shards = known.owners.len();
         // Answered behind its resend, a push would come after the program.
         self.drain()?;
         let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
         self.tables[table.0].last_seq = seq;
-        let request = |shard: usize| control::seal(&vectors::request(shard as u32, seq, program));
-        let payloads = (0..owners.len()).map(request).collect();
-        let answers = self.ask(message::VECTOR, Some(table), [0; 4], payloads, &owners)?;
-        if answers.len() < owners.len() {
+        let request = |shard: usize, _: u32| control::seal(&vectors::request(shard as u32, seq, program));
+        let answers = self.ask(&Ask::of(message::VECTOR, Some(table), &request), To::Owners)?;
+        if answers.len() < shards {
             let refused = self.refused.pop_front();
             return Err(refused.unwrap_or_else(|| WorkerError::Call("a program was refused".into())));
         }
         let mut sums = vec![Sum::default(); program.sums.len()];
-        for ((_, payload), owner) in answers.iter().zip(&owners) {
+        for Answer { link, payload, .. } in &answers {
             let nonsense =
-                |what: String| WorkerError::Protocol { peer: self.peers[*owner].name.clone(), what };
+                |what: String| WorkerError::Protocol { peer: self.peers[*link].name.clone(), what };
             let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
             if done.sums.len() != sums.len() {
                 return Err(nonsense(format!("{} sums where {} were asked", done.sums.len(), sums.len())));

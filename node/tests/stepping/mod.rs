@@ -185,9 +185,11 @@ impl Servers {
         self.running.iter().map(|(_, addr, ..)| addr.clone()).collect()
     }
 
-    pub fn kill_one(&mut self, sim: &Sim, which: usize) {
+    /// It comes back with as many threads, or with so many.
+    pub fn kill_one(&mut self, sim: &Sim, which: usize, now: Option<usize>) {
         let at = which % self.running.len();
         let (actor, addr, store, threads) = &mut self.running[at];
+        *threads = now.unwrap_or(*threads);
         sim.remove_actor(*actor);
         sim.reset_all(addr);
         // Its clock goes forward or back with each life.
@@ -233,6 +235,16 @@ pub fn sum_up(steppers: &[Stepper]) -> Outcome {
     all
 }
 
+/// Whether servers are killed and started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kills {
+    None,
+    /// With as many threads as before.
+    Alike,
+    /// With 1 to 4 threads.
+    OtherThreads,
+}
+
 /// Workers of different speed take steps; `check` looks at each pull and answers what to push.
 pub fn run(
     seed: u64,
@@ -240,7 +252,7 @@ pub fn run(
     servers: &mut Servers,
     steppers: &mut [Stepper],
     space: u64,
-    kills: bool,
+    kills: Kills,
     mut check: impl FnMut(u32, u64, &Cut, &Pull, &mut Prng) -> Vec<f32>,
 ) {
     let mut prng = Prng::new(seed ^ 0xABCD);
@@ -260,8 +272,9 @@ pub fn run(
         }
         sim.run(Duration::from_micros(prng.below(100)));
         // Not for ever: one that left just before is waited for until the time limit, which begins anew with each kill.
-        if kills && turns < 30_000 && prng.below(600) == 0 {
-            servers.kill_one(sim, turns as usize);
+        if kills != Kills::None && turns < 30_000 && prng.below(600) == 0 {
+            let threads = (kills == Kills::OtherThreads).then(|| 1 + prng.below(4) as usize);
+            servers.kill_one(sim, turns as usize, threads);
         }
         let stepper = &mut steppers[at];
         if stepper.done {

@@ -169,6 +169,7 @@ impl<N: Net> Worker<N> {
             words,
             payloads,
             answers: vec![None],
+            again: false,
         };
         let id = self.flights.add(Work::Control(control), 1, 0, now);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
