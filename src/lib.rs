@@ -33,8 +33,8 @@ pub use gannet_node::{
     WorkerConfig, WorkerError, WorkerTally, Write, bucket,
 };
 pub use gannet_node::{
-    Attendance, Board, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member, Orders,
-    Plan, PlanFile, Seat, Standing, Task, Told,
+    Attendance, Board, Doing, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member,
+    Orders, Plan, PlanFile, Seat, Standing, Task, Told, Work,
 };
 pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{

@@ -270,3 +270,79 @@ fn what_does_not_fit_is_refused_by_name() {
     let failed = status(addr)["failed"].as_str().unwrap_or_default().to_owned();
     assert!(failed.contains("has changed since the training began"), "{failed}");
 }
+
+/// A FIFO that a chief tests on: it waits there for lines, as long as the test wants.
+fn fifo(job: &Job) -> PathBuf {
+    let path = job.data.with_file_name("test.svm");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    path
+}
+
+/// The index of the chief that saves, once all is trained; another than `before`.
+fn until_saving(addr: &str, before: Option<usize>) -> usize {
+    let start = Instant::now();
+    loop {
+        let job = status(addr);
+        let workers = job["workers"].as_array().cloned().unwrap_or_default();
+        let saving =
+            |worker: &&serde_json::Value| worker["at"] == "tests or saves" && worker["chief"] == true;
+        if job["tasks_done"] == job["tasks"]
+            && let Some(chief) = workers.iter().find(saving)
+            && let chief = chief["worker"].as_u64().unwrap() as usize
+            && Some(chief) != before
+        {
+            return chief;
+        }
+        assert!(start.elapsed() < limit(), "{job}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The other had ended without an error before the chief was done.
+#[test]
+fn nobody_saved_the_model_when_the_chief_was_killed_while_it_tested() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let (test, out) = (fifo(&job), job.data.with_file_name("model"));
+    let more = format!("--test {} --out {}", test.display(), out.display());
+    let mut workers = [0, 1].map(|index| Some(job.worker(&served.addr, index, &more)));
+    let chief = until_saving(&served.addr, None);
+    let killed = workers[chief].take().unwrap();
+    killed.signal(Signal::KILL);
+    // The other takes its place when it is fenced.
+    assert_eq!(until_saving(&served.addr, Some(chief)), 1 - chief);
+    let lines = std::fs::read(&job.data).unwrap();
+    let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    std::fs::write(&test, &lines[..end]).unwrap();
+    let other = workers[1 - chief].take().unwrap().wait();
+    assert!(other.code == Some(0) && other.json()["test_logloss"].is_number(), "{other:?}");
+    assert!(out.join("MANIFEST").is_file());
+    check_end(&served.addr);
+    assert_eq!(status(&served.addr)["saved"], true);
+    drop(killed);
+}
+
+/// One that lost the scheduler after the last task ended without an error, and without a model.
+#[test]
+fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let scheduler = Served::start(gannet("scheduler --listen 127.0.0.1:0"));
+    let (test, out) = (fifo(&job), job.data.with_file_name("model"));
+    let more = format!("--scheduler {} --test {} --out {}", scheduler.addr, test.display(), out.display());
+    let line = |index| job.line(&served.addr, index, &more).replace("--peer-timeout 20", "--peer-timeout 3");
+    let mut workers = [0, 1].map(|index| Some(Process::start(gannet(&line(index)))));
+    let chief = until_saving(&scheduler.addr, None);
+    scheduler.kill();
+    let other = workers[1 - chief].take().unwrap().wait();
+    assert!(
+        other.code == Some(3) && other.err.contains("nobody is known to have saved the model"),
+        "{other:?}"
+    );
+    // The chief was told that it is the one: it goes on.
+    let lines = std::fs::read(&job.data).unwrap();
+    let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    std::fs::write(&test, &lines[..end]).unwrap();
+    let done = workers[chief].take().unwrap().wait();
+    assert!(done.code == Some(0) && out.join("MANIFEST").is_file(), "{done:?}");
+}

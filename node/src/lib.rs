@@ -37,7 +37,7 @@ pub use partition::share;
 pub use scheduler::book::{Given, Orders};
 pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
 pub use scheduler::holdings::{Holder, TableRecord};
-pub use scheduler::member::{Life, Member, Standing, Told};
+pub use scheduler::member::{Doing, Life, Member, Standing, Told, Work};
 pub use scheduler::plan::{Plan, PlanFile, Task};
 pub use scheduler::{LedgerError, forget_job};
 pub use server::identities::open_whole;

@@ -155,6 +155,15 @@ pub const LATE_TIME: Duration = Duration::from_secs(60);
 pub const BEATS: u32 = 5;
 /// The longest time between two.
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
+/// Worker timeouts without progress after which a worker that gives signs of life and has tasks is given up: a thread
+/// of it hangs. A batch on a slow machine may take as long as that.
+pub const PROGRESS_TIMEOUTS: u32 = 5;
+/// The least of that time.
+pub const PROGRESS_TIME_MIN: Duration = Duration::from_secs(30);
+/// The least time for which a worker waits for the bytes of its data file; otherwise a worker timeout.
+pub const READ_TIME_MIN: Duration = Duration::from_secs(10);
+/// How long a chief that has saved the model stays for the others to hear of it.
+pub const FAREWELL_TIME: Duration = Duration::from_secs(1);
 /// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes of a job's data that are fed in one frame.
@@ -193,6 +202,8 @@ const _: () = {
     assert!(WAITS_SILENCE.as_secs() > WAITS_TOLD.as_secs() + 2 * TICK.as_secs());
     assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
     assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
+    // A reader that hangs is its worker's to tell of, before the scheduler has to guess.
+    assert!(PROGRESS_TIMEOUTS > 2 && PROGRESS_TIME_MIN.as_secs() > 2 * READ_TIME_MIN.as_secs());
     // A job's status is one frame: its workers, what they hold, its dead, why it failed.
     assert!(
         JOB_WORKERS_MAX as usize * (128 + HELD_MAX * 48) + UNFENCED_MAX * 16 + TEXT_BYTES_MAX + 1024

@@ -67,7 +67,8 @@ impl SyncMode {
         }
     }
 
-    pub(crate) fn is_bsp(&self) -> bool {
+    /// Whether steps are synchronous: a push is part of a step.
+    pub fn is_bsp(&self) -> bool {
         matches!(self, SyncMode::Bsp(_))
     }
 }

@@ -6,7 +6,7 @@ use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
     Board, FeedLink, Feeding, Given, LocalServer, Plan, PlanFile, Seat, ServerConfig, Stock, Store, Task,
-    Told, WorkerConfig, WorkerError,
+    Told, Work, WorkerConfig, WorkerError,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -92,7 +92,7 @@ impl Learner {
 
     /// Takes a task, fetches some of it, or ends it; what was learned of it goes to `learned`. True: all is over.
     fn step(&mut self, learned: &mut HashMap<Vec<u8>, u32>) -> Result<bool, WorkerError> {
-        for dead in self.seat.beat(Told::default())?.fence {
+        for dead in self.seat.beat(Told::default(), Work::default())?.fence {
             self.seat.fenced(dead)?;
         }
         let Some((index, task, bytes)) = &mut self.at else {

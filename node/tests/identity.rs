@@ -6,7 +6,7 @@ mod model;
 use gannet_node::transport::sim::{Faults, Sim};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
-    Given, Plan, PlanFile, Read, Schema, Seat, Server, ServerConfig, Store, TableId, Told, Worker,
+    Given, Plan, PlanFile, Read, Schema, Seat, Server, ServerConfig, Store, TableId, Told, Work, Worker,
     WorkerConfig, WorkerError, Write,
 };
 use model::{schema, start};
@@ -330,7 +330,7 @@ fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
         "{error}"
     );
     // All hear of it, also from the scheduler's next life.
-    let failed = |seat: &mut Seat<Sim>| seat.beat(Told::default()).unwrap().failed.unwrap();
+    let failed = |seat: &mut Seat<Sim>| seat.beat(Told::default(), Work::default()).unwrap().failed.unwrap();
     assert!(error.contains(&failed(&mut other)));
     cluster.kill(2);
     cluster.start(2, 1);
@@ -340,5 +340,5 @@ fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
     other.leave().unwrap();
     let mut next = join(&cluster, cluster.addr(2), 0, 3);
     next.note_table(worker.table_record(table)).unwrap();
-    assert_eq!(next.beat(Told::default()).unwrap().failed, None);
+    assert_eq!(next.beat(Told::default(), Work::default()).unwrap().failed, None);
 }

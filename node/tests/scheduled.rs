@@ -8,7 +8,7 @@ use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
     Cut, DataName, Given, JobStatus, Membership, Merge, Plan, PlanFile, PullId, PushId, Read, Schema, Seat,
-    Store, SyncMode, TableId, Together, Told, Worker, WorkerConfig, WorkerError, Write,
+    Store, SyncMode, TableId, Together, Told, Work, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::{schema, start};
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ impl Trainer {
 
     /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
-        for dead in self.seat.beat(Told::default())?.fence {
+        for dead in self.seat.beat(Told::default(), Work::default())?.fence {
             let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
             let table = hands.open_table(self.worker.schema(self.table))?;
             hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
@@ -380,4 +380,94 @@ fn also_in_steps_that_all_make_together() {
 #[test]
 fn also_within_a_bound() {
     run_all(Some(SyncMode::Ssp(2)));
+}
+
+/// A worker in synchronous steps, which pushes ones.
+struct Stepper {
+    worker: Worker<Sim>,
+    table: TableId,
+    member: Membership,
+    open: Option<PushId>,
+}
+
+impl Stepper {
+    fn new(world: &World, schema: &Schema, rank: u32) -> Stepper {
+        let config = WorkerConfig::new(world.addrs(), u64::from(rank) + 1, 1);
+        let mut worker = Worker::connect(world.sim.clone(), config).unwrap();
+        let table = worker.open_table(schema).unwrap();
+        let (mode, workers) = (world.mode.unwrap(), 2);
+        let member = Membership { rank, workers, mode, worker_timeout: TIMEOUT, strict: false };
+        worker.join(table, member).unwrap();
+        Stepper { worker, table, member, open: None }
+    }
+
+    /// Pushes batch `seq` of a piece as its part of the next step.
+    fn push(&mut self, piece: u64, seq: u64, keys: &[u64]) {
+        let name = DataName { pusher: 1 << 63 | piece, incarnation: 1, seq, clock: seq };
+        let (cut, own) = (Arc::new(self.worker.cut(self.table, keys)), self.worker.next_seq(self.table));
+        let ones = vec![1.0; keys.len()];
+        let push =
+            self.worker.begin_push_named(self.table, cut, Write::Gradient, ones, None, (own, Some(name)));
+        self.open = Some(push.unwrap());
+        self.worker.tick(self.table).unwrap();
+    }
+
+    /// Whether its push is acknowledged, and whether some of it was late.
+    fn is_acked(&mut self) -> Option<bool> {
+        self.worker.poll().unwrap();
+        let acked = self.open.is_none_or(|push| self.worker.is_acked(push));
+        acked.then(|| !self.worker.take_late(self.table).is_empty())
+    }
+}
+
+/// Each of them until its push is acknowledged; whose was late.
+fn until_acked<const N: usize>(world: &World, mut all: [&mut Stepper; N]) -> [bool; N] {
+    let mut late = [None; N];
+    for _ in 0..2_000 {
+        world.sim.run(Duration::from_millis(10));
+        for (late, stepper) in late.iter_mut().zip(&mut all).filter(|(late, _)| late.is_none()) {
+            *late = stepper.is_acked();
+        }
+        if late.iter().all(Option::is_some) {
+            return late.map(Option::unwrap);
+        }
+    }
+    panic!("a push is not acknowledged")
+}
+
+/// How it comes about that a worker's batch is too late for its step, and that the data's name makes it whole in a
+/// later one: a worker left and came back, the server was killed, and who comes to it first knows only that the other
+/// had left.
+#[test]
+fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
+    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let (mut world, schema) = (World::new(0, Some(mode)), schema("t", 1, 8));
+    let (mut first, mut second) = (Stepper::new(&world, &schema, 0), Stepper::new(&world, &schema, 1));
+    let keys: Vec<u64> = (0..40).collect();
+    first.push(1, 1, &keys);
+    second.push(2, 1, &keys);
+    assert_eq!(until_acked(&world, [&mut first, &mut second]), [false; 2]);
+    // It has nothing to learn for a while; the first hears that.
+    second.worker.leave(second.table).unwrap();
+    first.push(1, 2, &keys);
+    assert_eq!(until_acked(&world, [&mut first]), [false]);
+    second.worker.join(second.table, second.member).unwrap();
+    second.push(2, 2, &keys);
+    world.restart(0);
+    first.push(1, 3, &keys);
+    assert_eq!(until_acked(&world, [&mut first]), [false], "it waits for nobody");
+    let late = until_acked(&world, [&mut second]);
+    assert_eq!(late, [true], "the test shows nothing");
+    // It goes on: the batch is in a later step, and in no other though it comes twice.
+    for seq in [4, 5] {
+        second.push(2, 2, &keys);
+        first.push(1, seq, &keys);
+        assert_eq!(until_acked(&world, [&mut first, &mut second]), [false; 2]);
+    }
+    let mut sums = vec![0.0; keys.len()];
+    let config = WorkerConfig::new(world.addrs(), 99, 2);
+    let mut reader = Worker::connect(world.sim.clone(), config).unwrap();
+    let table = reader.open_table(&schema).unwrap();
+    reader.pull(table, &keys, Read::Weights, &mut sums).unwrap();
+    assert_eq!(sums, vec![7.0; keys.len()], "five batches of the first and two of the second");
 }

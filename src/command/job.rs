@@ -255,7 +255,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let table = backend.table();
     backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
-    let chief = leads();
+    let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
     let mut test: Option<Quality> = None;
     if chief && !trained.stopped {
         if let Some(others) = &others {
@@ -282,6 +282,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     }
     if let Some(seat) = seat {
         seat.tell_end(&trained);
+        if chief {
+            seat.saved();
+        }
         seat.leave(&mut options);
     }
     train::ended(&trained)

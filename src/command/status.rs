@@ -3,7 +3,7 @@
 use super::args::StatusArgs;
 use super::failure::PEER;
 use super::{Failure, security};
-use gannet::{JobStatus, Life, Member, Standing, Wires, Worker, WorkerConfig};
+use gannet::{Doing, JobStatus, Life, Member, Standing, Wires, Worker, WorkerConfig};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -61,12 +61,13 @@ fn held(job: &JobStatus, life: Life) -> Vec<u64> {
 
 fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Value {
     let workers = |job: &JobStatus| -> Vec<Value> {
-        let member = |member: &Member| {
+        let member = |(number, member): (usize, &Member)| {
             let told = &member.told;
             json!({
                 "worker": member.life.rank,
                 "standing": standing(job, member),
                 "chief": Some(member.life.rank) == chief(job),
+                "at": at(job, number),
                 "clock": told.clock,
                 "examples": told.examples,
                 "examples_per_second": told.rate,
@@ -76,7 +77,7 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
                 "tasks": held(job, member.life),
             })
         };
-        job.members.iter().map(member).collect()
+        job.members.iter().enumerate().map(member).collect()
     };
     json!({
         "scheduler": scheduler,
@@ -88,6 +89,7 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
         "job": job.map(|job| json!({
             "live": job.live,
             "failed": job.failed,
+            "saved": job.saved,
             "files": job.files,
             "epochs": job.epochs,
             "declared_workers": job.workers,
@@ -102,9 +104,22 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
     })
 }
 
-/// The live worker with the lowest index.
+/// The worker that tests and saves, as things are.
 fn chief(job: &JobStatus) -> Option<u32> {
-    job.members.iter().find(|member| member.standing == Standing::Live).map(|member| member.life.rank)
+    job.chief.map(|chief| chief.rank)
+}
+
+/// What a worker is at.
+fn at(job: &JobStatus, member: usize) -> &'static str {
+    match job.work.get(member).map(|work| work.doing).unwrap_or_default() {
+        Doing::Learning => "learns",
+        Doing::Reading => "waits for its data",
+        Doing::Waiting => "waits for others",
+        Doing::Idle => "has no task",
+        Doing::Meeting => "waits at a barrier",
+        Doing::Saving => "tests or saves",
+        Doing::Ending => "waits for the end",
+    }
 }
 
 fn rate(job: &JobStatus) -> f64 {
@@ -125,7 +140,10 @@ fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
     let state = match (&job.failed, job.live) {
         (Some(why), _) => format!("the job has failed: {why}"),
         (None, true) => "a job runs".to_owned(),
-        (None, false) if job.tasks_done == job.tasks => "the job is done".to_owned(),
+        (None, false) if job.saved => "the job is done".to_owned(),
+        (None, false) if job.tasks_done == job.tasks => {
+            "all is trained, and nobody has said that the model is saved".to_owned()
+        }
         (None, false) => "the job was left by all its workers; it goes on when they come back".to_owned(),
     };
     say!("scheduler  {scheduler}  {state}");
@@ -138,16 +156,17 @@ fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
         job.examples,
         rate(job)
     );
-    for member in &job.members {
+    for (number, member) in job.members.iter().enumerate() {
         let told = &member.told;
         let chief = if Some(member.life.rank) == chief(job) { ", chief" } else { "" };
         let waits =
             told.waits_for.map(|(rank, clock)| format!("  waits for worker {rank}, at clock {clock}"));
         let waits = waits.unwrap_or_default();
         say!(
-            "worker {:<4}{}{chief}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {:?}{waits}",
+            "worker {:<4}{}{chief}, {}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {:?}{waits}",
             member.life.rank,
             standing(job, member),
+            at(job, number),
             told.clock,
             told.examples,
             told.rate,

@@ -217,9 +217,36 @@ impl InJob {
         }
     }
 
-    /// Whether this worker is to sum up: to test and to save.
+    /// Whether this worker is to test and to save what there is so far, while it trains.
     pub fn is_chief(&self) -> bool {
         !self.fed && self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
+    }
+
+    /// Whether this worker is to test and to save, now that it trains no more. Unless it is, it waits until another
+    /// has: who ends without an error knows that the model is saved. A scheduler that is lost knows of no chief any
+    /// more, and another worker may have been told by its next life that it is the one: so nobody saves without it.
+    pub fn sums_up(&self, stop: &AtomicBool) -> Result<bool, Failure> {
+        if self.fed {
+            return Ok(false);
+        }
+        let told = self.scheduled.attendance().sum_up(&|| stop.load(Relaxed));
+        told.map_err(|why| {
+            Failure::new(
+                PEER,
+                format!(
+                    "this worker has trained what there was to train, but nobody is known to have saved the \
+                     model: {why}. The rows are at the servers: see that the scheduler runs (with its --data-dir), \
+                     and start this worker again to save them"
+                ),
+            )
+        })
+    }
+
+    /// This worker, which was to, has tested and saved.
+    pub fn saved(&self) {
+        if let Err(why) = self.scheduled.attendance().saved() {
+            tracing::warn!(why, "the model is saved, and the scheduler does not know that");
+        }
     }
 
     /// Leaves the job.

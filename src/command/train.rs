@@ -264,6 +264,8 @@ pub fn train_failure(error: TrainError) -> Failure {
     match error {
         TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
         TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
+        // Of this machine: others may read the same data.
+        TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),
         error @ TrainError::Example { .. } => Failure::new(INPUT, error.to_string()),

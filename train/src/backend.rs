@@ -106,6 +106,14 @@ pub trait Backend {
     /// The rows cannot be had, or no pull was begun.
     fn finish_pull(&mut self) -> Result<Rows, BackendError>;
 
+    /// Gives up the pull that was finished last, whose answer is `rows`: no push follows it.
+    ///
+    /// # Errors
+    /// No pull was finished.
+    fn forget_pull(&mut self, _rows: Rows) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state where
     /// it read state. `rows` is its answer, the values replaced. A push of a `piece` of the data goes under its name. It is applied for certain once [`drain`](Self::drain) has
     /// returned.
@@ -182,6 +190,11 @@ pub trait Backend {
 
     /// Adds the numbers of pushes of which rows came when their step had been applied without them, since this was asked last.
     fn take_late(&mut self, _late: &mut Vec<u64>) {}
+
+    /// Whether pushes may come so: as long as this worker keeps step with others in synchronous steps.
+    fn may_be_late(&self) -> bool {
+        false
+    }
 
     /// Rows of such pushes.
     fn late_rows(&self) -> u64 {

@@ -83,6 +83,17 @@ pub enum ReadError {
         /// What the unpacker said.
         why: String,
     },
+    /// Its bytes do not come.
+    #[error(
+        "{file}: nothing could be read for {seconds:.0} s; see whether its disk or network mount answers, then start this \
+         worker again (what it had not finished goes to others; --worker-timeout says how long it waits)"
+    )]
+    Stalled {
+        /// The file.
+        file: String,
+        /// For how long.
+        seconds: f64,
+    },
     /// The stop flag was set while the bytes of a pipe were waited for.
     #[error("{file}: stopped while waiting for more of it")]
     Stopped {

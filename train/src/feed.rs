@@ -3,18 +3,18 @@
 
 use crate::batch::{Batch, Batcher, InPiece};
 use crate::columns::Columns;
-use crate::data::{Data, Share};
+use crate::data::{Data, Share, shown_name};
 use crate::error::{BadLines, ReadError};
 use crate::fed::{self, Heads};
 use crate::format::Kind;
-use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX};
+use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
 use crate::piece::{Piece, Pieces, Seen};
 use crate::reader::Reader;
 use crate::stream::Position;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// What is read, and how it is cut.
@@ -68,6 +68,74 @@ impl Handing {
             Some(why) => ReadError::Pieces(why),
             None => error,
         }
+    }
+}
+
+/// How far the reading of pieces is, for the learner that waits for it.
+#[derive(Clone, Default)]
+struct Reading {
+    /// The file that is read + 1; 0: none is, since the next piece is waited for, for which others answer.
+    file: Arc<AtomicUsize>,
+    /// Bytes read, and other things done.
+    read: Arc<AtomicU64>,
+    done: Arc<AtomicU64>,
+}
+
+impl Reading {
+    fn begin(&self, file: Option<usize>) {
+        self.file.store(file.map_or(0, |file| file + 1), Relaxed);
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    fn now(&self) -> (usize, u64, u64) {
+        (self.file.load(Relaxed), self.read.load(Relaxed), self.done.load(Relaxed))
+    }
+}
+
+/// The learner's patience with the reading of pieces: the bytes of a file may never come (a dead network mount), and
+/// nobody could go on with what this worker has.
+pub(crate) struct Patience {
+    reading: Reading,
+    by: Arc<dyn Pieces>,
+    files: Vec<String>,
+    /// Where the reading stood, and for how long it has. Counted in waits, so that a stop of the whole process is none.
+    seen: (usize, u64, u64),
+    waited: Duration,
+    /// It was told that bytes are waited for.
+    told: bool,
+}
+
+impl Patience {
+    fn of(plan: &Plan, reading: Reading) -> Option<Patience> {
+        // Bytes that come from a client have a limit there, and their client a name.
+        let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
+        let files = plan.data.files.clone();
+        Some(Patience { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
+    }
+
+    /// A batch has been waited for, for so long.
+    fn wait(&mut self, waited: Duration) -> Option<ReadError> {
+        let now = self.reading.now();
+        if now.0 == 0 || now != self.seen {
+            (self.seen, self.waited) = (now, Duration::ZERO);
+            self.tell(now.0 > 0);
+            return None;
+        }
+        self.waited += waited;
+        let limit = self.by.patience();
+        if self.waited < limit {
+            return None;
+        }
+        let file = self.files.get(now.0 - 1).map_or("", |file| shown_name(file)).to_owned();
+        Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
+    }
+
+    /// Says that bytes are waited for, and came or did not.
+    fn tell(&mut self, waits: bool) {
+        if waits || self.told {
+            self.by.waits(waits);
+        }
+        (self.told, self.waited) = (waits, Duration::ZERO);
     }
 }
 
@@ -128,21 +196,24 @@ pub(crate) struct Maker {
     bad_lines: BadLines,
     format: &'static str,
     columns: Option<Columns>,
+    reading: Reading,
 }
 
 impl Maker {
     /// On a reader that has been opened (for the first epoch).
     fn new(opened: Opened, plan: Plan) -> Maker {
+        let reading = Reading::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.found();
         let supply = match (opened, &plan.pieces) {
             (Opened::Reader(reader), None) => Supply::Passes(reader),
             (_, None) => unreachable!("what is fed comes in pieces"),
             (_, Some(handing)) => {
-                Supply::Pieces(handing.clone(), Position::default(), Heads::default(), None)
+                let position = Position { read: reading.read.clone(), total: None };
+                Supply::Pieces(handing.clone(), position, Heads::default(), None)
             }
         };
-        Maker { supply, plan, batcher, epoch: 0, bad_lines: BadLines::default(), format, columns }
+        Maker { supply, plan, batcher, epoch: 0, bad_lines: BadLines::default(), format, columns, reading }
     }
 
     /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
@@ -201,8 +272,10 @@ impl Maker {
         let stop = data.stop.clone();
         loop {
             let Some((piece, reader)) = current else {
+                self.reading.begin(None);
                 let taken = handing.by.take(&|| stop.is_set()).map_err(ReadError::Pieces)?;
                 let Some(piece) = taken else { return Ok(false) };
+                self.reading.begin(Some(piece.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
                 match handing.open(&data, *examples, &piece, position, heads)? {
@@ -240,14 +313,17 @@ impl Maker {
 }
 
 /// The learner's end.
-pub(crate) enum Feed<'scope> {
+pub(crate) enum Feed {
     /// Batches are made ahead, on a thread.
     Ahead {
         ready: Receiver<Batch>,
         /// Batches in `ready`.
         queued: Arc<AtomicUsize>,
         back: SyncSender<Batch>,
-        thread: ScopedJoinHandle<'scope, Result<Found, ReadError>>,
+        thread: JoinHandle<Result<Found, ReadError>>,
+        patience: Option<Patience>,
+        /// The reading hangs: nobody waits for the thread, which ends with the process.
+        stalled: Option<ReadError>,
     },
     /// Batches are made when they are asked for.
     InTurn { maker: Box<Maker>, spare: Vec<Batch>, failed: Option<ReadError> },
@@ -256,17 +332,12 @@ pub(crate) enum Feed<'scope> {
 /// Buffers under way: in the queue, at both ends, in flight.
 const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
 
-impl<'scope> Feed<'scope> {
+impl Feed {
     /// Makes batches of a reader that has been opened (for the first epoch): ahead of the learner, or in turn with it.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start<'env>(
-        scope: &'scope Scope<'scope, 'env>,
-        opened: Opened,
-        plan: Plan,
-        ahead: bool,
-    ) -> Result<Feed<'scope>, ReadError> {
+    pub fn start(opened: Opened, plan: Plan, ahead: bool) -> Result<Feed, ReadError> {
         let maker = Maker::new(opened, plan);
         // Whoever waits for a piece of the data must not keep the learner from saying so.
         if !ahead && maker.plan.pieces.is_none() {
@@ -278,20 +349,25 @@ impl<'scope> Feed<'scope> {
             let _ = back.try_send(Batch::default());
         }
         let queued = Arc::<AtomicUsize>::default();
-        let counted = queued.clone();
+        let (counted, patience) = (queued.clone(), Patience::of(&maker.plan, maker.reading.clone()));
         let parse = move || run(maker, &to_learner, &counted, &returned);
-        let thread = Builder::new().name("gannet-parse".into()).spawn_scoped(scope, parse);
-        Ok(Feed::Ahead { ready, queued, back, thread: thread.map_err(ReadError::Thread)? })
+        let thread = Builder::new().name("gannet-parse".into()).spawn(parse).map_err(ReadError::Thread)?;
+        Ok(Feed::Ahead { ready, queued, back, thread, patience, stalled: None })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
     pub fn next(&mut self) -> Option<Batch> {
         match self {
-            Feed::Ahead { ready, queued, .. } => {
+            Feed::Ahead { ready, queued, patience: None, .. } => {
                 let batch = ready.recv().ok()?;
                 queued.fetch_sub(1, Relaxed);
                 Some(batch)
             }
+            Feed::Ahead { .. } => loop {
+                if let Ok(batch) = self.next_within(READ_LOOK) {
+                    return batch;
+                }
+            },
             Feed::InTurn { maker, spare, failed } => {
                 let mut batch = spare.pop().unwrap_or_default();
                 match maker.next(&mut batch) {
@@ -306,16 +382,23 @@ impl<'scope> Feed<'scope> {
     }
 
     /// As [`next`](Self::next), for at most so long: `Err` when there is no batch yet.
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
-        let Feed::Ahead { ready, queued, .. } = self else { return Ok(self.next()) };
-        match ready.recv_timeout(patience) {
+    pub fn next_within(&mut self, most: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
+        let Feed::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
+        let came = match ready.recv_timeout(most) {
             Ok(batch) => {
                 queued.fetch_sub(1, Relaxed);
                 Ok(Some(batch))
             }
             Err(RecvTimeoutError::Disconnected) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => {
+                *stalled = patience.as_mut().and_then(|patience| patience.wait(most));
+                if stalled.is_some() { Ok(None) } else { Err(error) }
+            }
+        };
+        if let (Ok(Some(_)), Some(patience)) = (&came, patience) {
+            patience.tell(false);
         }
+        came
     }
 
     /// Batches that are made and wait.
@@ -341,6 +424,7 @@ impl<'scope> Feed<'scope> {
     /// The reading had failed.
     pub fn finish(self) -> Result<Found, ReadError> {
         match self {
+            Feed::Ahead { stalled: Some(error), .. } => Err(error),
             Feed::Ahead { ready, back, thread, .. } => {
                 drop((ready, back));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

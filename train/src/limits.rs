@@ -28,6 +28,10 @@ pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 pub const FEED_QUEUE_MAX: usize = 4;
 /// A worker that has had nothing to learn for so long is not waited for by those that keep step with it.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
+/// How often a learner that waits for the bytes of a piece looks whether some have come.
+pub const READ_LOOK: Duration = Duration::from_millis(50);
+/// How long it waits for them, unless whoever hands pieces out says otherwise.
+pub const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// Batches in flight to the servers beyond the one being learned.
 pub const DEPTH_MAX: usize = 4;
 /// Bad lines that are kept, word for word, for the report.

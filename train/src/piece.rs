@@ -6,7 +6,7 @@ use crate::data::{Data, shown_name};
 use crate::error::ReadError;
 use crate::fed::Texts;
 use crate::format::Kind;
-use crate::limits::CHUNK_BYTES;
+use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
 use crate::source::Source;
 use crate::stream::{Position, Stream};
 use crate::unpack::is_packed;
@@ -14,6 +14,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A piece that somebody was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,14 @@ pub trait Pieces: Send + Sync {
 
     /// The first `batches` of a piece have been pushed and acknowledged.
     fn acked(&self, index: u64, batches: u64);
+
+    /// How long the bytes of a piece may be waited for: its worker ends then, and others go on with its pieces.
+    fn patience(&self) -> Duration {
+        READ_PATIENCE
+    }
+
+    /// The learner has waited for the bytes of a piece, of which some have come (true); or it waits no longer.
+    fn waits(&self, _for_bytes: bool) {}
 
     /// Where the bytes of pieces are, when they are in no file of this machine.
     fn texts(&self) -> Option<&dyn Texts> {

@@ -212,6 +212,14 @@ impl<N: Net> Backend for Remote<N> {
         Ok(Rows { values: pulled.values, saw })
     }
 
+    fn forget_pull(&mut self, rows: Rows) -> Result<(), BackendError> {
+        let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
+        self.pulls -= 1;
+        self.saws.push(rows.saw);
+        self.keep_cut(cut);
+        Ok(())
+    }
+
     fn push(
         &mut self,
         keys: &[u64],
@@ -276,6 +284,10 @@ impl<N: Net> Backend for Remote<N> {
 
     fn take_late(&mut self, late: &mut Vec<u64>) {
         late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.joined && self.member.is_some_and(|member| member.mode.is_bsp())
     }
 
     fn counters(&self) -> Option<Counters> {

@@ -3,7 +3,8 @@
 use crate::fed::{FedTexts, Texts};
 use crate::piece::{Piece, Pieces, Seen};
 use gannet_node::transport::Net;
-use gannet_node::{Attendance, DATA_PUSHERS, Given, PlanFile};
+use gannet_node::{Attendance, DATA_PUSHERS, Doing, Given, PlanFile};
+use std::time::Duration;
 
 /// What a scheduler hands to this worker.
 pub struct Scheduled<N: Net> {
@@ -69,6 +70,15 @@ where
 
     fn acked(&self, index: u64, batches: u64) {
         self.attendance.acked(index, batches);
+    }
+
+    fn patience(&self) -> Duration {
+        self.attendance.read_timeout()
+    }
+
+    fn waits(&self, for_bytes: bool) {
+        self.attendance.is_at(for_bytes.then_some(Doing::Reading));
+        self.attendance.moved();
     }
 
     fn texts(&self) -> Option<&dyn Texts> {

@@ -1,6 +1,6 @@
 //! The training loop of logistic regression: batches come from a feed; this thread pulls, learns, pushes.
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::{Batch, InPiece};
 use crate::columns::Columns;
 use crate::data::{Data, Share};
@@ -21,10 +21,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Why a worker cannot go on when a batch of a piece of the data came too late.
-pub(crate) const TOO_LATE: &str = "a batch of this worker came when its step had been made without it (the others had been told that it \
-                                   had left): start it again; what it had not finished is handed out again";
 
 /// What is trained on, and how.
 #[derive(Clone)]
@@ -144,16 +140,15 @@ pub fn train_watched<B: Backend>(
     };
     let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
     let mut learner = Loop::new(backend, way, depth, start, pieces, found);
-    let (found, mut stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, opened, plan, options.threads > 1)?;
-        let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
-        let found = feed.finish();
-        // When both failed, the learner failed first: the reader only by its end.
-        let stopped = learned?;
-        Ok::<_, TrainError>((found?, stopped))
-    })?;
+    let mut feed = Feed::start(opened, plan, options.threads > 1)?;
+    let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
+    let found = feed.finish();
+    // When both failed, the learner failed first: the reader only by its end.
+    let mut stopped = learned?;
+    let found = found?;
+    learner.settle()?;
     learner.backend.drain()?;
-    learner.count_late()?;
+    learner.count_late();
     learner.give_up();
     let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
     let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
@@ -216,6 +211,8 @@ struct Loop<'a, B> {
     awaited: Option<Batch>,
     /// The place of the last batch that was pushed.
     place: Option<InPiece>,
+    /// That batch, while its step may be made without it.
+    unsettled: Option<Batch>,
     examples: u64,
     merged: u64,
     /// Examples of each push, and those of pushes that came too late.
@@ -249,6 +246,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             pieces,
             awaited: None,
             place: None,
+            unsettled: None,
             examples: 0,
             merged: 0,
             pushed: Vec::new(),
@@ -263,7 +261,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     /// that and before its push: the push before is then applied, and its rows need not be asked for.
     fn run(
         &mut self,
-        feed: &mut Feed<'_>,
+        feed: &mut Feed,
         stop: &AtomicBool,
         every: Duration,
         progress: &mut dyn FnMut(&Progress),
@@ -290,20 +288,24 @@ impl<'a, B: Backend> Loop<'a, B> {
                 told = Instant::now();
                 progress(&self.progress(&batch, feed.queued()));
             }
-            feed.recycle(batch);
+            if let Some(spare) = self.keep(batch) {
+                feed.recycle(spare);
+            }
         }
         Ok(broken || stop.load(Ordering::Relaxed))
     }
 
     /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait for it
     /// meanwhile.
-    fn await_batch(&mut self, feed: &mut Feed<'_>) -> Result<(), BackendError> {
+    fn await_batch(&mut self, feed: &mut Feed) -> Result<(), BackendError> {
         let mut rests = false;
         while self.awaited.is_none() && !self.ended {
             match feed.next_within(REST_AFTER) {
                 Ok(batch) => (self.ended, self.awaited) = (batch.is_none(), batch),
                 Err(_) if !rests => {
                     rests = true;
+                    // Who has left is not told what came too late.
+                    self.settle()?;
                     self.backend.rest()?;
                 }
                 Err(_) => {}
@@ -313,12 +315,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// Pulls until more than `most` batches are under way, or there are no more.
-    fn pull_ahead(
-        &mut self,
-        feed: &mut Feed<'_>,
-        stop: &AtomicBool,
-        most: usize,
-    ) -> Result<(), BackendError> {
+    fn pull_ahead(&mut self, feed: &mut Feed, stop: &AtomicBool, most: usize) -> Result<(), BackendError> {
         // Behind the end of a piece there may be nothing before the scheduler has heard of it.
         let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
         while self.flying.len() <= most && !self.ended && !self.flying.iter().any(at_end) {
@@ -337,14 +334,34 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(())
     }
 
-    fn learn(&mut self, batch: &Batch, feed: &mut Feed<'_>, stop: &AtomicBool) -> Result<(), TrainError> {
-        let write = self.way.write();
+    fn learn(&mut self, batch: &Batch, feed: &mut Feed, stop: &AtomicBool) -> Result<(), TrainError> {
         if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
             return Ok(());
         }
         let mut rows = self.backend.finish_pull()?;
+        if self.is_late()? {
+            // The batch before goes first: a shard takes the batches of a piece in their order.
+            self.backend.forget_pull(rows)?;
+            self.settle_late()?;
+            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+            rows = self.backend.finish_pull()?;
+        }
+        self.compute(batch, &mut rows);
+        if let Some(most) = self.depth.checked_sub(1) {
+            self.pull_ahead(feed, stop, most)?;
+        }
+        self.backend.push(&batch.keys, rows, self.way.write(), batch.piece.as_ref())?;
+        self.place = batch.piece;
+        self.count(batch);
+        self.pushed.push(batch.block.len() as u32);
+        self.count_late();
+        Ok(())
+    }
+
+    /// What a batch makes of its rows.
+    fn compute(&mut self, batch: &Batch, rows: &mut Rows) {
         match &mut self.way {
             Way::Replay { replay, planes, damped, changes } => {
                 let width = *planes + usize::from(*damped);
@@ -365,14 +382,54 @@ impl<'a, B: Backend> Loop<'a, B> {
             Way::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
             Way::InPlace => {}
         }
-        if let Some(most) = self.depth.checked_sub(1) {
-            self.pull_ahead(feed, stop, most)?;
+    }
+
+    /// Keeps the last batch of a piece whose step may be made without it; what is kept no longer, or need not be, is
+    /// returned.
+    fn keep(&mut self, batch: Batch) -> Option<Batch> {
+        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
+    }
+
+    /// Whether batches of pieces may come too late for their step.
+    fn settles(&self) -> bool {
+        self.pieces.is_some() && self.backend.may_be_late()
+    }
+
+    /// Whether some of the last batch of a piece came when its step had been made without it: the others had been told
+    /// that this worker had left. Waits until that is known.
+    fn is_late(&mut self) -> Result<bool, BackendError> {
+        if !self.settles() || self.unsettled.is_none() {
+            return Ok(false);
         }
-        self.backend.push(&batch.keys, rows, write, batch.piece.as_ref())?;
-        self.place = batch.piece;
-        self.count(batch);
-        self.pushed.push(batch.block.len() as u32);
-        self.count_late()
+        self.backend.drain()?;
+        self.backend.take_late(&mut self.late);
+        Ok(!std::mem::take(&mut self.late).is_empty())
+    }
+
+    /// Holds that the last batch of a piece is in the rows: what came too late for its step is pushed in a later one,
+    /// under the same name, so that the shards that have it drop it.
+    fn settle(&mut self) -> Result<(), BackendError> {
+        if self.is_late()? { self.settle_late() } else { Ok(()) }
+    }
+
+    fn settle_late(&mut self) -> Result<(), BackendError> {
+        while let Some(batch) = self.unsettled.take() {
+            tracing::warn!(
+                piece = batch.piece.map(|piece| piece.index),
+                "a step was made without a batch of this worker: it is in a later one"
+            );
+            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+            let mut rows = self.backend.finish_pull()?;
+            self.compute(&batch, &mut rows);
+            self.backend.push(&batch.keys, rows, self.way.write(), batch.piece.as_ref())?;
+            self.pushed.push(batch.block.len() as u32);
+            self.unsettled = Some(batch);
+            if !self.is_late()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A step has been made.
@@ -384,22 +441,21 @@ impl<'a, B: Backend> Loop<'a, B> {
         watch(&Step { number: self.steps, mass, loss, format, columns }, self.backend)
     }
 
-    /// Counts the examples of pushes that came too late. Of a piece of the data nothing may: it would be taken for learned.
-    fn count_late(&mut self) -> Result<(), TrainError> {
-        self.backend.take_late(&mut self.late);
-        if self.pieces.is_some() && !self.late.is_empty() {
-            return Err(ReadError::Pieces(TOO_LATE.into()).into());
+    /// Counts the examples of pushes that came too late, and are dropped. (Of a piece of the data none is.)
+    fn count_late(&mut self) {
+        if self.settles() {
+            return;
         }
+        self.backend.take_late(&mut self.late);
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
         }
-        Ok(())
     }
 
     /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+        self.settle()?;
         self.backend.drain()?;
-        self.count_late()?;
         self.place = None;
         if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
             pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;

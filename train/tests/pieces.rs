@@ -31,6 +31,9 @@ impl Pieces for Hands {
     fn acked(&self, index: u64, batches: u64) {
         self.acked.lock().unwrap().push((index, batches));
     }
+    fn patience(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(500)
+    }
 }
 
 fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, String) {
@@ -132,4 +135,41 @@ fn a_file_that_changes_is_refused_by_name() {
     assert!(error.contains("has changed since the training began") && error.contains("d.svm"), "{error}");
     std::fs::remove_file(&path).unwrap();
     assert!(seen.check(&path).unwrap_err().to_string().contains("check the path"));
+}
+
+/// A file whose bytes never come, as those of a dead network mount: it looks as it did when the training began.
+fn hung(folder: &tempfile::TempDir) -> String {
+    let path = folder.path().join("hung.svm");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let both = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    both.set_modified(std::time::UNIX_EPOCH).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
+    let (folder, path) = file("good.svm", b"1 1:1\n0 2:1\n");
+    let files = vec![path.clone(), hung(&folder)];
+    let piece = |index, file, end| Piece {
+        index,
+        epoch: 0,
+        file,
+        start: 0,
+        end,
+        from: 0,
+        name: (1 << 63 | index, 7),
+    };
+    let hands =
+        Arc::new(Hands { left: Mutex::new(vec![piece(1, 1, 100), piece(0, 0, 12)]), ..Hands::default() });
+    let mut options = Options::new(Data { intercept: false, files, ..Data::new(&path) });
+    options.pieces = Some((hands.clone(), vec![Seen::of(&path).unwrap(), Seen::told(0, 0, false)]));
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut backend = Flat::new(&schema()).unwrap();
+        let _ = say.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
+    });
+    let ended = said.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("hung.svm") && error.contains("nothing could be read for"), "{error}");
+    assert_eq!(*hands.done.lock().unwrap(), [(0, 2)]);
 }

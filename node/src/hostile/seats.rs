@@ -5,7 +5,7 @@ use crate::control;
 use crate::limits::FEED_BYTES_MAX;
 use crate::message;
 use crate::scheduler::feeding::Feed;
-use crate::scheduler::member::{Life, Told};
+use crate::scheduler::member::{Doing, Life, Told, Work};
 use crate::scheduler::plan::{Plan, PlanFile};
 use crate::scheduler::{AskV1, WhatV1};
 use gannet_transport::Head;
@@ -22,7 +22,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     let text = |choices: &mut Choices<'_>| "x".repeat(choices.below(2000) as usize);
     let what = match choices.below(9) {
         0 | 1 => WhatV1::Register { plan: plan(choices) },
-        2 => WhatV1::Beat {
+        2 => WhatV1::BeatV2 {
             told: Told {
                 clock: choices.word(),
                 loss: f64::from_bits(choices.word()),
@@ -30,13 +30,14 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
                 acked: vec![(choices.below(5), choices.word()); choices.below(4) as usize],
                 ..Told::default()
             },
+            work: Work { doing: Doing::Learning, progress: choices.word() },
         },
         3 => WhatV1::Take { holding: vec![choices.below(5); choices.below(4) as usize] },
         4 => WhatV1::Done { index: choices.word(), examples: choices.below(100) },
         5 => WhatV1::Fenced { dead: life(choices) },
         6 => WhatV1::Meet { name: text(choices) },
         7 => WhatV1::Fail { why: text(choices) },
-        _ => [WhatV1::Leave, WhatV1::Status][choices.below(2) as usize].clone(),
+        _ => [WhatV1::Leave, WhatV1::Status, WhatV1::Saved][choices.below(3) as usize].clone(),
     };
     let mut payload = control::seal(&AskV1 { life: life(choices), what });
     if choices.below(8) == 0 {

@@ -6,15 +6,18 @@
 //!                                 |  ^
 //!            its worker is dead   v  | the next who asks
 //!                 to be fenced -> returned
-//! member:  live -> dead (said nothing for the worker timeout, or a newer life came) -> fenced
-//!          live -> left (gave its tasks back)
+//! member:  live -> dead (said nothing for the worker timeout, made no progress for some of them while others wait for
+//! what it                  has, or a newer life came) -> fenced          live -> left (gave its tasks back) chief:
+//! while tasks are left, the live worker with the lowest index; then one worker, until it has said that it saved. It is
+//! another only when the first has left without that, or is dead and fenced.
 //! ```
 //! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
 //! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
 
+use super::heard::Heard;
 use super::holdings::TableRecord;
 pub use super::member::Counts;
-use super::member::{Life, Member, Standing, Told};
+use super::member::{Life, Member, Standing, Told, Work};
 use super::plan::{Plan, Task};
 use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
@@ -38,8 +41,8 @@ pub enum BookError {
     Unknown(Life),
     /// The worker was declared dead.
     #[error(
-        "worker {} was silent for longer than --worker-timeout and has been given up; its tasks go to others: start it \
-         again to take part",
+        "worker {} was silent for longer than --worker-timeout, or made no progress for several of them, and has been \
+         given up; its tasks go to others: start it again to take part",
         .0.rank
     )]
     Fenced(Life),
@@ -60,6 +63,12 @@ pub enum BookError {
     /// The task is not this worker's.
     #[error("task {0} is not worker {1}'s")]
     NotYours(u64, u32),
+    /// It says that it has saved the model, and is not the one to do so.
+    #[error(
+        "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
+        .0.rank
+    )]
+    NotChief(Life),
     /// A limit.
     #[error("{0}")]
     Limit(String),
@@ -88,6 +97,12 @@ pub enum Given {
 pub struct Orders {
     /// This worker is the chief: the live one with the lowest index. When all is trained it is one worker for good.
     pub chief: bool,
+    /// When all is trained: the worker that is the chief, though it may be dead and wait to be fenced.
+    pub saver: Option<u32>,
+    /// All tasks are done.
+    pub trained: bool,
+    /// The chief has said that it has saved the model.
+    pub saved: bool,
     /// Lives that this worker, being the live one with the lowest index, is to fence at every shard owner.
     pub fence: Vec<Life>,
     /// The job has failed; why.
@@ -99,61 +114,27 @@ pub struct Orders {
 /// See the module.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Book {
-    plan: Plan,
+    pub(super) plan: Plan,
     /// Names the job; larger than that of any job before.
     started: u64,
     /// Tasks from this one on have never been handed out.
     next: u64,
-    leases: BTreeMap<u64, Lease>,
+    pub(super) leases: BTreeMap<u64, Lease>,
     /// Tasks that came back; batches before this one are trained.
     returned: BTreeMap<u64, u64>,
     /// Records of the tasks that are done.
     examples: u64,
-    members: BTreeMap<u32, Member>,
+    pub(super) members: BTreeMap<u32, Member>,
     /// Dead lives that not every shard owner is known to refuse.
-    unfenced: BTreeSet<Life>,
+    pub(super) unfenced: BTreeSet<Life>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
     /// Its tables, as its first worker found them.
     pub(super) tables: Vec<TableRecord>,
-}
-
-/// When each live worker was last heard of: not kept over lives of the scheduler, which gives everybody time anew.
-#[derive(Debug, Default)]
-pub struct Heard {
-    at: BTreeMap<u32, Duration>,
-    /// Workers whose link to the scheduler is gone.
-    unlinked: BTreeSet<Life>,
-}
-
-impl Heard {
-    /// All of a book's live workers count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
-    pub fn of(book: &Book, now: Duration) -> Heard {
-        let live = book.members.values().filter(|member| member.standing == Standing::Live);
-        let lives: Vec<Life> = live.map(|member| member.life).collect();
-        let at = lives.iter().map(|life| (life.rank, now)).collect();
-        Heard { at, unlinked: lives.into_iter().collect() }
-    }
-
-    /// A worker's link has gone: another process may take its index at once.
-    pub fn unlink(&mut self, life: Life) {
-        self.unlinked.insert(life);
-    }
-
-    /// The scheduler itself was stopped for a while: nobody could be heard.
-    pub fn forgive(&mut self, slept: Duration, now: Duration) {
-        self.at.values_mut().for_each(|at| *at = now.min(*at + slept));
-    }
-
-    fn hear(&mut self, life: Life, now: Duration) {
-        self.at.insert(life.rank, now);
-        self.unlinked.remove(&life);
-    }
-
-    fn is_there(&self, life: Life, now: Duration, timeout: Duration) -> bool {
-        let heard = self.at.get(&life.rank).copied().unwrap_or_default();
-        !self.unlinked.contains(&life) && now.saturating_sub(heard) <= timeout
-    }
+    /// When all is trained: who is to test and to save.
+    pub(super) chief: Option<Life>,
+    /// That worker has said that it has saved the model.
+    pub(super) saved: bool,
 }
 
 impl Book {
@@ -175,6 +156,8 @@ impl Book {
             barriers: BTreeMap::new(),
             failed: None,
             tables: Vec::new(),
+            chief: None,
+            saved: false,
         })
     }
 
@@ -188,9 +171,10 @@ impl Book {
         self.started
     }
 
-    /// All tasks are done, or the job has failed, and nobody is in it any more: the next who comes begins another.
+    /// All tasks are done and the model is saved, or the job has failed, and nobody is in it any more: the next who
+    /// comes begins another. (Who comes when all is trained and nobody has saved it is to do so.)
     pub fn is_over(&self) -> bool {
-        (self.is_trained() || self.failed.is_some()) && self.live().next().is_none()
+        (self.saved || self.failed.is_some()) && self.live().next().is_none()
     }
 
     /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
@@ -205,12 +189,18 @@ impl Book {
         !self.is_over() && self.live().next().is_none()
     }
 
-    fn is_trained(&self) -> bool {
+    /// All tasks are done.
+    pub fn is_trained(&self) -> bool {
         self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
     }
 
     fn live(&self) -> impl Iterator<Item = u32> {
-        self.members.iter().filter(|(_, m)| m.standing == Standing::Live).map(|(&rank, _)| rank)
+        self.live_lives().map(|life| life.rank)
+    }
+
+    /// Who is in the job and lives, by index.
+    pub fn live_lives(&self) -> impl Iterator<Item = Life> {
+        self.members.values().filter(|member| member.standing == Standing::Live).map(|member| member.life)
     }
 
     /// A life of a worker comes into the job.
@@ -260,12 +250,13 @@ impl Book {
         }
         let member = Member { life, standing: Standing::Live, told: Told::default() };
         self.members.insert(life.rank, member);
-        heard.hear(life, now);
+        heard.begin(life, now);
+        self.settle_chief();
         Ok(())
     }
 
     /// The live member that this life is.
-    fn member(&mut self, life: Life) -> Result<&mut Member, BookError> {
+    pub(super) fn member(&mut self, life: Life) -> Result<&mut Member, BookError> {
         match self.members.get_mut(&life.rank) {
             Some(member) if member.life == life && member.standing == Standing::Live => Ok(member),
             Some(member) if member.life.incarnation >= life.incarnation => Err(BookError::Fenced(life)),
@@ -281,7 +272,7 @@ impl Book {
         &mut self,
         heard: &mut Heard,
         life: Life,
-        told: Told,
+        (told, work): (Told, Work),
         now: Duration,
     ) -> Result<Orders, BookError> {
         self.member(life)?;
@@ -292,28 +283,12 @@ impl Book {
         }
         self.member(life)?.told = told;
         heard.hear(life, now);
+        heard.note(life, work, now);
         let lowest = self.live().next() == Some(life.rank);
         let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
-        // When all is trained whoever has left in order still counts: one worker sums up, not each in turn.
-        let here = |member: &Member| {
-            member.standing == Standing::Live || member.standing == Standing::Left && self.is_trained()
-        };
-        let chief = self.members.values().find(|member| here(member)).map(|member| member.life) == Some(life);
-        Ok(Orders { chief, fence, failed: self.failed.clone(), live: self.live().count() as u32 })
-    }
-
-    /// Time has passed: lives that have not been heard of for the job's worker timeout are dead. They are returned.
-    pub fn tick(&mut self, heard: &Heard, now: Duration) -> Vec<Life> {
-        let (mut dead, timeout) = (Vec::new(), self.plan.worker_timeout());
-        for (rank, member) in &mut self.members {
-            let at = heard.at.get(rank).copied().unwrap_or(now);
-            if member.standing == Standing::Live && now.saturating_sub(at) > timeout {
-                member.standing = Standing::Dead;
-                dead.push(member.life);
-            }
-        }
-        self.unfenced.extend(&dead);
-        dead
+        let (chief, live) = (self.chief() == Some(life), self.live().count() as u32);
+        let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
+        Ok(Orders { chief, saver, trained, saved: self.saved, fence, failed: self.failed.clone(), live })
     }
 
     /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
@@ -322,6 +297,7 @@ impl Book {
         let news = self.unfenced.remove(&life);
         if news {
             self.take_back(life);
+            self.settle_chief();
         }
         news
     }
@@ -385,6 +361,7 @@ impl Book {
             Some(lease) if lease.life == life => {
                 self.leases.remove(&index);
                 self.examples += examples;
+                self.settle_chief();
                 Ok(())
             }
             // It was said before, and the answer was lost.
@@ -400,6 +377,7 @@ impl Book {
     pub fn leave(&mut self, life: Life) -> Result<(), BookError> {
         self.member(life)?.standing = Standing::Left;
         self.take_back(life);
+        self.settle_chief();
         Ok(())
     }
 

@@ -316,6 +316,6 @@ impl Scheduler {
             book.fail_all(why);
         }
         kept.fed = feeder.fed;
-        kept.job = book.as_ref().map(|book| super::requests::status(book).into());
+        kept.job = book.as_ref().map(|book| super::requests::status(book, &self.heard).into());
     }
 }

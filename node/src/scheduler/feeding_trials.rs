@@ -1,7 +1,7 @@
 //! Who is fed what: the bytes of a task that is held, and nothing else to anybody.
 
 use super::feeding::{Board, Fed, Feed, Feeding, Stock};
-use super::member::{Life, Told};
+use super::member::{Life, Told, Work};
 use super::plan::{Plan, PlanFile, Task};
 use super::requests::{AskV1, Scheduler, ToldV1, WhatV1};
 use crate::control::{self, HelloV1};
@@ -200,7 +200,8 @@ fn data_that_changed_is_one_reason_for_all() {
     stock.changed.store(true, Relaxed);
     let refused = asked.feed(life(0), text(0, 0, 10)).unwrap_err();
     assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
-    let ToldV1::Orders { failed, .. } = asked.ask(life(1), WhatV1::Beat { told: Told::default() }).unwrap()
+    let ToldV1::OrdersV2 { failed, .. } =
+        asked.ask(life(1), WhatV1::BeatV2 { told: Told::default(), work: Work::default() }).unwrap()
     else {
         panic!("no orders")
     };
@@ -232,7 +233,8 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let mut ended = Asked(open(told).unwrap());
     board.end("enough");
     ended.0.tick(Duration::from_millis(1)).unwrap();
-    let ToldV1::Orders { failed, .. } = ended.ask(life(0), WhatV1::Beat { told: Told::default() }).unwrap()
+    let ToldV1::OrdersV2 { failed, .. } =
+        ended.ask(life(0), WhatV1::BeatV2 { told: Told::default(), work: Work::default() }).unwrap()
     else {
         panic!("no orders")
     };

@@ -107,7 +107,7 @@ pub fn forget_job(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::Heard;
+    use super::super::heard::Heard;
     use super::super::member::Life;
     use super::super::plan::{Plan, PlanFile};
     use super::*;

@@ -31,6 +31,36 @@ pub struct Told {
     pub acked: Vec<(u64, u64)>,
 }
 
+/// What a worker is at, and whether it gets on: said with each beat, beside [`Told`].
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// What it is at.
+    pub doing: Doing,
+    /// Grows with each thing that its threads get done, and with each turn of a wait that has a limit of its own (for a
+    /// server, for other workers). One that does not grow says that a thread hangs.
+    pub progress: u64,
+}
+
+/// What a worker is at.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Doing {
+    /// It learns.
+    #[default]
+    Learning,
+    /// It waits for the bytes of its data.
+    Reading,
+    /// It waits for other workers (ssp, bsp).
+    Waiting,
+    /// It has no task.
+    Idle,
+    /// It waits at a barrier.
+    Meeting,
+    /// It tests the model, or saves it.
+    Saving,
+    /// It waits for the chief to save the model.
+    Ending,
+}
+
 /// One worker, as `gannet status` shows it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Member {

@@ -2,9 +2,13 @@
 //! process of its own is; what it knows is its [`book::Book`].
 
 pub(crate) mod book;
+mod ending;
+#[cfg(test)]
+mod ending_trials;
 pub(crate) mod feeding;
 #[cfg(test)]
 mod feeding_trials;
+mod heard;
 pub(crate) mod holdings;
 mod ledger;
 pub(crate) mod member;
@@ -14,4 +18,4 @@ mod requests;
 mod trials;
 
 pub use ledger::{LedgerError, forget_job};
-pub(crate) use requests::{AskV1, JobV1, Scheduler, ToldV1, WhatV1};
+pub(crate) use requests::{AskV1, JobV2, Scheduler, ToldV1, WhatV1};

@@ -1,7 +1,7 @@
 //! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every worker
 //! and every life of the scheduler finds the same.
 
-use crate::limits::{JOB_WORKERS_MAX, TASKS_MAX};
+use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
@@ -90,6 +90,16 @@ impl Plan {
     /// How long a worker may be silent.
     pub fn worker_timeout(&self) -> Duration {
         Duration::from_millis(self.worker_timeout_ms)
+    }
+
+    /// How long a worker that others wait for may make no progress, though it gives signs of life.
+    pub fn progress_timeout(&self) -> Duration {
+        (self.worker_timeout() * PROGRESS_TIMEOUTS).max(PROGRESS_TIME_MIN)
+    }
+
+    /// How long a worker waits for the bytes of a data file.
+    pub fn read_timeout(&self) -> Duration {
+        self.worker_timeout().max(READ_TIME_MIN)
     }
 
     /// Tasks of one pass.

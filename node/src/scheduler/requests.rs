@@ -1,14 +1,15 @@
 //! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
 //! structs here. The scheduler lives in thread 0 of a server, among its sessions.
 
-use super::book::{Book, BookError, Counts, Given, Heard};
+use super::book::{Book, BookError, Counts, Given, Orders};
 use super::feeding::{Feeder, Feeding};
+use super::heard::Heard;
 use super::holdings::{JobTableV1, Noted};
 use super::ledger::{Ledger, LedgerError};
-use super::member::{Life, Member, Standing, Told};
+use super::member::{Life, Member, Standing, Told, Work};
 use super::plan::Plan;
 use crate::error::Refusal;
-use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX};
+use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
 use crate::sparing::Sparing;
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -26,15 +27,33 @@ pub(crate) struct AskV1 {
 /// See [`Book`] for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum WhatV1 {
-    Register { plan: Plan },
-    Beat { told: Told },
-    Take { holding: Vec<u64> },
-    Done { index: u64, examples: u64 },
-    Fenced { dead: Life },
+    Register {
+        plan: Plan,
+    },
+    BeatV2 {
+        told: Told,
+        work: Work,
+    },
+    Take {
+        holding: Vec<u64>,
+    },
+    Done {
+        index: u64,
+        examples: u64,
+    },
+    Fenced {
+        dead: Life,
+    },
     Leave,
-    Meet { name: String },
-    Fail { why: String },
+    Meet {
+        name: String,
+    },
+    Fail {
+        why: String,
+    },
     Status,
+    /// The chief has tested and saved.
+    Saved,
 }
 
 /// What is answered.
@@ -46,8 +65,11 @@ pub(crate) enum ToldV1 {
         done: u64,
         tasks: u64,
     },
-    Orders {
+    OrdersV2 {
         chief: bool,
+        saver: Option<u32>,
+        trained: bool,
+        saved: bool,
         fence: Vec<Life>,
         failed: Option<String>,
         live: u32,
@@ -63,12 +85,12 @@ pub(crate) enum ToldV1 {
         ranks: Vec<u32>,
     },
     Noted,
-    Status(Option<JobV1>),
+    StatusV2(Option<JobV2>),
 }
 
 /// The job, for `gannet status`.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct JobV1 {
+pub(crate) struct JobV2 {
     pub(crate) workers: u32,
     pub(crate) files: u32,
     pub(crate) epochs: u32,
@@ -82,6 +104,10 @@ pub(crate) struct JobV1 {
     pub(crate) tasks: u64,
     pub(crate) examples: u64,
     pub(crate) failed: Option<String>,
+    pub(crate) chief: Option<Life>,
+    pub(crate) saved: bool,
+    /// What its members are at, in their order.
+    pub(crate) work: Vec<Work>,
 }
 
 /// A refusal: the code, and why.
@@ -103,7 +129,7 @@ impl WhatV1 {
     /// What is kept, and told to others, has limits.
     fn check(&self) -> Result<(), Refused> {
         let (what, n, most) = match self {
-            WhatV1::Beat { told } => ("tasks are held", told.acked.len(), HELD_MAX),
+            WhatV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
             WhatV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
             WhatV1::Meet { name } => ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX),
             WhatV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
@@ -120,9 +146,11 @@ pub(crate) struct Scheduler {
     pub(super) book: Option<Book>,
     /// It has the data, and gives it to the workers.
     pub(super) feeder: Option<Feeder>,
-    heard: Heard,
+    pub(super) heard: Heard,
     /// When the time was last looked at.
     ticked_at: Duration,
+    /// When the workers were last looked at, of a job.
+    looked_at: Option<Duration>,
     /// When the job was seen to be over.
     over_since: Option<Duration>,
     sparing: Sparing,
@@ -143,7 +171,7 @@ impl Scheduler {
         if let (Some(feeder), Some(book)) = (&feeder, &book) {
             feeder.takes_up(book).map_err(|why| LedgerError::Other { why })?;
         }
-        let heard = book.as_ref().map_or_else(Heard::default, |book| Heard::of(book, now));
+        let heard = book.as_ref().map_or_else(Heard::default, |book| Heard::of(book.live_lives(), now));
         if let Some(book) = &book {
             let Counts { done, tasks, .. } = book.counts();
             tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
@@ -154,6 +182,7 @@ impl Scheduler {
             feeder,
             heard,
             ticked_at: now,
+            looked_at: None,
             over_since: None,
             sparing: Sparing::default(),
             links: BTreeMap::new(),
@@ -166,9 +195,15 @@ impl Scheduler {
     pub(crate) fn answer(&mut self, ask: AskV1, session: u32, now: Duration) -> Result<ToldV1, Refused> {
         let AskV1 { life, what } = ask;
         if matches!(what, WhatV1::Status) {
-            return Ok(ToldV1::Status(self.book.as_ref().map(status)));
+            return Ok(ToldV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
+        // Who asks lives, however long this request has lain here.
+        if let Some(book) = &mut self.book
+            && book.live_member(life).is_ok()
+        {
+            self.heard.hear(life, now);
+        }
         self.tick(now)?;
         if let WhatV1::Register { plan } = what {
             return self.register(life, plan, session, now);
@@ -178,16 +213,16 @@ impl Scheduler {
         let mut keep = true;
         let told = match what {
             WhatV1::Register { .. } | WhatV1::Status => ToldV1::Noted,
-            WhatV1::Beat { told } => {
+            WhatV1::BeatV2 { told, work } => {
                 // What is acknowledged since is trained again at worst, and dropped by the shards.
                 keep = false;
-                let orders = book.beat(heard, life, told, now)?;
-                ToldV1::Orders {
-                    chief: orders.chief,
-                    fence: orders.fence,
-                    failed: orders.failed,
-                    live: orders.live,
-                }
+                let Orders { chief, saver, trained, saved, fence, failed, live } =
+                    book.beat(heard, life, (told, work), now)?;
+                ToldV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
+            }
+            WhatV1::Saved => {
+                book.saved(life)?;
+                ToldV1::Noted
             }
             WhatV1::Take { holding } => match book.take(heard, life, &holding, now)? {
                 Given::Task { index, from, .. } => ToldV1::Task { index, from },
@@ -329,23 +364,29 @@ impl Scheduler {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
-        if slept > OWN_SLEEP {
+        let timeout = self.book.as_ref().map_or(OWN_SLEEP, |book| book.plan().worker_timeout());
+        if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
             self.heard.forgive(slept, now);
         }
+        // Every request comes by here: with many workers that is often.
+        if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
+            return Ok(());
+        }
         let Some(book) = &mut self.book else { return Ok(()) };
+        self.looked_at = Some(now);
         if book.is_over() {
             self.over_since.get_or_insert(now);
         }
-        let dead = book.tick(&self.heard, now);
+        let dead = book.tick(&mut self.heard, now);
         for life in &dead {
             let Some(kept_back) = self.sparing.allow(now) else { continue };
-            let seconds = book.plan().worker_timeout().as_secs_f64();
-            tracing::warn!(
-                worker = life.rank,
-                seconds,
-                kept_back,
-                "a worker has been silent for too long and is given up"
-            );
+            let (worker, silent) = (life.rank, self.heard.silent(life.rank, now));
+            let why = match silent > book.plan().worker_timeout() {
+                true => "it has been silent",
+                false => "it lives and has made no progress with what others wait for",
+            };
+            let seconds = silent.max(self.heard.still(worker, now)).as_secs_f64();
+            tracing::warn!(worker, seconds, kept_back, why, "a worker is given up");
         }
         self.publish();
         if dead.is_empty() { Ok(()) } else { self.keep() }
@@ -362,9 +403,9 @@ impl Scheduler {
     }
 }
 
-pub(super) fn status(book: &Book) -> JobV1 {
+pub(super) fn status(book: &Book, heard: &Heard) -> JobV2 {
     let Counts { done, leased, returned, tasks, examples } = book.counts();
-    JobV1 {
+    JobV2 {
         workers: book.plan().workers,
         files: book.plan().files.len() as u32,
         epochs: book.plan().epochs,
@@ -377,10 +418,13 @@ pub(super) fn status(book: &Book) -> JobV1 {
         tasks,
         examples,
         failed: book.failure().map(str::to_owned),
+        chief: book.chief(),
+        saved: book.is_saved(),
+        work: book.members().map(|member| heard.work(member.life.rank)).collect(),
     }
 }
 
-impl JobV1 {
+impl JobV2 {
     /// Whether anybody is in it.
     pub(crate) fn is_live(&self) -> bool {
         self.members.iter().any(|member| member.standing == Standing::Live)

@@ -1,7 +1,8 @@
 //! The book beside a map of who trains what, and the answers that matter one by one.
 
-use super::book::{Book, BookError, Given, Heard};
-use super::member::{Life, Told};
+use super::book::{Book, BookError, Given, Orders};
+use super::heard::Heard;
+use super::member::{Life, Told, Work};
 use super::plan::{Plan, PlanFile};
 use super::requests::{AskV1, Scheduler, ToldV1, WhatV1};
 use crate::control;
@@ -24,6 +25,11 @@ fn life(rank: u32, incarnation: u64) -> Life {
     Life { rank, incarnation }
 }
 
+/// What a worker says that has got so much done.
+fn told(progress: u64) -> (Told, Work) {
+    (Told::default(), Work { progress, ..Work::default() })
+}
+
 /// What a step does: worker `rank`'s present life (or, `old`, the one before it) does something.
 #[derive(Debug, Clone)]
 enum Step {
@@ -33,6 +39,7 @@ enum Step {
     Take(u32, bool),
     Done(u32, bool),
     Leave(u32),
+    Saved(u32, bool),
     Fence,
     Pass(u64),
     Restart,
@@ -46,7 +53,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Beat(r, old)),
         4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Take(r, old)),
         4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| Step::Done(r, old)),
-        1 => rank.prop_map(Step::Leave),
+        1 => rank.clone().prop_map(Step::Leave),
+        1 => (rank, any::<bool>()).prop_map(|(r, old)| Step::Saved(r, old)),
         2 => Just(Step::Fence),
         1 => (1u64..30).prop_map(Step::Pass),
         1 => Just(Step::Restart),
@@ -56,7 +64,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Beside a map of who trains what: a task is never with two lives of which both could still push, it is done once, and
-    /// when somebody goes on long enough all are done.
+    /// when somebody goes on long enough all are done. When all is trained one life is told to save, and another only
+    /// after the first has left, or is dead and fenced, without having said that it saved.
     #[test]
     fn every_task_is_trained_once_whoever_dies(steps in steps()) {
         let tasks = 6;
@@ -66,6 +75,10 @@ proptest! {
         let mut lives: Vec<Vec<(u64, Vec<u64>)>> = vec![Vec::new(); 3];
         let mut fenced: BTreeSet<Life> = BTreeSet::new();
         let mut done = vec![0; tasks as usize];
+        // Who was told to save, who has left, and who has said that it saved.
+        let (mut told_to_save, mut left) = (BTreeSet::new(), BTreeSet::new());
+        let mut saved = None;
+        let mut progress = 0;
         let which = |lives: &Vec<Vec<(u64, Vec<u64>)>>, rank: u32, old: bool| {
             let n = lives[rank as usize].len();
             n.checked_sub(if old { 2 } else { 1 }).map(|at| (rank as usize, at))
@@ -88,7 +101,20 @@ proptest! {
                 }
                 Step::Beat(rank, old) => {
                     if let Some((r, at)) = which(&lives, rank, old) {
-                        let _ = book.beat(&mut heard, life(rank, lives[r][at].0), Told::default(), now);
+                        let me = life(rank, lives[r][at].0);
+                        progress += 1;
+                        if let Ok(Orders { chief: true, trained: true, .. }) =
+                            book.beat(&mut heard, me, told(progress), now)
+                        {
+                            told_to_save.insert(me);
+                            for other in &told_to_save {
+                                prop_assert!(
+                                    *other == me || fenced.contains(other) || left.contains(other),
+                                    "{:?} and {:?} save", other, me
+                                );
+                            }
+                            prop_assert!(saved.is_none_or(|saved| saved == me) && book.unfenced().next().is_none());
+                        }
                     }
                 }
                 Step::Take(rank, old) => {
@@ -131,6 +157,18 @@ proptest! {
                     {
                         // Whoever leaves pushes no more.
                         lives[r][at].1.clear();
+                        left.insert(life(rank, lives[r][at].0));
+                    }
+                }
+                Step::Saved(rank, old) => {
+                    if let Some((r, at)) = which(&lives, rank, old) {
+                        let me = life(rank, lives[r][at].0);
+                        if told_to_save.contains(&me) && book.saved(me).is_ok() {
+                            prop_assert!(saved.is_none_or(|saved| saved == me) && !fenced.contains(&me));
+                            saved = Some(me);
+                        } else if !told_to_save.contains(&me) && !book.is_trained() {
+                            prop_assert!(book.saved(me).is_err());
+                        }
                     }
                 }
                 Step::Fence => {
@@ -142,9 +180,9 @@ proptest! {
                 }
                 Step::Pass(seconds) => {
                     now += Duration::from_secs(seconds);
-                    book.tick(&heard, now);
+                    book.tick(&mut heard, now);
                 }
-                Step::Restart => heard = Heard::of(&book, now),
+                Step::Restart => heard = Heard::of(book.live_lives(), now),
             }
             let counts = book.counts();
             prop_assert_eq!(counts.done, done.iter().sum::<u64>());
@@ -152,11 +190,10 @@ proptest! {
         }
         // One more worker, after everybody's death, trains what is left.
         now += TIMEOUT * 2;
-        book.tick(&heard, now);
+        book.tick(&mut heard, now);
         let me = life(0, 1000);
         book.register(&mut heard, me, &plan(3, tasks), now).unwrap();
-        let orders = book.beat(&mut heard, me, Told::default(), now).unwrap();
-        prop_assert!(orders.chief);
+        let orders = book.beat(&mut heard, me, told(0), now).unwrap();
         orders.fence.into_iter().for_each(|life| assert!(book.fenced(life)));
         while let Given::Task { index, .. } = book.take(&mut heard, me, &[], now).unwrap() {
             book.done(me, index, 10).unwrap();
@@ -164,6 +201,12 @@ proptest! {
         }
         prop_assert_eq!(done, vec![1; tasks as usize]);
         prop_assert!(!book.is_over());
+        // And saves, unless somebody did.
+        let orders = book.beat(&mut heard, me, told(1), now).unwrap();
+        prop_assert_eq!((orders.chief, orders.trained, orders.saved), (saved.is_none(), true, saved.is_some()));
+        if orders.chief {
+            book.saved(me).unwrap();
+        }
         book.leave(me).unwrap();
         prop_assert!(book.is_over());
     }
@@ -180,13 +223,13 @@ fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     heard.unlink(life(1, 5));
     book.register(&mut heard, life(1, 6), &plan(2, 4), at).unwrap();
     assert_eq!(book.unfenced().collect::<Vec<_>>(), [life(1, 5)]);
-    let refused = book.beat(&mut heard, life(1, 5), Told::default(), at);
+    let refused = book.beat(&mut heard, life(1, 5), told(0), at);
     assert_eq!(refused, Err(BookError::Fenced(life(1, 5))));
     // The scheduler too: nobody has a link to it before it is heard of again.
-    let mut heard = Heard::of(&book, at);
+    let mut heard = Heard::of(book.live_lives(), at);
     book.register(&mut heard, life(1, 7), &plan(2, 4), at).unwrap();
-    let mut heard = Heard::of(&book, at);
-    book.beat(&mut heard, life(1, 7), Told::default(), at).unwrap();
+    let mut heard = Heard::of(book.live_lives(), at);
+    book.beat(&mut heard, life(1, 7), told(0), at).unwrap();
     let taken = book.register(&mut heard, life(1, 8), &plan(2, 4), at);
     assert_eq!(taken, Err(BookError::Taken(1)));
     let index = book.register(&mut heard, life(2, 1), &plan(2, 4), at);
@@ -208,9 +251,9 @@ fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
     assert_eq!(book.meet(&mut heard, life(0, 1), "begin", at), Ok(vec![2]));
     let later = at + TIMEOUT * 2;
     for rank in 0..2 {
-        book.beat(&mut heard, life(rank, 1), Told::default(), later).unwrap();
+        book.beat(&mut heard, life(rank, 1), told(0), later).unwrap();
     }
-    assert_eq!(book.tick(&heard, later), [life(2, 1)]);
+    assert_eq!(book.tick(&mut heard, later), [life(2, 1)]);
     assert_eq!(book.meet(&mut heard, life(0, 1), "begin", later), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
@@ -238,12 +281,13 @@ fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again(
     asked.ask(dies, register()).unwrap();
     while asked.1 <= TIMEOUT {
         asked.1 += OWN_SLEEP;
-        asked.ask(whole, WhatV1::Beat { told: Told::default() }).unwrap();
+        asked.ask(whole, WhatV1::BeatV2 { told: Told::default(), work: Work::default() }).unwrap();
     }
     for index in 0..4 {
         asked.ask(whole, WhatV1::Take { holding: Vec::new() }).unwrap();
         asked.ask(whole, WhatV1::Done { index, examples: 10 }).unwrap();
     }
+    asked.ask(whole, WhatV1::Saved).unwrap();
     asked.ask(whole, WhatV1::Leave).unwrap();
     let trained = Ok(ToldV1::Registered { started: 1, done: 4, tasks: 4 });
     assert_eq!(asked.ask(life(1, 2), register()), trained);
@@ -262,7 +306,7 @@ fn what_is_said_has_limits() {
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     let told = Told { acked: vec![(0, 0); 3], ..Told::default() };
     let too_much = [
-        WhatV1::Beat { told },
+        WhatV1::BeatV2 { told, work: Work::default() },
         WhatV1::Take { holding: vec![0; 3] },
         WhatV1::Meet { name: long.clone() },
         WhatV1::Fail { why: long },
@@ -271,7 +315,7 @@ fn what_is_said_has_limits() {
         let refused = asked.ask(me, what).unwrap_err();
         assert!(refused.0 == Refusal::Limit && refused.1.contains("are possible"), "{refused:?}");
     }
-    assert!(asked.ask(me, WhatV1::Beat { told: Told::default() }).is_ok());
+    assert!(asked.ask(me, WhatV1::BeatV2 { told: Told::default(), work: Work::default() }).is_ok());
 }
 
 /// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as many dead.
@@ -295,7 +339,7 @@ fn the_largest_status_is_one_frame() {
                 asked.ask(*now, WhatV1::Take { holding: held }).unwrap();
             }
             let told = Told { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Told::default() };
-            asked.ask(*now, WhatV1::Beat { told }).unwrap();
+            asked.ask(*now, WhatV1::BeatV2 { told, work: Work::default() }).unwrap();
             asked.0.closed(now.rank);
         }
     }
@@ -303,10 +347,11 @@ fn the_largest_status_is_one_frame() {
     assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
     asked.ask(lives[0], WhatV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
     let status = asked.ask(life(u32::MAX, 0), WhatV1::Status).unwrap();
-    let ToldV1::Status(Some(job)) = &status else { panic!("no status") };
+    let ToldV1::StatusV2(Some(job)) = &status else { panic!("no status") };
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
-    let orders = asked.ask(lives[0], WhatV1::Beat { told: Told::default() }).unwrap();
+    let orders =
+        asked.ask(lives[0], WhatV1::BeatV2 { told: Told::default(), work: Work::default() }).unwrap();
     assert!(control::seal(&orders).len() <= FRAME_BYTES_MAX);
 }

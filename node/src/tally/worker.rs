@@ -37,6 +37,8 @@ pub struct WorkerTally {
     /// From the beginning of a pull or push to its last answer taken in.
     pub(crate) pull_took: Histogram,
     pub(crate) push_took: Histogram,
+    /// Turns of its event loop: one that stands still waits for nothing that has a limit.
+    pub(crate) turns: Count,
     /// Nanoseconds in which a call waited for peers.
     pub(crate) waited_nanos: Count,
     /// Links that are there, of how many; requests on their way or waiting for a link.
@@ -118,6 +120,11 @@ impl WorkerTally {
         let stalest = self.behind.read().iter().rposition(|pulls| *pulls > 0).unwrap_or(0);
         let whom = (self.waits_for.get() as u32).checked_sub(1).map(|rank| (rank, self.waits_clock.get()));
         (self.clock.get(), stalest as u64, whom)
+    }
+
+    /// Grows while the worker pulls, pushes, or waits for servers and other workers, which it does within limits.
+    pub fn turns(&self) -> u64 {
+        self.turns.get()
     }
 
     /// Tells all of it.

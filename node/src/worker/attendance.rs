@@ -1,14 +1,16 @@
-//! A worker's seat in a job, kept up: a thread that says that the worker lives while others pull and push, and that fences the
-//! dead when the worker is the chief. Others ask the scheduler through the same link, one at a time.
+//! A worker's seat in a job, kept up: a thread that says that the worker lives and what it is at, while others pull and
+//! push, and one that fences the dead when the worker has to. Fencing takes as long as servers take to answer, and the
+//! signs of life go on meanwhile. Others ask the scheduler through the same link, one at a time.
 
 use super::Seat;
 use crate::error::WorkerError;
-use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, WAIT_LOGGED, WAITS_LOGGED};
+use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
 use crate::scheduler::book::{Given, Orders};
 use crate::scheduler::holdings::TableRecord;
-use crate::scheduler::member::{Life, Told};
+use crate::scheduler::member::{Doing, Life, Told, Work};
 use crate::tally::WorkerTally;
 use gannet_transport::Net;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Fences a life at every shard owner: nothing that it pushes is taken afterwards.
 pub type Hands = Box<dyn FnMut(Life) -> Result<(), WorkerError> + Send>;
 
-/// See the module. Dropping it ends the thread without a word: the worker is then taken for dead.
+/// See the module. Dropping it ends the signs of life without a word: the worker is then taken for dead. A fence that
+/// is under way then is not waited for: whoever has to fence next begins it anew.
 pub struct Attendance<N: Net> {
     shared: Arc<Shared<N>>,
     thread: Option<JoinHandle<()>>,
@@ -28,6 +31,7 @@ struct Shared<N: Net> {
     changed: Condvar,
     /// Of the worker that trains.
     tally: Arc<WorkerTally>,
+    read_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -36,6 +40,13 @@ struct State {
     orders: Orders,
     /// Tasks that this worker has.
     holding: Vec<u64>,
+    /// What it is at, where that is said.
+    doing: Option<Doing>,
+    /// Things that it got done without its links.
+    progress: u64,
+    /// Lives that it is to fence, no more than a job can have unfenced, and the one that it is fencing.
+    to_fence: BTreeSet<Life>,
+    fencing: Option<Life>,
     /// Why it is in the job no more.
     lost: Option<String>,
     over: bool,
@@ -51,49 +62,59 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Keeps a seat. `hands` fences the dead while this worker is the chief; `tally` is that of the worker that trains: its
-    /// clock, how stale rows were, and for whom it waits are told with each sign of life.
+    /// Keeps a seat. `hands` fences the dead when this worker has to; `tally` is that of the worker that trains: its
+    /// clock, how stale rows were, for whom it waits and whether it gets on are told with each sign of life.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system gives no threads.
     pub fn begin(seat: Seat<N>, hands: Hands, tally: Arc<WorkerTally>) -> std::io::Result<Attendance<N>> {
         let every = (seat.plan().worker_timeout() / BEATS).min(BEAT_MAX);
+        let read_timeout = seat.plan().read_timeout();
         let (seat, state) = (Mutex::new(seat), Mutex::default());
-        let shared = Arc::new(Shared { seat, state, changed: Condvar::new(), tally });
-        let beating = shared.clone();
+        let shared = Arc::new(Shared { seat, state, changed: Condvar::new(), tally, read_timeout });
+        let (beating, fencing) = (shared.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("gannet-member".into());
-        let thread = Some(builder.spawn(move || beating.attend(every, hands))?);
-        Ok(Attendance { shared, thread })
+        let thread = Some(builder.spawn(move || beating.attend(every))?);
+        // From here on dropping it ends both.
+        let attendance = Attendance { shared, thread };
+        std::thread::Builder::new().name("gannet-fence".into()).spawn(move || fencing.fence_all(hands))?;
+        Ok(attendance)
     }
 }
 
 impl<N: Net> Shared<N> {
     /// What is said with a sign of life.
-    fn told(&self) -> Told {
-        let told = lock(&self.state).told.clone();
+    fn told(&self) -> (Told, Work) {
+        let state = lock(&self.state);
         let (clock, staleness, waits_for) = self.tally.step();
-        Told { clock, staleness, waits_for, ..told }
+        let doing = state.doing.unwrap_or(match (waits_for, state.holding.is_empty()) {
+            (Some(_), _) => Doing::Waiting,
+            (None, true) => Doing::Idle,
+            (None, false) => Doing::Learning,
+        });
+        let work = Work { doing, progress: state.progress.wrapping_add(self.tally.turns()) };
+        (Told { clock, staleness, waits_for, ..state.told.clone() }, work)
     }
 
-    fn attend(&self, every: Duration, mut hands: Hands) {
+    /// Gives a sign of life, and takes note of the orders.
+    fn beat(&self) -> Result<Orders, WorkerError> {
+        let (told, work) = self.told();
+        let orders = lock(&self.seat).beat(told, work)?;
+        let mut state = lock(&self.state);
+        let fencing = state.fencing;
+        state.to_fence = orders.fence.iter().copied().filter(|life| Some(*life) != fencing).collect();
+        state.orders = orders.clone();
+        if !state.to_fence.is_empty() {
+            self.changed.notify_all();
+        }
+        Ok(orders)
+    }
+
+    /// Gives signs of life until the end.
+    fn attend(&self, every: Duration) {
         loop {
-            let told = self.told();
-            let beaten = lock(&self.seat).beat(told);
-            let orders = match beaten {
-                Ok(orders) => orders,
-                Err(error) => return self.lose(&error),
-            };
-            let dead = orders.fence.clone();
-            lock(&self.state).orders = orders;
-            for life in dead {
-                // It is told of it again with the next sign of life.
-                if let Err(error) = hands(life) {
-                    tracing::warn!(worker = life.rank, %error, "a dead worker is not yet fenced");
-                    continue;
-                }
-                if let Err(error) = lock(&self.seat).fenced(life) {
-                    return self.lose(&error);
-                }
+            if let Err(error) = self.beat() {
+                return self.lose(&error);
             }
             let state = lock(&self.state);
             let (state, _) = self
@@ -104,6 +125,29 @@ impl<N: Net> Shared<N> {
                 return;
             }
         }
+    }
+
+    /// Fences whom it is told to, one at a time, until the end. A fence that fails is told again with the next sign of
+    /// life.
+    fn fence_all(&self, mut hands: Hands) {
+        while let Some(life) = self.next_to_fence() {
+            let fenced = hands(life).and_then(|()| lock(&self.seat).fenced(life));
+            if let Err(error) = fenced {
+                tracing::warn!(worker = life.rank, %error, "a dead worker is not yet fenced");
+            }
+            lock(&self.state).fencing = None;
+        }
+    }
+
+    fn next_to_fence(&self) -> Option<Life> {
+        let state = lock(&self.state);
+        let waits = |state: &mut State| !state.over && state.to_fence.is_empty();
+        let mut state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        if state.over {
+            return None;
+        }
+        state.fencing = state.to_fence.pop_first();
+        state.fencing
     }
 
     fn lose(&self, error: &WorkerError) {
@@ -118,13 +162,73 @@ impl<N: Net> Attendance<N> {
         tell(&mut lock(&self.shared.state).told);
     }
 
+    /// Says what this worker is at; `None`: it trains, and what it tells besides shows how.
+    pub fn is_at(&self, doing: Option<Doing>) {
+        lock(&self.shared.state).doing = doing;
+    }
+
+    /// Something was done that no pull or push shows: bytes of the data were read.
+    pub fn moved(&self) {
+        let mut state = lock(&self.shared.state);
+        state.progress = state.progress.wrapping_add(1);
+    }
+
+    /// How long the bytes of a data file may be waited for.
+    pub fn read_timeout(&self) -> Duration {
+        self.shared.read_timeout
+    }
+
     /// Says at once that this worker lives, and hears what the scheduler has to say.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     pub fn beat_now(&self) -> Result<Orders, String> {
-        let told = self.shared.told();
-        self.ask(|seat| seat.beat(told))
+        match self.lost() {
+            Some(why) => Err(why),
+            None => self.shared.beat().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Whether this worker is to test and save, when it has nothing more to train; `stop` ends the wait for that. When
+    /// all is trained that is one worker, and the others wait until it has said that it [saved](Self::saved): one of
+    /// them may have to take its place. A chief that hangs is given up by the scheduler. Of a job in which tasks are
+    /// left this worker was stopped: it is told how things are.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take): then nobody is known to have saved.
+    pub fn sum_up(&self, stop: &dyn Fn() -> bool) -> Result<bool, String> {
+        self.is_at(Some(Doing::Ending));
+        let mut wait = Wait::begin();
+        loop {
+            let Orders { chief, saver, trained, saved, .. } = self.beat_now()?;
+            if chief || saved || !trained || stop() {
+                let saves = chief && !saved;
+                self.is_at(saves.then_some(Doing::Saving).or(Some(Doing::Ending)));
+                return Ok(saves);
+            }
+            if let (true, Some(worker)) = (wait.is_to_be_logged(), saver) {
+                tracing::info!(
+                    worker,
+                    seconds = wait.seconds(),
+                    "waiting for the worker that saves the model"
+                );
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// This worker, which [was to](Self::sum_up), has tested and saved. Stays a moment for the others to hear of it, so
+    /// that the scheduler can be ended with this worker.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take); another worker was to.
+    pub fn saved(&self) -> Result<(), String> {
+        self.ask(|seat| seat.saved())?;
+        let wait = Wait::begin();
+        while wait.since.elapsed() < FAREWELL_TIME && self.beat_now()?.live > 1 {
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(())
     }
 
     /// Why this worker, or the whole job, cannot go on, if so.
@@ -145,7 +249,7 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// Why this worker cannot go on.
     pub fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Given>, String> {
-        let (since, mut logged) = (Instant::now(), Duration::ZERO);
+        let mut wait = Wait::begin();
         loop {
             if stop() {
                 return Ok(None);
@@ -154,10 +258,8 @@ impl<N: Net> Attendance<N> {
             match self.ask(|seat| seat.take(&holding))? {
                 Given::Over => return Ok(None),
                 Given::Wait => {
-                    let waited = since.elapsed();
-                    if waited >= WAIT_LOGGED.max(logged + WAITS_LOGGED) {
-                        logged = waited;
-                        let seconds = waited.as_secs();
+                    if wait.is_to_be_logged() {
+                        let seconds = wait.seconds();
                         tracing::info!(seconds, "no task is free: others hold the last ones");
                     }
                     std::thread::sleep(ASK_EVERY);
@@ -194,18 +296,20 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// As [`take`](Self::take); somebody has not come in time.
     pub fn meet(&self, name: &str, limit: Duration, stop: &dyn Fn() -> bool) -> Result<bool, String> {
-        let (since, mut logged) = (Instant::now(), Duration::ZERO);
+        let mut wait = Wait::begin();
+        self.is_at(Some(Doing::Meeting));
         loop {
             let missing = self.ask(|seat| seat.meet(name))?;
+            self.moved();
             if missing.is_empty() || stop() {
+                self.is_at(None);
                 return Ok(missing.is_empty());
             }
-            let (waited, seconds) = (since.elapsed(), since.elapsed().as_secs_f64());
-            if waited > limit {
+            let seconds = wait.seconds();
+            if wait.since.elapsed() > limit {
                 return Err(format!("workers {missing:?} have not come to {name:?} in {seconds:.1} s"));
             }
-            if waited >= WAIT_LOGGED.max(logged + WAITS_LOGGED) {
-                logged = waited;
+            if wait.is_to_be_logged() {
                 tracing::warn!(?missing, seconds, name, "waiting for workers that are still to come");
             }
             std::thread::sleep(ASK_EVERY);
@@ -233,8 +337,8 @@ impl<N: Net> Attendance<N> {
     /// As [`take`](Self::take).
     pub fn leave(mut self) -> Result<(), String> {
         self.end();
-        let told = self.shared.told();
-        self.ask(|seat| seat.beat(told).and_then(|_| seat.leave()))
+        let (told, work) = self.shared.told();
+        self.ask(|seat| seat.beat(told, work).and_then(|_| seat.leave()))
     }
 }
 
@@ -252,5 +356,28 @@ impl<N: Net> Attendance<N> {
 impl<N: Net> Drop for Attendance<N> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A wait, which is logged now and then.
+struct Wait {
+    since: Instant,
+    logged: Duration,
+}
+
+impl Wait {
+    fn begin() -> Wait {
+        Wait { since: Instant::now(), logged: Duration::ZERO }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.since.elapsed().as_secs_f64()
+    }
+
+    fn is_to_be_logged(&mut self) -> bool {
+        let waited = self.since.elapsed();
+        let due = waited >= WAIT_LOGGED.max(self.logged + WAITS_LOGGED);
+        self.logged = if due { waited } else { self.logged };
+        due
     }
 }

@@ -18,6 +18,7 @@ impl<N: Net> Worker<N> {
     /// Moves what can be moved; when nothing can, waits at most `patience`.
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
         let now = self.net.now();
+        self.tally.turns.add(1);
         if self.turn_all(now)? || patience.is_zero() {
             let looked = self.look(now);
             self.poll.submit()?;

@@ -9,9 +9,9 @@ use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message;
 use crate::scheduler::book::{Given, Orders};
 use crate::scheduler::holdings::{JobTableV1, TableRecord};
-use crate::scheduler::member::{Life, Member, Told};
+use crate::scheduler::member::{Life, Member, Told, Work};
 use crate::scheduler::plan::{Plan, Task};
-use crate::scheduler::{AskV1, JobV1, ToldV1, WhatV1};
+use crate::scheduler::{AskV1, JobV2, ToldV1, WhatV1};
 use gannet_transport::Net;
 
 /// A place in a job.
@@ -60,6 +60,12 @@ pub struct JobStatus {
     pub examples: u64,
     /// Whether a worker is in it.
     pub live: bool,
+    /// Who tests and saves, as things are.
+    pub chief: Option<Life>,
+    /// The chief has saved the model.
+    pub saved: bool,
+    /// What its workers are at, in their order.
+    pub work: Vec<Work>,
     /// Why it failed, if it did.
     pub failed: Option<String>,
 }
@@ -115,13 +121,15 @@ impl<N: Net> Seat<N> {
         }
     }
 
-    /// Says that this worker lives, and how far it is.
+    /// Says that this worker lives, how far it is, and what it is at.
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
-    pub fn beat(&mut self, told: Told) -> Result<Orders, WorkerError> {
-        match self.ask(WhatV1::Beat { told })? {
-            ToldV1::Orders { chief, fence, failed, live } => Ok(Orders { chief, fence, failed, live }),
+    pub fn beat(&mut self, told: Told, work: Work) -> Result<Orders, WorkerError> {
+        match self.ask(WhatV1::BeatV2 { told, work })? {
+            ToldV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
+                Ok(Orders { chief, saver, trained, saved, fence, failed, live })
+            }
             other => Err(self.worker.nonsense(&other)),
         }
     }
@@ -156,6 +164,14 @@ impl<N: Net> Seat<N> {
     /// As [`beat`](Self::beat).
     pub fn fenced(&mut self, dead: Life) -> Result<(), WorkerError> {
         self.note(WhatV1::Fenced { dead })
+    }
+
+    /// Says that this worker, the chief when all is trained, has tested and saved.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat); or it is not the chief.
+    pub fn saved(&mut self) -> Result<(), WorkerError> {
+        self.note(WhatV1::Saved)
     }
 
     /// Goes. Every push of this worker has been acknowledged; tasks that it holds are others'.
@@ -206,17 +222,17 @@ impl JobStatus {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let life = Life { rank: u32::MAX, incarnation: 0 };
         match worker.book(&AskV1 { life, what: WhatV1::Status })? {
-            ToldV1::Status(job) => Ok(job.map(JobStatus::from)),
+            ToldV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }
     }
 }
 
-impl From<JobV1> for JobStatus {
-    fn from(job: JobV1) -> JobStatus {
+impl From<JobV2> for JobStatus {
+    fn from(job: JobV2) -> JobStatus {
         let live = job.is_live();
-        let JobV1 { workers, files, epochs, members, leases, unfenced, .. } = job;
-        let JobV1 { done, leased, returned, tasks, examples, failed, .. } = job;
+        let JobV2 { workers, files, epochs, members, leases, unfenced, chief, saved, work, .. } = job;
+        let JobV2 { done, leased, returned, tasks, examples, failed, .. } = job;
         JobStatus {
             workers,
             files,
@@ -230,6 +246,9 @@ impl From<JobV1> for JobStatus {
             tasks,
             examples,
             live,
+            chief,
+            saved,
+            work,
             failed,
         }
     }

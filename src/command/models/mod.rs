@@ -224,7 +224,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         (fitted, _) => fitted?,
     };
     tables.close_pusher().map_err(backend_failure)?;
-    let chief = leads();
+    let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
     if chief && !fitted.stopped {
         if let Some(others) = &others {
             let table = tables.id(0);
@@ -248,6 +248,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
     }
     if let Some(seat) = seat {
+        if chief {
+            seat.saved();
+        }
         seat.leave(&mut options);
     }
     ended_early(fitted.stopped, fitted.examples)

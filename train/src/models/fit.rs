@@ -15,7 +15,7 @@ use crate::push::Push;
 use crate::reader::Reader;
 use crate::report::{Step, TrainError};
 use crate::tables::{TableIndex, Tables};
-use crate::train::{Options, TOO_LATE};
+use crate::train::Options;
 use gannet_node::optim::Rule;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -148,21 +148,22 @@ pub fn fit_watched<T: Tables>(
         in_place: false,
         pieces: options.pieces.as_ref().map(|(by, files)| Handing { by: by.clone(), files: files.clone() }),
     };
-    let (found, mut stopped) = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, Opened::Reader(Box::new(reader)), plan, options.threads > 1)?;
-        let mut watched = |learner: &mut Learner<'_, T>| {
-            let (number, (mass, loss)) = (learner.steps, learner.sums());
-            let step = Step { number, mass, loss, format, columns: columns.as_ref() };
-            watch(&step, learner.model, learner.tables)
-        };
-        let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
-        let found = feed.finish();
-        // When both failed, the learner failed first: the reader only by its end.
-        let stopped = learned?;
-        Ok::<_, TrainError>((found?, stopped))
-    })?;
+    let mut feed = Feed::start(Opened::Reader(Box::new(reader)), plan, options.threads > 1)?;
+    let mut watched = |learner: &mut Learner<'_, T>| {
+        let (number, (mass, loss)) = (learner.steps, learner.sums());
+        let step = Step { number, mass, loss, format, columns: columns.as_ref() };
+        watch(&step, learner.model, learner.tables)
+    };
+    let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
+    let found = feed.finish();
+    // When both failed, the learner failed first: the reader only by its end.
+    let mut stopped = learned?;
+    let found = found?;
+    // Before it leaves: what came too late is not known afterwards.
+    learner.settle()?;
+    learner.tables.drain()?;
+    learner.count_late();
     learner.tables.leave()?;
-    learner.count_late()?;
     learner.give_up();
     let Learner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
@@ -254,6 +255,8 @@ struct Learner<'a, T> {
     /// Who hands out pieces of the data, and the place of the last batch that was pushed.
     pieces: Option<Arc<dyn Pieces>>,
     place: Option<InPiece>,
+    /// That batch, while its step may be made without it.
+    unsettled: Option<Batch>,
 }
 
 impl<'a, T: Tables> Learner<'a, T> {
@@ -290,13 +293,14 @@ impl<'a, T: Tables> Learner<'a, T> {
             late_examples: 0,
             pieces: options.pieces.as_ref().map(|(by, _)| by.clone()),
             place: None,
+            unsettled: None,
         })
     }
 
     /// Learns until the feed ends or `stop`; true when stopped.
     fn run(
         &mut self,
-        feed: &mut Feed<'_>,
+        feed: &mut Feed,
         stop: &AtomicBool,
         start: Instant,
         options: &Options,
@@ -319,13 +323,15 @@ impl<'a, T: Tables> Learner<'a, T> {
                 told = Instant::now();
                 progress(&self.fitting(&batch, start));
             }
-            feed.recycle(batch);
+            if let Some(spare) = self.keep(batch) {
+                feed.recycle(spare);
+            }
         }
         Ok(true)
     }
 
     /// The next batch. While others have what is left of the data, nobody who keeps step with this worker waits for it.
-    fn next(&mut self, feed: &mut Feed<'_>) -> Result<Option<Batch>, BackendError> {
+    fn next(&mut self, feed: &mut Feed) -> Result<Option<Batch>, TrainError> {
         if self.pieces.is_none() {
             return Ok(feed.next());
         }
@@ -340,6 +346,8 @@ impl<'a, T: Tables> Learner<'a, T> {
                 }
                 Err(_) if !rests => {
                     rests = true;
+                    // Who has left is not told what came too late.
+                    self.settle()?;
                     self.tables.rest()?;
                 }
                 Err(_) => {}
@@ -349,8 +357,8 @@ impl<'a, T: Tables> Learner<'a, T> {
 
     /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+        self.settle()?;
         self.tables.drain()?;
-        self.count_late()?;
         self.place = None;
         if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
             pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
@@ -375,17 +383,79 @@ impl<'a, T: Tables> Learner<'a, T> {
             }
             self.passes.push(Measures::new(self.task, false));
         }
-        let keys = || std::iter::once(&batch.keys).chain(&self.dense);
-        self.rows.iter().zip(keys()).try_for_each(|(rows, keys)| rows.begin(self.tables, keys))?;
-        self.rows.iter_mut().try_for_each(|rows| rows.finish(self.tables))?;
-        for i in 0..batch.block.len() {
-            self.learn(batch, i)?;
+        self.pull(batch)?;
+        if self.is_late()? {
+            // The batch before goes first: a shard takes the batches of a piece in their order.
+            self.settle_late()?;
+            self.pull(batch)?;
         }
-        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))?;
+        for i in 0..batch.block.len() {
+            self.learn(batch, i, true)?;
+        }
+        self.push(batch)?;
         self.place = batch.piece;
         self.steps += 1;
+        self.count_late();
+        Ok(())
+    }
+
+    fn pull(&mut self, batch: &Batch) -> Result<(), BackendError> {
+        let keys = || std::iter::once(&batch.keys).chain(&self.dense);
+        self.rows.iter().zip(keys()).try_for_each(|(rows, keys)| rows.begin(self.tables, keys))?;
+        self.rows.iter_mut().try_for_each(|rows| rows.finish(self.tables))
+    }
+
+    fn push(&mut self, batch: &Batch) -> Result<(), BackendError> {
         self.pushed.push(batch.block.len() as u32);
-        self.count_late()
+        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
+    }
+
+    /// Keeps the last batch of a piece whose step may be made without it; what is kept no longer, or need not be, is
+    /// returned.
+    fn keep(&mut self, batch: Batch) -> Option<Batch> {
+        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
+    }
+
+    /// Whether batches of pieces may come too late for their step.
+    fn settles(&self) -> bool {
+        self.pieces.is_some() && self.tables.may_be_late()
+    }
+
+    /// Whether some of the last batch of a piece came when its step had been made without it, in any of the tables: the
+    /// others had been told that this worker had left. Waits until that is known.
+    fn is_late(&mut self) -> Result<bool, BackendError> {
+        if !self.settles() || self.unsettled.is_none() {
+            return Ok(false);
+        }
+        self.tables.drain()?;
+        (0..self.rows.len()).for_each(|table| self.tables.take_late(table, &mut self.late));
+        Ok(!std::mem::take(&mut self.late).is_empty())
+    }
+
+    /// Holds that the last batch of a piece is in the rows: what came too late for its step is pushed in a later one,
+    /// under the same name, so that the shards that have it drop it.
+    fn settle(&mut self) -> Result<(), TrainError> {
+        if self.is_late()? { self.settle_late() } else { Ok(()) }
+    }
+
+    fn settle_late(&mut self) -> Result<(), TrainError> {
+        while let Some(batch) = self.unsettled.take() {
+            tracing::warn!(
+                piece = batch.piece.map(|piece| piece.index),
+                "a step was made without a batch of this worker: it is in a later one"
+            );
+            self.pull(&batch)?;
+            for i in 0..batch.block.len() {
+                self.learn(&batch, i, false)?;
+            }
+            self.push(&batch)?;
+            self.unsettled = Some(batch);
+            if !self.is_late()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Importance and losses of all examples so far.
@@ -394,30 +464,27 @@ impl<'a, T: Tables> Learner<'a, T> {
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
     }
 
-    /// Counts the examples of pushes that came too late; a model of several tables has none such. Of a piece of the data nothing
-    /// may: it would be taken for learned.
-    fn count_late(&mut self) -> Result<(), TrainError> {
-        self.tables.take_late(0, &mut self.late);
-        if self.pieces.is_some() {
-            (1..self.rows.len()).for_each(|table| self.tables.take_late(table, &mut self.late));
-            if !self.late.is_empty() {
-                return Err(ReadError::Pieces(TOO_LATE.into()).into());
-            }
+    /// Counts the examples of pushes that came too late, and are dropped; a model of several tables has none such. (Of
+    /// a piece of the data none is.)
+    fn count_late(&mut self) {
+        if self.settles() {
+            return;
         }
+        self.tables.take_late(0, &mut self.late);
         for push in self.late.drain(..) {
             self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
         }
-        Ok(())
     }
 
-    fn learn(&mut self, batch: &Batch, i: usize) -> Result<(), TrainError> {
+    /// Learns an example; `anew`: it counts in what is told of the training.
+    fn learn(&mut self, batch: &Batch, i: usize, anew: bool) -> Result<(), TrainError> {
         let Learner { model, task, rows, outputs, passes, .. } = self;
         let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
-        self.examples += 1;
+        self.examples += u64::from(anew);
         model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;
         let importance = batch.block.importance(i);
         model.forward(example, rows, outputs);
-        if let Some(pass) = passes.last_mut() {
+        if let (true, Some(pass)) = (anew, passes.last_mut()) {
             pass.add(outputs, label, importance);
         }
         task.errors(outputs, label);

@@ -136,6 +136,11 @@ pub trait Tables: WeightTables {
         Vec::new()
     }
 
+    /// Whether pushes may come so: as long as this worker keeps step with others in synchronous steps.
+    fn may_be_late(&self) -> bool {
+        false
+    }
+
     /// Adds the numbers, from 0, of pushes to a table of which rows came when their step had been applied without them, since
     /// this was asked last.
     fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}

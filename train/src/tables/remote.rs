@@ -225,6 +225,11 @@ impl<N: Net> Tables for RemoteTables<N> {
         late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
     }
 
+    fn may_be_late(&self) -> bool {
+        let joined = self.tables.iter().any(|table| table.joined);
+        joined && self.member.is_some_and(|member| member.mode.is_bsp())
+    }
+
     fn late_rows(&self) -> u64 {
         self.worker.counters().late_rows
     }

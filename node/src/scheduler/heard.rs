@@ -1,0 +1,82 @@
+//! When each live worker was last heard of, and when it last made progress. Not kept over lives of the scheduler, which
+//! gives everybody time anew. Plain state: the time comes as a parameter.
+
+use super::member::{Life, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Heard {
+    at: BTreeMap<u32, Duration>,
+    /// What each worker said of its work, and since when its progress has stood there.
+    work: BTreeMap<u32, (Work, Duration)>,
+    /// Workers whose link to the scheduler is gone.
+    unlinked: BTreeSet<Life>,
+}
+
+impl Heard {
+    /// All these lives count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
+    pub fn of(lives: impl Iterator<Item = Life>, now: Duration) -> Heard {
+        let unlinked: BTreeSet<Life> = lives.collect();
+        let at = unlinked.iter().map(|life| (life.rank, now)).collect();
+        let work = unlinked.iter().map(|life| (life.rank, (Work::default(), now))).collect();
+        Heard { at, work, unlinked }
+    }
+
+    /// A worker's link has gone: another process may take its index at once.
+    pub fn unlink(&mut self, life: Life) {
+        self.unlinked.insert(life);
+    }
+
+    /// The scheduler itself was stopped for a while: nobody could be heard.
+    pub fn forgive(&mut self, slept: Duration, now: Duration) {
+        self.at.values_mut().for_each(|at| *at = now.min(*at + slept));
+        self.work.values_mut().for_each(|(_, since)| *since = now.min(*since + slept));
+    }
+
+    /// A life of a worker begins.
+    pub(super) fn begin(&mut self, life: Life, now: Duration) {
+        self.hear(life, now);
+        self.work.insert(life.rank, (Work::default(), now));
+    }
+
+    pub(super) fn hear(&mut self, life: Life, now: Duration) {
+        self.at.insert(life.rank, now);
+        self.unlinked.remove(&life);
+    }
+
+    /// A worker says how far its work is.
+    pub(super) fn note(&mut self, life: Life, work: Work, now: Duration) {
+        let (before, since) = self.work.entry(life.rank).or_insert((work, now));
+        if before.progress != work.progress {
+            *since = now;
+        }
+        *before = work;
+    }
+
+    /// A worker has nothing that it could keep from others: its progress counts from now on.
+    pub(super) fn excuse(&mut self, rank: u32, now: Duration) {
+        self.work.entry(rank).or_default().1 = now;
+    }
+
+    /// What a worker said of its work.
+    pub fn work(&self, rank: u32) -> Work {
+        self.work.get(&rank).map_or_else(Work::default, |(work, _)| *work)
+    }
+
+    /// For how long a worker was not heard of.
+    pub(super) fn silent(&self, rank: u32, now: Duration) -> Duration {
+        now.saturating_sub(self.at.get(&rank).copied().unwrap_or(now))
+    }
+
+    /// For how long a worker has made no progress.
+    pub(super) fn still(&self, rank: u32, now: Duration) -> Duration {
+        now.saturating_sub(self.work.get(&rank).map_or(now, |(_, since)| *since))
+    }
+
+    pub(super) fn is_there(&self, life: Life, now: Duration, timeout: Duration) -> bool {
+        let heard = self.at.get(&life.rank).copied().unwrap_or_default();
+        !self.unlinked.contains(&life) && now.saturating_sub(heard) <= timeout
+    }
+}

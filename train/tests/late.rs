@@ -1,0 +1,167 @@
+//! A batch of a piece that comes when its synchronous step has been made without it is in a later step, once for each
+//! shard.
+
+use gannet_node::optim::{Rule, Sgd};
+use gannet_node::{Read, Schema, Stats, Write, hash, shard_of};
+use gannet_train::{Backend, BackendError, Data, InPiece, Options, Piece, Pieces, Push, Rows, Seen, train};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write as _;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+const SHARDS: u32 = 4;
+
+/// Servers as a worker in synchronous steps has them: each shard drops what it has, and takes the batches of a piece in
+/// their order only. Some pushes come too late for some shards, which is known when all is acknowledged.
+#[derive(Default)]
+struct Steps {
+    schema: Option<Schema>,
+    keys: Vec<Vec<u64>>,
+    finished: Option<Vec<u64>>,
+    /// For each push the shards that it comes too late for, a bit each.
+    late: Vec<u8>,
+    pushes: u64,
+    /// Late pushes: not acknowledged yet, and known.
+    coming: Vec<u64>,
+    told: Vec<u64>,
+    /// The last batch of each piece that a shard has.
+    has: HashMap<(u64, u32), u64>,
+    /// How often a key was applied, and in which batches.
+    applied: BTreeMap<u64, u32>,
+}
+
+impl Backend for Steps {
+    fn transport(&self) -> String {
+        "steps".into()
+    }
+    fn schema(&self) -> &Schema {
+        self.schema.as_ref().unwrap()
+    }
+    fn depth(&self) -> usize {
+        0
+    }
+    fn begin_pull(&mut self, keys: &[u64], _: Read) -> Result<(), BackendError> {
+        self.keys.push(keys.to_vec());
+        assert_eq!(self.keys.len(), 1, "a pull ahead would wait for its own worker");
+        Ok(())
+    }
+    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+        let keys = self.keys.remove(0);
+        let rows = Rows { values: vec![0.0; keys.len()], saw: Vec::new() };
+        assert!(self.finished.replace(keys).is_none(), "a push must follow a finished pull");
+        Ok(rows)
+    }
+    fn forget_pull(&mut self, _: Rows) -> Result<(), BackendError> {
+        assert!(self.finished.take().is_some());
+        Ok(())
+    }
+    fn push(
+        &mut self,
+        keys: &[u64],
+        _: Rows,
+        write: Write,
+        piece: Option<&InPiece>,
+    ) -> Result<(), BackendError> {
+        assert_eq!((self.finished.take().as_deref(), write), (Some(keys), Write::Gradient));
+        let (piece, late) = (piece.unwrap(), self.late.get(self.pushes as usize).copied().unwrap_or(0));
+        let mut dropped = false;
+        for run in keys.chunk_by(|a, b| shard_of(hash(*a), SHARDS) == shard_of(hash(*b), SHARDS)) {
+            let shard = shard_of(hash(run[0]), SHARDS);
+            if late >> shard & 1 == 1 {
+                dropped = true;
+                continue;
+            }
+            let has = self.has.entry((piece.name.0, shard)).or_default();
+            if *has < piece.seq {
+                *has = piece.seq;
+                run.iter().for_each(|&key| *self.applied.entry(key).or_default() += 1);
+            }
+        }
+        self.coming.extend(dropped.then_some(self.pushes));
+        self.pushes += 1;
+        Ok(())
+    }
+    fn drain(&mut self) -> Result<(), BackendError> {
+        self.told.append(&mut self.coming);
+        Ok(())
+    }
+    fn rest(&mut self) -> Result<(), BackendError> {
+        assert!(
+            self.coming.is_empty() && self.told.is_empty(),
+            "who has left is not told what came too late"
+        );
+        Ok(())
+    }
+    fn may_be_late(&self) -> bool {
+        true
+    }
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        late.append(&mut self.told);
+    }
+    fn weights(&mut self, _: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        weights.fill(0.0);
+        Ok(())
+    }
+    fn scan(&mut self, _: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        Ok(())
+    }
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(Stats::default())
+    }
+    fn not_finite(&self) -> u64 {
+        0
+    }
+}
+
+/// Hands out its pieces one after the other, each when the one before is done.
+struct Hands {
+    left: Mutex<Vec<Piece>>,
+    done: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Pieces for Hands {
+    fn take(&self, _: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+        Ok(self.left.lock().unwrap().pop())
+    }
+    fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+        self.done.lock().unwrap().push((index, examples));
+        Ok(())
+    }
+    fn acked(&self, _: u64, _: u64) {}
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn a_worker_ended_when_a_step_was_made_without_its_batch(
+        lines in 1u64..40, batch in 1usize..6, cut in 1u64..40, late in prop::collection::vec(0u8..16, 0..20),
+    ) {
+        // Each example has a feature of its own and one that all have.
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        (0..lines).for_each(|i| writeln!(file, "1 {}:1 7:1", 100 + i).unwrap());
+        file.flush().unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let at = bytes * cut.min(lines) / lines;
+        let piece = |index, start, end| {
+            Piece { index, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | index, 7) }
+        };
+        let left = Mutex::new(vec![piece(1, at, bytes), piece(0, 0, at)]);
+        let hands = Arc::new(Hands { left, done: Mutex::default() });
+        let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(&path) }) };
+        options.push = Some(Push::Gradient);
+        options.pieces = Some((hands.clone(), vec![Seen::of(&path).unwrap()]));
+        let schema = Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 0.1 })) };
+        let mut steps = Steps { schema: Some(schema), late, ..Steps::default() };
+        let report = train(&options, &mut steps, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        prop_assert_eq!(report.examples, lines, "what is pushed again is counted once");
+        prop_assert_eq!(report.dropped_late, (0, 0));
+        // One application for each batch that has the key: the common one is in all batches.
+        let batches: u64 = hands.done.lock().unwrap().iter().map(|done| done.1.div_ceil(batch as u64)).sum();
+        let own: BTreeSet<u32> = steps.applied.iter().filter(|(_, n)| **n != batches as u32).map(|(_, n)| *n).collect();
+        prop_assert!(batches == 1 || own == BTreeSet::from([1]), "{own:?}");
+        prop_assert_eq!(steps.applied.len() as u64, lines + 1);
+        prop_assert_eq!(steps.applied.values().map(|&n| u64::from(n)).sum::<u64>(), lines + batches);
+    }
+}
