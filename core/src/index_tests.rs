@@ -74,7 +74,7 @@ fn chosen_keys_agree_with_a_map() {
                 r if r % 3 == 0 => r >> 8 & 4095,
                 r => from[(r >> 8) as usize % from.len()],
             };
-            let keys: Vec<u64> = (1..1 + random(seq) >> 8 & 255).map(key).collect();
+            let keys: Vec<u64> = (1..2 + (random(seq) >> 8 & 255)).map(key).collect();
             if random(seq) >> 20 & 3 > 0 {
                 add(&mut table, seq, &keys);
                 keys.iter().for_each(|&key| *rows.entry(key).or_default() += 1.0);

@@ -253,8 +253,7 @@ fn history(seed: u64) -> (u32, u32) {
         machine.borrow_mut().is_open();
     }
     observed::set(None);
-    let losses = machine.borrow().losses;
-    losses
+    machine.borrow().losses
 }
 
 #[test]

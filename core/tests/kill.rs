@@ -244,7 +244,7 @@ fn every_store_of_a_long_split_can_be_the_last() {
         let (_store, mut table) = open(folder.path(), Admission::All);
         let (acked, mut out) = (done(folder.path(), "acked"), vec![0.0; 600]);
         if acked < PARTS {
-            push(&mut table, PARTS - 1);
+            push(&mut table, PARTS - 1, most(after));
         }
         table.pull(&chosen, Read::Weights, &mut out, None).unwrap();
         assert!(out.iter().all(|&x| x == 1.0), "{context}: chosen keys");
