@@ -78,7 +78,7 @@ pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let (_, held) = ask(sim, link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &identify);
     let held = control::open::<IdentityV1>(&held).unwrap().held;
     // Which life of the server it is, its welcome says.
-    let life = greet(sim, &link.peer()).1.incarnation;
+    let life = greet(sim, link.peer()).1.incarnation;
     let (uid, make_in) = held.map_or(([0; 16], life), |held| (held.uid, 0));
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
     let request = control::seal_as(2, &request);
