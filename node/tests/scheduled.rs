@@ -74,6 +74,8 @@ struct Trainer {
     /// Pushes that were not acknowledged when they were looked at last. (Shards apply the steps each by itself.)
     open: Vec<PushId>,
     asleep_until: Duration,
+    /// Turns of its loop: that it gets on, as its signs of life say.
+    turns: u64,
     /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
     dazed: u64,
 }
@@ -103,13 +105,15 @@ impl Trainer {
             at,
             open,
             asleep_until,
+            turns: 0,
             dazed,
         })
     }
 
     /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
-        for dead in self.seat.beat(Told::default(), Work::default())?.fence {
+        let work = Work { progress: self.turns, ..Work::default() };
+        for dead in self.seat.beat(Told::default(), work)?.fence {
             let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
             let table = hands.open_table(self.worker.schema(self.table))?;
             hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
@@ -138,6 +142,7 @@ impl Trainer {
 
     /// One thing: takes a task, pulls or pushes a batch, or ends a task. True: all is over.
     fn step(&mut self, prng: &mut Prng) -> Result<bool, WorkerError> {
+        self.turns += 1;
         match self.dazed.checked_sub(1) {
             Some(left) => self.dazed = left,
             None => self.beat()?,
