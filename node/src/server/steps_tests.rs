@@ -169,7 +169,7 @@ fn go_on(shards: &mut Shards, found: &Found, from: u64, to: u64) {
 /// The step of those that were behind was lost: the thread stood where the furthest of them was.
 #[test]
 fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothing_of_the_other() {
-    for at in 1..SHARDS {
+    for at in [1, 4, 6] {
         for (first, second) in [(4, 2), (2, 4), (3, 2), (0, 1), (3, 3)] {
             let (a, b) = (0..at, at..SHARDS);
             for split in [vec![WHOLE], vec![0..3, 3..8], vec![0..2, 2..5, 5..8], vec![0..at, at..SHARDS]] {
