@@ -251,7 +251,7 @@ fn another_schema_or_partition_is_refused_by_name() {
     assert!(text.contains("its dimension is 2, 3 was asked"), "{text}");
     let mut third = worker(&[&b, &a], 3);
     let error = third.open_table(&schema("t", 2, 8)).unwrap_err().to_string();
-    assert!(error.contains("was made by 1 servers") && error.contains("2 are given"), "{error}");
+    assert!(error.contains("made by 1 server, as") && error.contains("2 are given"), "{error}");
     // The link lives on, and so does the table.
     second.open_table(&schema("u", 1, 8)).unwrap();
     first.push(table, &[5], Write::Gradient, &[1.0, 1.0]).unwrap();

@@ -126,9 +126,12 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
             ));
         }
         if held.servers != servers {
-            let made = held.servers;
+            let made = match held.servers {
+                1 => "1 server".to_owned(),
+                made => format!("{made} servers"),
+            };
             return Err(format!(
-                "table {table:?} was made by {made} servers, as {addr} says, and {servers} are given: name all {made} in \
+                "table {table:?} was made by {made}, as {addr} says, and {servers} are given: name those that made it in \
                  --ps-hosts, in any order, or begin anew with other folders (--data-dir)"
             ));
         }
@@ -236,20 +239,24 @@ impl<N: Net> Worker<N> {
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if without.contains(&server) { lives[server] } else { 0 };
         if !without.is_empty() && !confirmed {
-            // One server comes before the others: it draws the id, or has it; and that it is not confirmed yet says that nobody
-            // has pushed before the others make their shards.
-            let least = || (0..servers).min_by_key(|&server| &self.config.servers[server]);
-            let one = held.iter().position(Option::is_some).or_else(least).unwrap_or(0);
-            let request = opened.request_in(schema, one, make_in(one));
-            let payload = |_: usize, _: u32| request.clone();
-            let open = Ask::of(message::OPEN_TABLE, None, &payload);
-            let answers = self.ask(&open, To::Links(&fronts[one..one + 1]))?;
-            match self.opened(&answers, 1)? {
-                Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
-                    opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
+            // One after the other, for all workers in one order, however they name the servers: whoever comes to a server
+            // first settles which of the table's servers it is, and the others see that before they come to the next. The
+            // first draws the id, or has it; and that it is not confirmed yet says that nobody has pushed before the others
+            // make their shards.
+            let mut order: Vec<usize> = (0..servers).collect();
+            order.sort_by_key(|&server| (held[server].is_none(), &self.config.servers[server]));
+            for one in order {
+                let request = opened.request_in(schema, one, make_in(one));
+                let payload = |_: usize, _: u32| request.clone();
+                let open = Ask::of(message::OPEN_TABLE, None, &payload);
+                let answers = self.ask(&open, To::Links(&fronts[one..one + 1]))?;
+                match self.opened(&answers, 1)? {
+                    Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
+                        opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
+                    }
+                    Ok(_) => return Ok(Attempt::Again("another worker was making it".into())),
+                    Err(why) => return Ok(Attempt::Again(why)),
                 }
-                Ok(_) => return Ok(Attempt::Again("another worker was making it".into())),
-                Err(why) => return Ok(Attempt::Again(why)),
             }
         }
         let all: Vec<usize> = self.links_now().collect();
