@@ -14,18 +14,18 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"GNTSTEP1";
+const MAGIC: [u8; 8] = *b"GNTSTEP2";
 /// Before the message: the magic, its checksum, its length.
 const HEAD: usize = 24;
 const PREFIX: &str = "step-";
 
 /// A step as it is written. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV1 {
-    /// The life of the images that wrote it: those made anew since have nothing to do with it.
-    incarnation: u64,
+struct StepV2 {
     /// The shards of the thread that wrote it: the first and the one behind the last.
     shards: (u32, u32),
+    /// The birth of each: an image that was made anew since has nothing to do with the step.
+    births: Vec<u64>,
     step: u64,
     /// Whose rows are in it; who was in it and in those before it, the last first.
     mask: u32,
@@ -34,17 +34,17 @@ struct StepV1 {
     write: u32,
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// What the shards are to remember: (shard, pusher, incarnation, seq, part).
+    /// What the shards are to remember: (shard, pusher, incarnation, seq, row).
     notes: Vec<(u32, u64, u64, u64, u32)>,
 }
 
-impl StepV1 {
-    fn of(sum: &Sum, masks: Vec<u32>, shards: &Shards) -> StepV1 {
+impl StepV2 {
+    fn of(sum: &Sum, masks: Vec<u32>, shards: &Shards) -> StepV2 {
         let note =
             |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.row);
-        StepV1 {
-            incarnation: shards.incarnation(),
+        StepV2 {
             shards: (shards.range().start, shards.range().end),
+            births: shards.births(),
             step: sum.step,
             mask: sum.mask,
             masks,
@@ -55,21 +55,29 @@ impl StepV1 {
         }
     }
 
-    /// What of it is of these shards; `None` when it is of another table.
-    fn sum(&self, shards: &Shards) -> Option<Sum> {
+    /// The shards here whose step it is.
+    fn own(&self, shards: &Shards) -> Vec<u32> {
+        let (range, births) = (shards.range(), shards.births());
+        let written = |shard: u32| self.births.get(shard.checked_sub(self.shards.0)? as usize).copied();
+        let here = range.clone().zip(births);
+        here.filter(|&(shard, birth)| written(shard) == Some(birth)).map(|(shard, _)| shard).collect()
+    }
+
+    /// What of it is of these shards, which are in ascending order; `None` when it is of another table.
+    fn sum(&self, shards: &Shards, own: &[u32]) -> Option<Sum> {
         let write = [Write::Gradient, Write::Change].into_iter().nth(self.write as usize)?;
-        let (range, table) = (shards.range(), shards.schema().shards);
-        let floats = shards.schema().write_floats(write);
+        let (table, floats) = (shards.schema().shards, shards.schema().write_floats(write));
         if self.values.len() != self.keys.len() * floats {
             return None;
         }
-        let here = |key: &u64| range.contains(&shard_of(hash(*key), table));
+        let here = |key: &u64| own.binary_search(&shard_of(hash(*key), table)).is_ok();
         let rows = self.keys.iter().zip(self.values.chunks_exact(floats)).filter(|(key, _)| here(key));
         let (keys, rows): (Vec<u64>, Vec<&[f32]>) = rows.unzip();
-        let note = |&(shard, pusher, incarnation, seq, part): &(u32, u64, u64, u64, u32)| {
-            (shard, PushName { pusher, incarnation, seq, row: part })
+        let note = |&(shard, pusher, incarnation, seq, row): &(u32, u64, u64, u64, u32)| {
+            (shard, PushName { pusher, incarnation, seq, row })
         };
-        let notes = self.notes.iter().map(note).filter(|(shard, _)| range.contains(shard)).collect();
+        let notes = self.notes.iter().map(note);
+        let notes = notes.filter(|(shard, _)| own.binary_search(shard).is_ok()).collect();
         Some(Sum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
     }
 }
@@ -114,7 +122,7 @@ impl Steps {
     pub(super) fn write(&mut self, shards: &Shards, sum: &Sum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
-        let message = control::seal(&StepV1::of(sum, masks, shards));
+        let message = control::seal(&StepV2::of(sum, masks, shards));
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
         self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
@@ -136,7 +144,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// The step in a file; `None` when it is torn.
-fn read(path: &Path) -> io::Result<Option<StepV1>> {
+fn read(path: &Path) -> io::Result<Option<StepV2>> {
     let bytes = fs::read(path)?;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let word =
@@ -160,14 +168,16 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, shards)? {
         let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
-        // Images that were made anew begin with their first life again. Other shards' steps are apart.
-        let of_these = |step: &StepV1| {
-            step.incarnation < shards.incarnation() && step.shards.0 < own.end && step.shards.1 > own.start
-        };
-        let Some(step) = step.filter(of_these) else { continue };
-        let sum = step.sum(shards).ok_or_else(|| format!("{}: it is of another table", path.display()))?;
+        let Some(step) = step else { continue };
+        let of_these = step.own(shards);
+        if of_these.is_empty() {
+            continue;
+        }
+        let sum = step
+            .sum(shards, &of_these)
+            .ok_or_else(|| format!("{}: it is of another table", path.display()))?;
         apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
-        for shard in step.shards.0.max(own.start)..step.shards.1.min(own.end) {
+        for shard in of_these {
             let at = &mut reached[(shard - own.start) as usize];
             *at = step.step.saturating_add(1).max(*at);
         }

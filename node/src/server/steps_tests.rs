@@ -4,7 +4,7 @@ use super::*;
 use crate::server::clocks::{Clocks, Comer};
 use crate::server::sums::{Coming, Joining, Next, Room, Sums};
 use crate::sync::{Membership, Merge, SyncMode, Together};
-use gannet_core::{DATA_PUSHERS, Read, Schema};
+use gannet_core::{DATA_PUSHERS, Origin, Read, Schema, TableIdentity};
 use gannet_optim::{Add, Rule};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,6 +108,24 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2);
 }
 
+/// The step of a shard was left out when it had been opened less often than others that the step was written with.
+#[test]
+fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    drop(Shards::open(&store, &schema(), WHOLE).unwrap());
+    // The second half could not be opened, twice.
+    (0..2).for_each(|_| drop(Shards::open(&store, &schema(), 0..4).unwrap()));
+    drop(store);
+    killed(folder.path(), 1, 0, &[WHOLE]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    for range in [0..4, 4..8] {
+        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+        assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2, "{range:?}");
+        assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "{range:?}");
+    }
+}
+
 #[test]
 fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,9 +134,13 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
         fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
     }
     let store = Store::open_dir(folder.path()).unwrap();
-    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    // Opened more often than those before, they are no more these than at first.
+    let origin = Origin { identity: TableIdentity::NONE, seed: 9 };
+    (0..4).for_each(|_| drop(Shards::open_as(&store, &schema(), 0..8, &origin).unwrap()));
+    let mut own = Shards::open_as(&store, &schema(), 0..8, &origin).unwrap();
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
     assert_eq!(own.stats().rows, 0);
+    drop(own);
     // In memory there is nothing to finish.
     let store = Store::memory();
     let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
