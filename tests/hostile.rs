@@ -100,7 +100,7 @@ fn greeted(addr: &str, pusher: u64) -> TcpStream {
     stream.write_all(&bytes).unwrap();
     let mut welcome = [0; 64];
     stream.read_exact(&mut welcome).unwrap();
-    assert_eq!(&welcome[..6], b"GN\x01\x00\x02\x00", "a welcome");
+    assert_eq!(&welcome[..6], b"GN\x02\x00\x02\x00", "a welcome");
     stream
 }
 
@@ -133,7 +133,7 @@ fn a_thousand_connections_cost_little_and_go_without_a_trace() {
         // Behind the payload of the welcome.
         let mut answers = [0; 24 + 64];
         session.read_exact(&mut answers).unwrap();
-        assert_eq!(&answers[24..30], b"GN\x01\x00\x16\x00", "a pong");
+        assert_eq!(&answers[24..30], b"GN\x02\x00\x16\x00", "a pong");
     }
     drop(sessions);
     until("connections end", || held(served.id()).descriptors <= before.descriptors);

@@ -244,7 +244,7 @@ fn a_job_over_tls_learns_and_shows_nothing_on_the_way_or_in_its_logs() {
     let heard = heard.lock().unwrap();
     let has = |what: &[u8]| heard.windows(what.len()).any(|piece| piece == what);
     assert!(heard.len() > 100_000 && heard[0] == 0x16);
-    assert!(!has(b"GN\x01\0\x01\0") && !has(SECRET.as_bytes()), "a plain frame on the way");
+    assert!(!has(b"GN\x02\0\x01\0") && !has(SECRET.as_bytes()), "a plain frame on the way");
     let key = std::fs::read_to_string(authority.path("server.key")).unwrap();
     let log = std::fs::read_to_string(log).unwrap() + &said + &done.err + &done.out;
     for secret in key.lines().filter(|line| !line.starts_with('-')).chain([SECRET]) {
