@@ -200,6 +200,13 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
+    /// How often each server thread is to hear of this worker while it keeps step with others. It may wait at one of
+    /// them and have nothing to say to the rest, which are not to take that for its death.
+    pub(super) fn sign_every(&self) -> Duration {
+        let timeouts = self.tables.iter().filter_map(|table| table.group.as_ref());
+        timeouts.map(|group| group.member.worker_timeout / 3).min().unwrap_or(Duration::MAX)
+    }
+
     /// How long a server may give no sign: one that has others wait says so.
     pub(super) fn patience(&self) -> Duration {
         let waits = |keeping: &Keeping| keeping.member.mode != SyncMode::Asp;

@@ -222,6 +222,7 @@ impl<N: Net> Worker<N> {
         self.tally.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.tally.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
         self.look_at_waits()?;
+        let sign_every = self.sign_every();
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.is_wanted() {
@@ -229,7 +230,7 @@ impl<N: Net> Worker<N> {
             }
             let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.credit.ping_after {
+                if silent >= peer.credit.ping_after.min(sign_every) {
                     self.ping(number, now)?;
                 }
                 continue;
