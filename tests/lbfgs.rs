@@ -39,8 +39,11 @@ impl Heard {
 
     /// Waits until an iteration from `number` on has been told of.
     fn hear(&self, number: u64) {
+        let mut last = String::new();
         loop {
-            let line = self.lines.recv_timeout(limit()).unwrap_or_else(|e| panic!("iteration {number}: {e}"));
+            let line = self.lines.recv_timeout(limit());
+            let line = line.unwrap_or_else(|e| panic!("iteration {number}: {e}, after {last}"));
+            last.push_str(&format!("{line}\n"));
             let told = line.strip_prefix("iteration ").and_then(|rest| rest.split(' ').next());
             if told.is_some_and(|told| told.parse::<u64>().unwrap() >= number) {
                 return;

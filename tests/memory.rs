@@ -14,9 +14,9 @@ fn a_table_in_one_process_keeps_to_its_limit() {
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("--memory-limit") && done.err.contains("100000"), "{done:?}");
     let images = folder.path().join("images");
-    let done = run(&format!("{line} --memory-limit 2400kB --data-dir {}", images.display()));
+    let done = run(&format!("{line} --memory-limit 2000kB --data-dir {}", images.display()));
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("--memory-limit") && done.err.contains("2400000"), "{done:?}");
+    assert!(done.err.contains("--memory-limit") && done.err.contains("2000000"), "{done:?}");
 }
 
 #[test]

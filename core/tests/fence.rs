@@ -234,15 +234,17 @@ fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     let store = Store::open_dir_with(folder.path(), growing).unwrap();
     let mut shards = Shards::open(&store, &one, 0..1).unwrap();
     let data = |n: u64| PushName { pusher: DATA_PUSHERS | n, incarnation: 1, seq: 1, row: 0 };
+    // Entries take no more file space until there are more than 64: all are taken, and then all memory.
+    for n in 1..64 {
+        shards.push(&data(n), Write::Gradient, &[1], None, &[1.0]).unwrap();
+    }
     let many: Vec<u64> = (0..200_000).collect();
     let refused = shards.push(&data(0), Write::Gradient, &many, None, &vec![1.0; many.len()]).unwrap_err();
     assert!(matches!(refused, PushError::Limit { .. }), "{refused}");
     assert_eq!(shards.unfinished(DATA_PUSHERS), Some(0));
     shards.close_pusher(DATA_PUSHERS, 1).unwrap();
-    for n in 1..limits::PUSHERS_MAX as u64 + 1 {
-        // Keys that have rows: the table is full.
-        shards
-            .push(&data(n), Write::Gradient, &[1], None, &[1.0])
-            .unwrap_or_else(|e| panic!("data {n}: {e}"));
-    }
+    // A key that has its row: the table is full. The next data takes the place of the closed one, and there is no other.
+    assert_eq!(shards.push(&data(64), Write::Gradient, &[1], None, &[1.0]).unwrap().applied, 1);
+    let next = shards.push(&data(65), Write::Gradient, &[1], None, &[1.0]).unwrap_err();
+    assert!(matches!(next, PushError::Limit { .. }), "{next}");
 }

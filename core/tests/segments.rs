@@ -143,7 +143,7 @@ proptest! {
             // NaN in any segment drops the whole row.
             let mut bad = vec![0.0; schema.weights()];
             *bad.last_mut().unwrap() = f32::NAN;
-            let nan = table.push(&PushName { row: 1, ..name }, Write::Gradient, &keys[..1], None, &bad).unwrap();
+            let nan = table.push(&PushName { pusher: 10, ..name }, Write::Gradient, &keys[..1], None, &bad).unwrap();
             prop_assert_eq!(nan, Applied { not_finite: 1, ..Applied::default() });
         }
         if durable {

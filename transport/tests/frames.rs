@@ -365,7 +365,7 @@ fn garbage_is_named_with_its_peer() {
     Head::default().encode(&mut head);
     let mut other_version = head.clone();
     other_version[2] = 9;
-    assert!(matches!(frame_error(&other_version), HeadError::Version { got: 9, ours: 1 }));
+    assert!(matches!(frame_error(&other_version), HeadError::Version { got: 9, ours: 2 }));
     assert!(matches!(verdict(&head), (LinkError::Closed { .. }, _)), "a whole frame, then the end");
     assert!(matches!(verdict(&head[..40]), (LinkError::Closed { .. }, _)), "the end within a head");
 }

@@ -89,7 +89,9 @@ impl Identities {
             );
             return refuse(Refusal::Identity, text);
         }
-        if make_in != self.life {
+        // A server that is to have no shards loses none with its life.
+        let has_shards = servers > 0 && !share(0..schema.shards, server, servers).is_empty();
+        if make_in != self.life && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }
         if all.len() >= TABLES_MAX {

@@ -15,7 +15,7 @@ use crate::scheduler::Scheduler;
 use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::Token;
-use gannet_core::{PushName, Read, Schema, Store, TableIdentity, TableUid, Write};
+use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Store, TableIdentity, TableUid, Write};
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 use gannet_transport::{Event, FLAG_PAYLOAD_CRC, Head, Link, Stream};
 use std::cell::RefCell;
@@ -135,12 +135,12 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
 }
 
 /// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it is the
-/// first frame and there is no token; the answers are frames.
+/// first frame, names a worker and there is no token; the answers are frames.
 ///
 /// # Panics
 /// When the greeter does, or a promise is broken.
 pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
-    let due = first_hello(&bytes).filter(|_| !token);
+    let due = first_hello(&bytes).filter(|(hello, _)| !token && hello.pusher < DATA_PUSHERS);
     let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
     let mut greeter = Greeter::new(token, ServerTally::new(1));
     let answers = Rc::<RefCell<Vec<u8>>>::default();

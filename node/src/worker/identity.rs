@@ -82,6 +82,7 @@ fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
 /// A range of shards for people.
 pub(crate) fn in_words(shards: &Range<u32>) -> String {
     match shards.len() {
+        0 => "no shards".to_owned(),
         1 => format!("shard {}", shards.start),
         _ => format!("shards {} to {}", shards.start, shards.end - 1),
     }
