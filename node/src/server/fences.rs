@@ -64,6 +64,24 @@ fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
     assert_eq!(acked(&request(&mut next, push(table, 1, false)).0).applied, 1);
 }
 
+/// A fence that named the sum of synchronous steps ended the table's steps for good, and one that named the last incarnations
+/// locked a worker out.
+#[test]
+fn what_is_no_start_of_a_worker_is_not_fenced() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr, 1, 1);
+    let table = open(&sim, &mut link);
+    for (pusher, incarnation) in
+        [(u64::MAX - 1, 1), (u64::MAX, 1), (DATA_PUSHERS | 7, 1), (1, u64::MAX), (1, 1 << 63)]
+    {
+        let fence = Head::new(message::FENCE, 0, 1, [pair(table, 0), pusher, incarnation, 0]);
+        let (refusal, text) = refused(ask(&sim, &mut link, fence, &[]));
+        assert!(refusal == Refusal::Name && text.contains("no start of a worker"), "{refusal:?} {text}");
+    }
+    let (head, payload) = push(table, 1, false);
+    assert_eq!(acked(&ask(&sim, &mut link, head, &payload).0).applied, 1);
+}
+
 /// A session that was greeted as 2^64 - 2 could push in the name of synchronous steps.
 #[test]
 fn nobody_is_greeted_as_data_or_as_the_sum_of_a_step() {

@@ -9,7 +9,7 @@ use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
 use crate::control::{self, JoinV1, JoinedV1, WaitsV1};
 use crate::error::Refusal;
-use crate::limits::CLOCK_MAX;
+use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
 use crate::message::{self, unpair};
 use crate::sync::{Membership, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
@@ -318,6 +318,13 @@ impl Tables {
     pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<Answer, Stop> {
         let [first, pusher, incarnation, _] = frame.head.words;
         let (number, rank) = unpair(first);
+        // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
+        if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
+            let text = format!(
+                "pusher {pusher:#x} incarnation {incarnation}: no start of a worker, which a fence names"
+            );
+            return refuse(Refusal::Name, text);
+        }
         let table = self.numbered(u64::from(number))?;
         let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
         if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {

@@ -198,7 +198,10 @@ impl<N: Net> Worker<N> {
             while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
                 self.pump(self.config.peer_timeout)?;
             }
-            let Some(Work::Control(control)) = self.flights.take(id.place).map(|flight| flight.work) else {
+            // The last answer to a request that nobody waits for has freed its place, which may be another's by now.
+            let place = self.flights.get(id).map(|_| id.place);
+            let flight = place.and_then(|place| self.flights.take(place));
+            let Some(Work::Control(control)) = flight.map(|flight| flight.work) else {
                 return Ok(Vec::new());
             };
             self.pump(Duration::ZERO)?;
