@@ -7,7 +7,8 @@ use super::job::Line;
 use super::{Failure, keeping};
 use gannet::train::{Options, Report, Scheduled, Seen, plan_files};
 use gannet::{
-    Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig, WorkerError,
+    Attendance, Hands, JobStatus, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig,
+    WorkerError,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -113,6 +114,7 @@ pub fn join(
         }
     };
     let server = scheduler(job);
+    one_scheduler(job, net, config)?;
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership = Seat::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
         // What this process was given is not what the others were.
@@ -133,6 +135,25 @@ pub fn join(
     });
     options.pieces = Some((scheduled.clone(), seen));
     Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
+}
+
+/// Refuses a second scheduler: with the hosts in another order the data would be handed out twice.
+fn one_scheduler(job: &JobArgs, net: &Wires, config: &WorkerConfig) -> Result<(), Failure> {
+    let own = scheduler(job);
+    if job.tasks.scheduler.is_some() || job.feeding.feed.is_some() {
+        return Ok(());
+    }
+    for host in job.ps_hosts.iter().filter(|host| *host != own) {
+        let reader = WorkerConfig { servers: vec![host.clone()], ..config.clone() };
+        let other = JobStatus::of(net.clone(), reader)?;
+        if other.is_some_and(|job| job.tasks_done < job.tasks && job.failed.is_none()) {
+            return Err(Failure::input(format!(
+                "{host} is the scheduler of a job that is not done, and {own} is the first of --ps-hosts: name {host} first, or \
+                 as --scheduler; to begin another job move its scheduler.book away"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Looks at the data files, which are to stay as they are.
