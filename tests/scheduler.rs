@@ -175,6 +175,40 @@ fn models_are_handed_their_data_too() {
     assert!(topics.code == Some(2) && topics.err.contains("--model lda are not handed out"), "{topics:?}");
 }
 
+/// Two workers that named the servers in two orders made two schedulers, and each was handed all of the data.
+#[test]
+fn workers_that_name_the_servers_in_two_orders_have_one_scheduler() {
+    let job = Job::new();
+    let servers = [(); 2].map(|()| Served::start(gannet("server --listen 127.0.0.1:0 --threads 2")));
+    let addrs = servers.each_ref().map(|served| &*served.addr);
+    let orders = [addrs.join(","), [addrs[1], addrs[0]].join(",")];
+    let workers = [job.worker(&orders[0], 0, ""), job.worker(&orders[1], 1, "")];
+    let done = workers.map(Process::wait);
+    assert!(done.iter().all(|done| done.code == Some(0)), "{done:?}");
+    let examples: u64 = done.iter().map(|done| done.json()["examples"].as_u64().unwrap()).sum();
+    assert_eq!(examples, 2 * LINES);
+    orders.iter().for_each(|order| check_end(order));
+}
+
+/// A job that was begun with another scheduler was begun a second time.
+#[test]
+fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
+    let job = Job::new();
+    let servers = [(); 2].map(|()| Served::start(gannet("server --listen 127.0.0.1:0 --threads 2")));
+    let addrs = servers.each_ref().map(|served| &*served.addr);
+    let (hosts, other) = (addrs.join(","), addrs.iter().max().unwrap());
+    let first = job.worker(&hosts, 0, &format!("--scheduler {other}"));
+    until_done(other, 2);
+    first.signal(Signal::KILL);
+    let second = run(&job.line(&hosts, 1, ""));
+    let says = format!("{other} is the scheduler of a job that is not done");
+    assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
+    drop(first);
+    let third = run(&job.line(&hosts, 1, &format!("--scheduler {other}")));
+    assert_eq!(third.code, Some(0), "{third:?}");
+    check_end(other);
+}
+
 #[test]
 fn a_scheduler_of_its_own_keeps_no_shards() {
     let job = Job::new();

@@ -120,3 +120,35 @@ fn a_scheduler_that_died_after_the_last_task_left_nobody_to_save_and_no_error() 
     let why = attendance.sum_up(&|| false).unwrap_err();
     assert!(why.contains("127.0.0.1"), "{why}");
 }
+
+/// Under load a worker asked for a task while another of its threads said that one was done: what the scheduler had
+/// taken off it counted as held, and the request was refused: "3 tasks are held; 2 are possible".
+#[test]
+fn tasks_are_taken_while_others_are_done() {
+    let served = served();
+    let file = PlanFile { bytes: 8_000, ..plan().files.remove(0) };
+    let plan = Plan { workers: 1, files: vec![file], ..plan() };
+    let config = WorkerConfig::new([served.addr().to_owned()], 1, 7);
+    let seat = Seat::join(Tcp::new(), config, 0, plan.clone()).unwrap();
+    let attendance = Attendance::begin(seat, Box::new(|_| Ok(())), Default::default()).unwrap();
+    let (given, trained) = channel();
+    std::thread::scope(|scope| {
+        let attendance = &attendance;
+        scope.spawn(move || {
+            for index in trained {
+                attendance.acked(index, 1);
+                attendance.beat_now().unwrap();
+                attendance.done(index, 4).unwrap();
+            }
+        });
+        let mut taken = 0;
+        while let Some(Given::Task { index, .. }) = attendance.take(&|| false).unwrap() {
+            taken += 1;
+            given.send(index).unwrap();
+        }
+        drop(given);
+        assert_eq!(taken, plan.tasks());
+    });
+    attendance.leave().unwrap();
+    served.stop().unwrap();
+}

@@ -133,7 +133,7 @@ fn steps_that_fit_are_applied_exactly_though_others_wait_for_room() {
 fn a_job_whose_steps_have_no_memory_left_is_refused_by_name() {
     let store = limited();
     let server = server(&store);
-    assert!(store.set_aside(LIMIT - KEPT_MAX));
+    assert!(store.set_aside(LIMIT - KEPT_MAX / 8));
     let ended = train(&server, &[schema("t", DIM, 8)], 1, 10);
     let says = |ended: &Result<(), WorkerError>| {
         ended

@@ -2,7 +2,7 @@
 
 use super::args::StatusArgs;
 use super::failure::PEER;
-use super::{Failure, security};
+use super::{Failure, security, tasks};
 use gannet::{Doing, JobStatus, Life, Member, Standing, Wires, Worker, WorkerConfig};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,7 +15,9 @@ struct Reached {
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let scheduler = args.scheduler.as_ref().unwrap_or_else(|| &args.ps_hosts[0]);
+    let named = args.scheduler.as_deref();
+    let scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&args.ps_hosts)).to_owned();
+    let scheduler = &scheduler;
     let all: Vec<String> = args.ps_hosts.iter().chain([scheduler]).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.believing)?;

@@ -137,7 +137,8 @@ pub fn join(
     Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
 }
 
-/// Refuses a second scheduler: with the hosts in another order the data would be handed out twice.
+/// Refuses a second scheduler, which would hand out the data twice: the job may have been begun with another `--scheduler`,
+/// or by a program that took the first of the hosts.
 fn one_scheduler(job: &JobArgs, net: &Wires, config: &WorkerConfig) -> Result<(), Failure> {
     let own = scheduler(job);
     if job.tasks.scheduler.is_some() || job.feeding.feed.is_some() {
@@ -148,8 +149,8 @@ fn one_scheduler(job: &JobArgs, net: &Wires, config: &WorkerConfig) -> Result<()
         let other = JobStatus::of(net.clone(), reader)?;
         if other.is_some_and(|job| job.tasks_done < job.tasks && job.failed.is_none()) {
             return Err(Failure::input(format!(
-                "{host} is the scheduler of a job that is not done, and {own} is the first of --ps-hosts: name {host} first, or \
-                 as --scheduler; to begin another job move its scheduler.book away"
+                "{host} is the scheduler of a job that is not done, and this worker would ask {own}: name {host} with --scheduler; \
+                 to begin another job move its scheduler.book away"
             )));
         }
     }
@@ -164,7 +165,13 @@ pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
 
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
-    job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref()).unwrap_or(&job.ps_hosts[0])
+    let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
+    named.map_or_else(|| default_scheduler(&job.ps_hosts), |named| named)
+}
+
+/// The server that is the scheduler where none is named: the same in whatever order the servers are named.
+pub fn default_scheduler(ps_hosts: &[String]) -> &str {
+    ps_hosts.iter().min().map_or("", |least| least)
 }
 
 /// Fences a life at every shard owner of these tables, over links of its own: those of the training may be waiting.

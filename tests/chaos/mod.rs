@@ -5,7 +5,7 @@ mod round;
 
 pub use counted::{Counting, SUMS, batches_by_key, counts_in_rows, records_by_key};
 pub use round::Round;
-use round::What;
+use round::{Limits, What};
 
 use crate::harness::{Done, Process, Served, gannet, limit, run};
 use gannet::{JobStatus, Tcp, WorkerConfig};
@@ -45,6 +45,8 @@ pub struct Job<'a> {
     addrs: Vec<String>,
     workers: Vec<Running>,
     asleep: Vec<(Instant, usize)>,
+    /// Workers that were started.
+    started: u64,
     /// Workers killed, workers started instead, workers put to sleep, servers killed.
     pub dealt: [u32; 4],
 }
@@ -68,10 +70,11 @@ impl<'a> Job<'a> {
             addrs: Vec::new(),
             workers: Vec::new(),
             asleep: Vec::new(),
+            started: 0,
             dealt: [0; 4],
         };
         for which in 0..round.servers {
-            let served = job.server(which, "127.0.0.1:0", 2);
+            let served = job.server(which, "127.0.0.1:0", 2, &Limits::USUAL);
             job.addrs.push(served.addr.clone());
             job.servers.push(Some(served));
         }
@@ -79,8 +82,9 @@ impl<'a> Job<'a> {
         job
     }
 
-    fn server(&self, which: usize, listen: &str, threads: u32) -> Served {
-        let mut command = gannet(&format!("server --listen {listen} --threads {threads}"));
+    fn server(&self, which: usize, listen: &str, threads: u32, limits: &Limits) -> Served {
+        let flags = format!("server --listen {listen} --threads {threads} {}", limits.flags());
+        let mut command = gannet(&flags);
         if self.round.durable {
             command.arg("--data-dir").arg(self.folder.path().join(format!("server-{which}")));
         }
@@ -92,7 +96,10 @@ impl<'a> Job<'a> {
     }
 
     fn worker(&mut self, index: u32) {
-        let hosts = self.addrs.join(",");
+        let order = self.round.order(self.addrs.len(), self.started);
+        self.started += 1;
+        let hosts: Vec<&str> = order.into_iter().map(|server| &*self.addrs[server]).collect();
+        let hosts = hosts.join(",");
         let process =
             Process::start(gannet(&format!("{} --ps-hosts {hosts} --task-index {index}", self.line)));
         self.workers.push(Running { index, process, slept: false });
@@ -100,7 +107,9 @@ impl<'a> Job<'a> {
 
     /// What the scheduler says.
     pub fn status(&self) -> Option<JobStatus> {
-        let config = WorkerConfig::new([self.addrs[0].clone()], 1 << 40, 1);
+        // As workers choose it.
+        let scheduler = self.addrs.iter().min().unwrap().clone();
+        let config = WorkerConfig::new([scheduler], 1 << 40, 1);
         JobStatus::of(Tcp::new(), config).unwrap()
     }
 
@@ -173,10 +182,10 @@ impl<'a> Job<'a> {
                     self.asleep.push((Instant::now() + time, at));
                     self.dealt[2] += 1;
                 }
-                What::KillServer { which, after, threads } => {
+                What::KillServer { which, after, threads, limits } => {
                     self.servers[which].take().unwrap().kill();
                     self.pass(after);
-                    self.servers[which] = Some(self.server(which, &self.addrs[which].clone(), threads));
+                    self.servers[which] = Some(self.server(which, &self.addrs[which].clone(), threads, &limits));
                     self.dealt[3] += 1;
                 }
             }

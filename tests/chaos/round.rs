@@ -12,6 +12,8 @@ pub struct Round {
     /// Whether the servers keep their shards in folders.
     pub durable: bool,
     pub transport: &'static str,
+    /// The order in which each worker names the servers is drawn from it.
+    pub hosts: u64,
     /// In their order.
     pub deeds: Vec<Deed>,
 }
@@ -30,8 +32,38 @@ pub enum What {
     Kill { index: u32, then: u32, after: Duration },
     /// SIGSTOP, and SIGCONT when so much time has passed.
     Sleep { index: u32, time: Duration },
-    /// SIGKILL for a server; after a while it is started again on its folder, with so many threads.
-    KillServer { which: usize, after: Duration, threads: u32 },
+    /// SIGKILL for a server; after a while it is started again on its folder, in another way.
+    KillServer { which: usize, after: Duration, threads: u32, limits: Limits },
+}
+
+/// What a server allows its sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub credit_requests: u32,
+    pub session_bytes: u64,
+    pub keyset_bytes: u64,
+}
+
+impl Limits {
+    /// The defaults.
+    pub const USUAL: Limits = Limits { credit_requests: 1024, session_bytes: 1 << 30, keyset_bytes: 1 << 30 };
+
+    fn draw(dice: &mut Dice) -> Limits {
+        let mut one = |of: [u64; 3]| of[dice.below(3) as usize];
+        Limits {
+            credit_requests: one([16, 64, 1024]) as u32,
+            session_bytes: one([64 << 20, 256 << 20, 1 << 30]),
+            keyset_bytes: one([1 << 10, 1 << 20, 1 << 30]),
+        }
+    }
+
+    /// As flags of `gannet server`.
+    pub fn flags(&self) -> String {
+        format!(
+            "--credit-requests {} --session-memory {} --keyset-memory {}",
+            self.credit_requests, self.session_bytes, self.keyset_bytes
+        )
+    }
 }
 
 /// Numbers from a seed.
@@ -65,7 +97,12 @@ impl Round {
         let kinds = [
             asleep.then_some(What::Sleep { index: sleeper, time }),
             Some(What::Kill { index, then, after: dice.millis(0, 800) }),
-            server.then_some(What::KillServer { which, after: dice.millis(0, 500), threads: 0 }),
+            server.then_some(What::KillServer {
+                which,
+                after: dice.millis(0, 500),
+                threads: 0,
+                limits: Limits::USUAL,
+            }),
             twice.then_some(What::Kill { index: then, then, after: dice.millis(0, 800) }),
         ];
         let mut percent = 5;
@@ -78,17 +115,25 @@ impl Round {
         let transport = if dice.below(2) == 0 { "auto" } else { "tcp" };
         // Drawn last: what else a seed draws stays as it was.
         for deed in &mut deeds {
-            if let What::KillServer { threads, .. } = &mut deed.what {
-                *threads = 1 + dice.below(4) as u32;
+            if let What::KillServer { threads, limits, .. } = &mut deed.what {
+                (*threads, *limits) = (1 + dice.below(4) as u32, Limits::draw(dice));
             }
         }
-        Round { workers, spare, servers, durable, transport, deeds }
+        let hosts = dice.below(u64::MAX);
+        Round { workers, spare, servers, durable, transport, hosts, deeds }
     }
 
     /// The same job with nothing done to it.
     pub fn undisturbed(workers: u32) -> Round {
         let (spare, servers, durable, transport) = (false, 1, false, "auto");
-        Round { workers, spare, servers, durable, transport, deeds: Vec::new() }
+        Round { workers, spare, servers, durable, transport, hosts: 0, deeds: Vec::new() }
+    }
+
+    /// An order of so many servers, for the worker that is the n-th to be started.
+    pub fn order(&self, servers: usize, n: u64) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..servers).collect();
+        order.sort_by_key(|&server| gannet::mix(self.hosts ^ gannet::mix(n << 8 | server as u64)));
+        order
     }
 
     pub fn declared(&self) -> u32 {

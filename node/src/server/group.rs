@@ -49,8 +49,8 @@ impl Group {
 }
 
 impl Table {
-    fn new_group(&self, member: &Membership, kept: Option<&Arc<KeptBudget>>, now: Duration) -> Group {
-        let share = || kept.map_or_else(KeptShare::default, |budget| KeptShare::new(budget.clone()));
+    /// `share`: of what the server may keep for synchronous steps.
+    fn new_group(&self, member: &Membership, share: impl Fn() -> KeptShare, now: Duration) -> Group {
         let sums = member.mode.is_bsp().then(|| Sums::after(&self.found).with_share(share()));
         let begin = sums.as_ref().map_or(0, Sums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
@@ -61,7 +61,7 @@ impl Table {
         &mut self,
         comer: Comer,
         request: &JoinV1,
-        kept: Option<&Arc<KeptBudget>>,
+        share: impl Fn() -> KeptShare,
         now: Duration,
     ) -> Result<u64, Stop> {
         let member = match Membership::of(request) {
@@ -95,7 +95,7 @@ impl Table {
         }
         let mut group = match self.group.take() {
             Some(group) => group,
-            None => self.new_group(&member, kept, now),
+            None => self.new_group(&member, &share, now),
         };
         let checked = group.clocks.check(&member);
         if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
@@ -103,7 +103,7 @@ impl Table {
             let begin = group.lowest();
             match (&mut group.sums, member.mode.is_bsp()) {
                 (Some(sums), true) => sums.restart(),
-                _ => group = self.new_group(&member, kept, now),
+                _ => group = self.new_group(&member, &share, now),
             }
             group.clocks = Clocks::new(&member, begin, now);
         } else if let Err(why) = checked {
@@ -253,7 +253,10 @@ impl Tables {
             let aside = kept.set_aside(self.store());
             aside.map_err(|why| Stop::Refused(Refusal::Limit, why))?;
         }
-        let clock = self.numbered(number)?.join(comer, &request, kept.as_ref(), now)?;
+        let thread = self.thread();
+        let new_share = |budget: &Arc<KeptBudget>| KeptShare::new(budget.clone(), thread);
+        let share = || kept.as_ref().map_or_else(KeptShare::default, new_share);
+        let clock = self.numbered(number)?.join(comer, &request, share, now)?;
         pusher.enter(number as u32, request.rank);
         self.settle(number as usize);
         answer(frame, message::JOINED, &control::seal(&JoinedV1 { clock }), transmit)
@@ -403,7 +406,7 @@ impl Tables {
                 let most = self.kept.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |kept| kept.max());
                 let text = format!(
                     "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
-                     bytes for synchronous steps, and half of that is sure for one step; a smaller --batch helps, or a \
+                     bytes for synchronous steps, and half of that is sure for those of one thread; a smaller --batch helps, or a \
                      larger --memory-limit"
                 );
                 refuse(Refusal::Limit, text)

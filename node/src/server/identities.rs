@@ -80,6 +80,14 @@ impl Identities {
         let name = &schema.name;
         let known = self.look(&mut all, name).map_err(|error| (Refusal::Images, error.to_string()));
         if let Some(known) = known.map_err(|(refusal, text)| Stop::Refused(refusal, text))? {
+            if known.shards != schema.shards {
+                let text = format!(
+                    "table {name:?} is here with {} shards, and {} were asked: give every worker the same --shards, or the \
+                     servers another --data-dir",
+                    known.shards, schema.shards
+                );
+                return refuse(Refusal::Mismatch, text);
+            }
             if known.identity == claim.identity {
                 return Ok(known);
             }

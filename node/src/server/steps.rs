@@ -236,7 +236,10 @@ pub(super) fn apply(shards: &mut Shards, sum: &Sum, aggregate: u64) -> Result<Ap
         all.not_admitted += applied.not_admitted;
     }
     for (shard, name) in &sum.notes {
-        shards.note(*shard, name)?;
+        // A shard that has later steps has noted these names, and may have been told since that their data is done.
+        if shards.last_push(*shard, aggregate) <= Some(sum.step + 1) {
+            shards.note(*shard, name)?;
+        }
     }
     Ok(all)
 }

@@ -85,6 +85,30 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
     }
 }
 
+/// Files of former ranges of shards put back what was known of data, though it had been closed: for ever, at every start.
+#[test]
+fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranges = [0..3, 3..8];
+    killed(folder.path(), 1, SHARDS, &ranges);
+    // Other threads, more steps; then the data is done.
+    killed(folder.path(), 4, SHARDS, &[WHOLE]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    let open = |range: &Range<u32>| Shards::open(&store, &schema(), range.clone()).unwrap();
+    {
+        let mut own = open(&WHOLE);
+        finish(&store, &mut own, AGGREGATE).unwrap();
+        own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
+        apply(&mut own, &Sum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
+    }
+    for range in &ranges {
+        let mut own = open(range);
+        finish(&store, &mut own, AGGREGATE).unwrap();
+        let known: Vec<_> = own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | 5).collect();
+        assert!(known.iter().all(|known| known.closed), "{known:?}");
+    }
+}
+
 #[test]
 fn a_torn_file_is_of_a_step_that_was_not_begun() {
     let folder = tempfile::tempdir().unwrap();

@@ -132,6 +132,8 @@ pub(super) struct Sums {
     masks: VecDeque<u32>,
     /// Shards that have more steps, ascending: with each the first that it has not.
     ahead: Vec<(u32, u64)>,
+    /// Workers whose data in step `at` misses rows in a shard that is ahead: the step was applied there without them.
+    late: u32,
     /// Step `at`, which could not be applied whole.
     stuck: Option<Sum>,
     /// Why: until one of its workers has come again.
@@ -159,8 +161,12 @@ impl Sums {
 
     /// Who is in the next step and was in those before it, the last first.
     pub(super) fn masks(&self) -> Vec<u32> {
-        let made = self.made.get(&self.at).copied().unwrap_or(0);
-        std::iter::once(made).chain(self.masks.iter().copied()).take(BSP_STEPS_REMEMBERED).collect()
+        std::iter::once(self.in_step()).chain(self.masks.iter().copied()).take(BSP_STEPS_REMEMBERED).collect()
+    }
+
+    /// Who is in step `at`, whole.
+    fn in_step(&self) -> u32 {
+        self.made.get(&self.at).copied().unwrap_or(0) & !self.late
     }
 
     /// The first step that is not applied.
@@ -262,7 +268,7 @@ impl Sums {
 
     /// Looks at the next step. `aggregate`: how many make it whole. `has`: whether a shard has the rows of a name.
     pub(super) fn next(
-        &self,
+        &mut self,
         clocks: &Clocks,
         aggregate: u32,
         how: &Joining<impl Fn(Write) -> usize>,
@@ -280,29 +286,32 @@ impl Sums {
         if !all && made.count_ones() < aggregate && (counted > 0 || made == 0) {
             return Next::Wait;
         }
-        Next::Step(self.sum(made, how, has))
+        let (sum, late) = self.sum(made, how, has);
+        self.late = late;
+        Next::Step(sum)
     }
 
+    /// The next step as one push, and who comes too late for it in a shard that is ahead.
     fn sum(
         &self,
         made: u32,
         how: &Joining<impl Fn(Write) -> usize>,
         has: impl FnMut(u32, &PushName) -> bool,
-    ) -> Option<Sum> {
+    ) -> (Option<Sum>, u32) {
         let parts: Vec<(u32, &Kept)> = self
             .kept
             .range((self.at, 0)..=(self.at, u32::MAX))
             .map(|(&(_, rank), kept)| (rank, kept))
             .filter(|(rank, kept)| made >> rank & 1 == 1 && !kept.keys.is_empty())
             .collect();
-        let write = parts.first()?.1.write?;
+        let Some(write) = parts.first().and_then(|(_, kept)| kept.write) else { return (None, 0) };
         let floats = (how.floats)(write);
         let whole = |shard| self.is_ahead(shard);
         let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
-        let (rows, notes) = taken(&parts, floats, how.shards, has, whole);
+        let Taken { rows, notes, late } = taken(&parts, floats, how.shards, has, whole);
         let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
         let (keys, values) = merged(&rows, floats, how.merge, how.shards);
-        (mask != 0).then_some(Sum { step: self.at, mask, write, keys, values, notes })
+        ((mask != 0).then_some(Sum { step: self.at, mask, write, keys, values, notes }), late)
     }
 
     /// Whether all who have made the next step pushed the same kind; otherwise it cannot be made one.
@@ -315,12 +324,12 @@ impl Sums {
 
     /// The next step is applied.
     pub(super) fn applied(&mut self) {
-        let made = self.made.remove(&self.at).unwrap_or(0);
-        self.masks.push_front(made);
+        self.masks.push_front(self.in_step());
         self.masks.truncate(BSP_STEPS_REMEMBERED);
         let at = self.at;
+        self.made.remove(&at);
         self.drop_kept(|step, _| step <= at);
-        (self.at, self.stuck) = (at + 1, None);
+        (self.at, self.stuck, self.late) = (at + 1, None, 0);
         self.ahead.retain(|&(_, reached)| reached > at + 1);
     }
 
@@ -366,6 +375,14 @@ pub(super) struct Joining<F> {
     pub(super) shards: u32,
 }
 
+/// What of a step is still to be applied.
+struct Taken<'a> {
+    rows: Vec<Rows<'a>>,
+    notes: Vec<(u32, PushName)>,
+    /// Workers whose data a shard does not have, though it has the step.
+    late: u32,
+}
+
 /// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given up) is the
 /// first's. `whole`: whether a shard has all of the step, if any may.
 fn taken<'a>(
@@ -374,8 +391,8 @@ fn taken<'a>(
     table: u32,
     mut has: impl FnMut(u32, &PushName) -> bool,
     whole: Option<&dyn Fn(u32) -> bool>,
-) -> (Vec<Rows<'a>>, Vec<(u32, PushName)>) {
-    let (mut all, mut notes) = (Vec::new(), Vec::new());
+) -> Taken<'a> {
+    let (mut all, mut notes, mut late) = (Vec::new(), Vec::new(), 0);
     let mut owners = HashMap::<(u64, u64, u64), u32>::new();
     for &(rank, kept) in parts {
         let mut take = |range: Range<usize>| {
@@ -400,9 +417,7 @@ fn taken<'a>(
         }
         for Named { name, keys, ends } in &kept.named {
             let of = (name.pusher, name.incarnation, name.seq);
-            if *owners.entry(of).or_insert(rank) != rank {
-                continue;
-            }
+            let first = *owners.entry(of).or_insert(rank) == rank;
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
@@ -411,14 +426,19 @@ fn taken<'a>(
                 rest.start = run.end;
                 let name = PushName { row: end, ..*name };
                 // A step takes all rows that a push has in a shard, or none of them.
-                if !whole.is_some_and(|whole| whole(shard)) && !has(shard, &name) {
+                if has(shard, &name) {
+                    continue;
+                }
+                if whole.is_some_and(|whole| whole(shard)) {
+                    late |= 1 << rank;
+                } else if first {
                     take(run);
                     notes.push((shard, name));
                 }
             }
         }
     }
-    (all, notes)
+    Taken { rows: all, notes, late }
 }
 
 /// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks that

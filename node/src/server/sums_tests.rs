@@ -93,12 +93,12 @@ impl World {
         self.sums.join(rank, clock, false);
     }
 
-    fn next(&self) -> Next {
+    fn next(&mut self) -> Next {
         self.next_beside(|_, _| false)
     }
 
     /// Where shards have rows already.
-    fn next_beside(&self, has: impl FnMut(u32, &PushName) -> bool) -> Next {
+    fn next_beside(&mut self, has: impl FnMut(u32, &PushName) -> bool) -> Next {
         let how = Joining { merge: Merge::Sum, floats: |_| 1, shards: SHARDS };
         self.sums.next(&self.clocks, self.aggregate, &how, has)
     }
@@ -315,6 +315,48 @@ fn data_is_taken_once() {
     assert_eq!(world.push(0, 3), Room::Mixed);
     assert_eq!(world.push(1, 3), Room::Kept);
     assert_eq!(world.push_as(1, &[4], data(4, 3)), Room::Mixed);
+}
+
+proptest! {
+    /// A server came back with fewer threads: one has the shards of two, of which one was some steps further. A batch was late
+    /// in those steps there, its worker had left, and another pushes it now. It was acknowledged as applied, and lost.
+    #[test]
+    fn a_batch_is_applied_everywhere_or_told_to_be_late_where_shards_are_ahead(
+        ahead in prop::collection::btree_map(0..SHARDS, 1..4u64, 0..SHARDS as usize),
+        // Workers push one of four batches in each of four steps.
+        batches in prop::collection::vec(prop::collection::vec(0..4u64, 3), 4),
+        had in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
+    ) {
+        let found = Found { at: 0, masks: Vec::new(), ahead: ahead.clone().into_iter().collect() };
+        let mut world = World { sums: Sums::after(&found), ..World::new(3, 3) };
+        let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
+        let mut shards: Vec<u32> = keys.iter().map(|key| shard_of(hash(*key), SHARDS)).collect();
+        shards.dedup();
+        // What shards have of which batch: a shard that is ahead may have it from its steps.
+        let mut had: std::collections::HashSet<(u32, u64)> =
+            had.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
+        for (step, of_step) in (0..).zip(&batches) {
+            for (rank, &batch) in (0..).zip(of_step) {
+                prop_assert_eq!(world.push_as(rank, &keys, data(batch, batch)), Room::Kept);
+                world.tick(rank);
+            }
+            let Next::Step(sum) = world.next_beside(|shard, name| had.contains(&(shard, name.seq))) else {
+                panic!("all have made step {step}")
+            };
+            for (shard, name) in sum.iter().flat_map(|sum| &sum.notes) {
+                prop_assert!(ahead.get(shard).is_none_or(|&at| at <= step), "shard {} has step {}", shard, step);
+                prop_assert!(had.insert((*shard, name.seq)), "twice in shard {}", shard);
+            }
+            let masks = world.sums.masks();
+            world.sums.applied();
+            for (rank, &batch) in (0..).zip(of_step) {
+                let whole = shards.iter().all(|&shard| had.contains(&(shard, batch)));
+                let outcome = if whole { Outcome::Applied } else { Outcome::Late };
+                prop_assert_eq!(world.sums.outcome(rank, step), outcome, "worker {}, step {}", rank, step);
+                prop_assert_eq!(masks[0] >> rank & 1 == 1, whole, "as the file of the step says");
+            }
+        }
+    }
 }
 
 /// Steps that nobody made are passed at once, however many.

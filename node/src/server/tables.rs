@@ -91,6 +91,11 @@ impl Tables {
         }
     }
 
+    /// Which thread of the server this is.
+    pub(super) fn thread(&self) -> u32 {
+        self.thread
+    }
+
     /// Where its images live.
     pub(super) fn store(&self) -> &Store {
         &self.store

@@ -254,8 +254,16 @@ impl<N: Net> Attendance<N> {
             if stop() {
                 return Ok(None);
             }
-            let holding = lock(&self.shared.state).holding.clone();
-            match self.ask(|seat| seat.take(&holding))? {
+            // Under the seat's lock throughout: a task that is done meanwhile is no longer held when the scheduler gives another.
+            let given = self.ask(|seat| {
+                let holding = lock(&self.shared.state).holding.clone();
+                let given = seat.take(&holding)?;
+                if let Given::Task { index, .. } = given {
+                    lock(&self.shared.state).holding.push(index);
+                }
+                Ok(given)
+            });
+            match given? {
                 Given::Over => return Ok(None),
                 Given::Wait => {
                     if wait.is_to_be_logged() {
@@ -264,10 +272,7 @@ impl<N: Net> Attendance<N> {
                     }
                     std::thread::sleep(ASK_EVERY);
                 }
-                given @ Given::Task { index, .. } => {
-                    lock(&self.shared.state).holding.push(index);
-                    return Ok(Some(given));
-                }
+                given @ Given::Task { .. } => return Ok(Some(given)),
             }
         }
     }
@@ -277,11 +282,13 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// As [`take`](Self::take).
     pub fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.ask(|seat| seat.done(index, examples))?;
-        let mut state = lock(&self.shared.state);
-        state.holding.retain(|held| *held != index);
-        state.told.acked.retain(|(held, _)| *held != index);
-        Ok(())
+        self.ask(|seat| {
+            seat.done(index, examples)?;
+            let mut state = lock(&self.shared.state);
+            state.holding.retain(|held| *held != index);
+            state.told.acked.retain(|(held, _)| *held != index);
+            Ok(())
+        })
     }
 
     /// The first batches of a task are acknowledged.

@@ -25,7 +25,8 @@ pub struct TaskArgs {
     /// Job with --tasks on: train from when all workers have come (for at most --peer-timeout), not each from when it comes.
     #[arg(long)]
     pub start_together: bool,
-    /// Job: the server that is its scheduler, or a `gannet scheduler`. Default: the first of --ps-hosts.
+    /// Job: the server that is its scheduler, or a `gannet scheduler`. Default: the one of --ps-hosts whose
+    /// text comes first in alphabetical order.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
 }
