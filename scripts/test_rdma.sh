@@ -18,43 +18,48 @@ if [ "${1:-}" = --list ]; then
 fi
 
 . scripts/needs.sh
-need cc gcc && need_rdma || exit 1
+need cc gcc && need python3 python3 && need_rdma || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
 work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 skipped=0
 
-# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
+# Prints FOLDER BINARY of each test binary that cargo, told to speak JSON, says it built of our packages.
+executables() {
+    python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    told = json.loads(line) if line.startswith("{") else {}
+    if told.get("executable") and told["profile"]["test"]:
+        print(os.path.dirname(told["manifest_path"]), told["executable"])'
+}
+
+# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. Of the whole workspace at once: a package
+# by itself would have what it depends on built again, with other features.
 build() { # FEATURE
-    local room package tests test binary
+    local test tests=() folder binary
     : >"$work/$1.one"
     : >"$work/$1.pair"
-    for room in transport node .; do
-        package=gannet-$room tests=()
-        [ "$room" = . ] && package=gannet
-        [ "$room" = transport ] && tests+=(--lib)
-        for test in "$room"/tests/verbs*.rs; do
-            [ "$1" = rdma ] || [[ $test != */verbs_pair* ]] || continue # once is enough
-            [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
-        done
-        [ ${#tests[@]} -gt 0 ] || continue
-        cargo test --no-run --color never -p "$package" --features "$1" "${tests[@]}" 2>"$work/log" ||
-            { tail -n 60 "$work/log"; return 1; }
-        while read -r binary; do
-            case $binary in /*) ;; *) binary=$PWD/$binary ;; esac
-            case ${binary##*/} in
-                gannet_transport-*)
-                    echo "$PWD/$room $binary verbs:: --skip hostile_pair" >>"$work/$1.one"
-                    [ "$1" != rdma ] || echo "$PWD/$room $binary verbs::hostile_pair" >>"$work/$1.pair"
-                    ;;
-                verbs_pair*) echo "$PWD/$room $binary" >>"$work/$1.pair" ;;
-                *) echo "$PWD/$room $binary" >>"$work/$1.one" ;;
-            esac
-        done < <(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$work/log")
+    for test in transport/tests/verbs*.rs node/tests/verbs*.rs tests/verbs*.rs; do
+        [ "$1" = rdma ] || [[ $test != */verbs_pair* ]] || continue # once is enough
+        [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
     done
+    cargo test --no-run --color never --message-format json-render-diagnostics --workspace --features "$1" --lib "${tests[@]}" \
+        >"$work/built" || return 1
+    while read -r folder binary; do
+        case ${binary##*/} in
+            gannet_transport-*)
+                echo "$folder $binary verbs:: --skip hostile_pair" >>"$work/$1.one"
+                [ "$1" != rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$work/$1.pair"
+                ;;
+            verbs_pair*) echo "$folder $binary" >>"$work/$1.pair" ;;
+            verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
+        esac
+    done < <(executables <"$work/built")
     # verbs_pair last: it cuts the wire, which soft-RoCE of kernel 6.1 survives only where nobody sends meanwhile (docs/operations.md).
     sort -r -o "$work/$1.pair" "$work/$1.pair"
+    [ -s "$work/$1.one" ]
 }
 
 skip() {
@@ -90,9 +95,8 @@ count() { # NAME COMMAND...
 }
 
 # What the default build leaves out.
-check "lints with --features rdma" \
-    cargo clippy -p gannet-transport -p gannet-node -p gannet --features rdma --all-targets -- -D warnings
-tests "what must not compile" cargo test --doc -p gannet-transport --features rdma
+check "lints with --features rdma" cargo clippy --workspace --features rdma --all-targets -- -D warnings
+tests "what must not compile" cargo test --doc --workspace --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
     check "build with --features $feature" build $feature
     [ $status -eq 0 ] || { sections_end; exit 1; }
