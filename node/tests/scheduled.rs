@@ -10,7 +10,7 @@ use gannet_node::{
     Cut, DataName, Given, JobStatus, Membership, Merge, Plan, PlanFile, PullId, PushId, Read, Schema, Seat,
     Store, SyncMode, TableId, Together, Told, Work, Worker, WorkerConfig, WorkerError, Write,
 };
-use model::{schema, start};
+use model::{limits, schema, start, start_within};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,9 +82,12 @@ struct Trainer {
 
 impl Trainer {
     fn start(world: &World, schema: &Schema, rank: u32, life: u64) -> Result<Trainer, WorkerError> {
-        let (sim, servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
-        let config = WorkerConfig::new(servers.clone(), pusher, life);
-        let of_seat = WorkerConfig { servers: servers[..1].to_vec(), ..config.clone() };
+        let (sim, mut servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
+        let scheduler = servers[0].clone();
+        // Each life names them in its order.
+        servers.rotate_left(life as usize % 2 % world.servers.len());
+        let config = WorkerConfig::new(servers, pusher, life);
+        let of_seat = WorkerConfig { servers: vec![scheduler], ..config.clone() };
         let seat = Seat::join(sim.clone(), of_seat, rank, plan(2))?;
         let mut worker = Worker::connect(sim.clone(), config.clone())?;
         let table = worker.open_table(schema)?;
@@ -215,6 +218,7 @@ struct World {
     mode: Option<SyncMode>,
     stores: Vec<Store>,
     servers: Vec<(u64, String)>,
+    seed: u64,
     restarts: u64,
     /// When a server came back last.
     restarted_at: Option<Duration>,
@@ -233,7 +237,7 @@ impl World {
         let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
-        World { sim, mode, stores, servers, restarts: 0, restarted_at: None, _folders: folders }
+        World { sim, mode, stores, servers, seed, restarts: 0, restarted_at: None, _folders: folders }
     }
 
     fn addrs(&self) -> Vec<String> {
@@ -244,11 +248,13 @@ impl World {
         let (actor, addr) = self.servers[which].clone();
         self.sim.remove_actor(actor);
         self.sim.reset_all(&addr);
-        // Its clock goes forward or back with each life.
         self.restarts += 1;
         self.restarted_at = Some(self.sim.now());
-        let ahead = Duration::from_secs(self.restarts * 2_971 % 7_200);
-        self.servers[which] = start(&self.sim.ahead(ahead), &addr, &self.stores[which], 2);
+        // Its clock goes forward or back with each life, and it has other threads and limits.
+        let draw = Prng::new(self.restarts ^ self.seed << 32).below(7_200);
+        let sim = self.sim.ahead(Duration::from_secs(draw));
+        let (store, threads) = (&self.stores[which], 1 + draw as usize % 4);
+        self.servers[which] = start_within(&sim, &addr, store, threads, limits(draw));
     }
 }
 

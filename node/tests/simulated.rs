@@ -6,7 +6,7 @@ mod model;
 use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{Read, Saw, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
-use model::{Model, random_keys, random_values, schema, start, unique_keys};
+use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -350,7 +350,8 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
                 let threads = if other_threads { 1 + prng.below(4) as usize } else { 2 };
                 // Its clock goes forward or back with each life.
                 let ahead = Duration::from_secs(prng.below(7_200));
-                actor = start(&sim.ahead(ahead), &addr, &store, threads).0;
+                let limits = limits(prng.below(81));
+                actor = start_within(&sim.ahead(ahead), &addr, &store, threads, limits).0;
             }
         }
         worker.drain().unwrap();
@@ -383,7 +384,8 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
                     sim.remove_actor(*actor);
                     sim.reset_all(addr);
                 }
-                (*actor, *addr) = start(&sim, addr, &stores[server], threads[server]);
+                let limits = limits(prng.below(81));
+                (*actor, *addr) = start_within(&sim, addr, &stores[server], threads[server], limits);
             }
             let mut hosts: Vec<String> = servers.iter().map(|(_, addr)| addr.clone()).collect();
             (1..count).rev().for_each(|i| hosts.swap(i, prng.below(i as u64 + 1) as usize));

@@ -3,7 +3,7 @@
 
 use gannet_node::optim::{Add, Rule, Shaping};
 use gannet_node::transport::sim::{Prng, Sim};
-use gannet_node::{Admission, Init, LocalServer, Schema, ServerConfig, Store};
+use gannet_node::{Admission, Init, LocalServer, Schema, ServerConfig, SessionLimits, Store};
 use std::collections::HashMap;
 
 /// The sums of one table.
@@ -81,7 +81,29 @@ pub fn random_values(prng: &mut Prng, count: usize) -> Vec<f32> {
 /// A simulated server on `store`: its actor and its address.
 #[allow(dead_code)]
 pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String) {
-    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
+    start_within(sim, addr, store, threads, SessionLimits::default())
+}
+
+/// One of nine ways to limit the sessions of a server.
+#[allow(dead_code)]
+pub fn limits(draw: u64) -> SessionLimits {
+    SessionLimits {
+        credit_frames: [4, 40, 1024][draw as usize % 3],
+        keyset_bytes: [0, 4 << 10, 1 << 30][draw as usize / 3 % 3],
+        ..SessionLimits::default()
+    }
+}
+
+/// A simulated server whose sessions have these limits.
+#[allow(dead_code)]
+pub fn start_within(
+    sim: &Sim,
+    addr: &str,
+    store: &Store,
+    threads: usize,
+    limits: SessionLimits,
+) -> (u64, String) {
+    let config = ServerConfig { threads, store: store.clone(), limits, ..ServerConfig::new(addr) };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
     let addr = server.addr().to_owned();
     (sim.add_actor(move || server.run().unwrap()), addr)

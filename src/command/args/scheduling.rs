@@ -43,7 +43,7 @@ pub struct StatusArgs {
     /// The job's servers; the first one is its scheduler.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
     pub ps_hosts: Vec<String>,
-    /// The job's scheduler, when it is not the first server.
+    /// The job's scheduler, if the workers were given one. Default: as `gannet train` has it.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
     /// Seconds to wait for each.
