@@ -121,6 +121,9 @@ pub const BSP_WORKERS_MAX: u32 = 32;
 /// together; with `--memory-limit` at most a quarter of that (kept.rs). Beyond half of it pushes ahead of the
 /// step that is next wait; a step that takes more than half may be refused.
 pub const BSP_BYTES_MAX: usize = 512 << 20;
+/// Bytes of requests of one session that wait for other workers and are put aside though `--keyset-memory` is used up: a
+/// fence that they wait for may come behind them.
+pub const ASIDE_BYTES_SPARE: usize = 4 << 20;
 /// Steps of which it is remembered whose pushes were in them.
 pub const BSP_STEPS_REMEMBERED: usize = 1024;
 /// How often a request that waits for other workers is told so.

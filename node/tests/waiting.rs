@@ -6,9 +6,10 @@ mod stepping;
 
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Membership, Merge, Read, Segments, Store, SyncMode, Together, Worker, WorkerConfig, WorkerError, Write,
+    Membership, Merge, Read, Segments, SessionLimits, Store, SyncMode, Together, Worker, WorkerConfig,
+    WorkerError, Write,
 };
-use model::schema;
+use model::{schema, start_within};
 use std::sync::Arc;
 use std::time::Duration;
 use stepping::*;
@@ -120,6 +121,40 @@ fn a_fence_is_heard_behind_requests_that_wait() {
     let mut rows = 0;
     worker.scan(table, |keys, _| rows += keys.len()).unwrap();
     assert_eq!(rows, 2);
+}
+
+/// The fence stayed unheard behind a pull for whose keys there was no memory: all waited for ever for one that was dead.
+#[test]
+fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {
+    for (keys_max, ends) in [(30, true), (3_000_000, false)] {
+        let sim = Sim::new(1, Faults::none());
+        let limits = SessionLimits { keyset_bytes: 0, ..SessionLimits::default() };
+        let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
+        let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+        // The other one never comes.
+        let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), soon(member(0, 2, bsp)), 3, 0);
+        stepper.keys_max = keys_max;
+        let (mut prng, mut turns) = (Prng::new(3), 0);
+        let refused = loop {
+            turns += 1;
+            assert!(turns < 20_000, "no end: {:?}", stepper.place());
+            sim.run(Duration::from_millis(20));
+            match stepper.turn(&mut prng, 4_000_000) {
+                Ok(Some((cut, _, pull))) => {
+                    stepper.push(&cut, pull.id, vec![1.0; cut.keys().len()]).unwrap();
+                    if stepper.made == stepper.steps {
+                        break None;
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => break Some(error.to_string()),
+            }
+        };
+        match refused {
+            None => assert!(ends, "pulls beyond what every session may put aside are refused"),
+            Some(why) => assert!(!ends && why.contains("--keyset-memory"), "{why}"),
+        }
+    }
 }
 
 #[test]

@@ -47,14 +47,19 @@ pub struct Owned(pub Child);
 impl Owned {
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
+        self.ended_in_time().expect("a process hangs")
+    }
+
+    /// `None`: it hangs.
+    fn ended_in_time(&mut self) -> Option<ExitStatus> {
         let start = Instant::now();
-        loop {
+        while start.elapsed() < limit() {
             if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
+                return Some(status);
             }
-            assert!(start.elapsed() < limit(), "a process hangs");
             std::thread::sleep(Duration::from_millis(5));
         }
+        None
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
@@ -138,12 +143,19 @@ impl Process {
         self.child.signal(signal);
     }
 
-    /// Waits for the end.
+    /// Waits for the end. One that hangs is killed, and what it had said is shown.
     pub fn wait(mut self) -> Done {
-        let status = self.child.ended();
+        let status = self.child.ended_in_time();
+        if status.is_none() {
+            self.child.0.kill().unwrap();
+        }
         let text =
             |h: Option<std::thread::JoinHandle<String>>| h.map_or(String::new(), |h| h.join().unwrap());
-        Done { code: status.code(), out: text(self.out.take()), err: text(self.err.take()) }
+        let (out, err) = (text(self.out.take()), text(self.err.take()));
+        match status {
+            Some(status) => Done { code: status.code(), out, err },
+            None => panic!("a process hangs: it said {out:?} and {err:?}"),
+        }
     }
 }
 

@@ -82,6 +82,18 @@ impl Hands<'_, '_> {
         Ok(())
     }
 
+    /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
+    pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: Stop) -> Handled {
+        let Stop::Parked(table) = stop else { return Err(stop) };
+        match Owed::request(frame, table, self.keysets.share(), self.owed) {
+            Some(request) => {
+                self.owed.push_back(request);
+                Ok(())
+            }
+            None => Err(waiting::no_memory(self.room.tables, table, frame.head.kind).unwrap_or(stop)),
+        }
+    }
+
     /// Answers with a refusal, in its turn.
     pub(super) fn refuse(&mut self, peer: &Arc<str>, head: &Head, refusal: Refusal, text: String) -> Handled {
         let Hands { room, owed, transmit, .. } = self;

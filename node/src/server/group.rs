@@ -418,6 +418,12 @@ impl Tables {
         }
     }
 
+    /// Whether the workers of a table train in synchronous steps.
+    pub(super) fn is_synchronous(&self, number: u32) -> bool {
+        let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
+        group.is_some_and(|group| group.sums.is_some())
+    }
+
     /// Whether the pushes of this session to this table are kept.
     pub(super) fn keeps(&self, number: u32, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());

@@ -317,19 +317,17 @@ impl<S: Stream> Session<S> {
             let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
             let Session { keysets, subscriptions, pusher, owed_answers: owed, .. } = self;
             let mut hands = Hands { room, keysets, pusher, subscriptions, owed, now, transmit };
-            let handled = match hands.dispatch(&frame, stream) {
+            let handled = hands.dispatch(&frame, stream).or_else(|stop| hands.put_aside(&frame, stop));
+            let handled = match handled {
                 Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, &frame.head, refusal, text),
                 handled => handled,
             };
             match handled {
                 Ok(()) => {}
-                Err(Stop::Parked(table)) => match Owed::request(&frame, table, self.keysets.share()) {
-                    Some(request) => self.owed_answers.push_back(request),
-                    None => {
-                        self.parked = Some((table, frame.head.id));
-                        return Ok(true);
-                    }
-                },
+                Err(Stop::Parked(table)) => {
+                    self.parked = Some((table, frame.head.id));
+                    return Ok(true);
+                }
                 Err(_) => {
                     self.blocked = true;
                     room.tally.full_turns.add(1);

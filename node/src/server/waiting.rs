@@ -6,7 +6,7 @@ use super::memory::Share;
 use super::sums::Outcome;
 use super::tables::Tables;
 use crate::error::Refusal;
-use crate::limits::WAITS_TOLD;
+use crate::limits::{ASIDE_BYTES_SPARE, WAITS_TOLD};
 use crate::message;
 use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
@@ -24,7 +24,7 @@ pub(super) enum Owed {
     Refused { head: Head, refusal: Refusal, text: String },
     /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be heard, unless
     /// it changes rows and would be heard before a pull.
-    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, _memory: Share },
+    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: Share },
 }
 
 /// What became of an answer.
@@ -38,15 +38,30 @@ pub(super) enum Settled {
 
 impl Owed {
     /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
-    /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`): it then stays where it is.
-    pub(super) fn request(frame: &Frame<'_>, table: u32, mut share: Share) -> Option<Owed> {
+    /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and what every session may
+    /// put aside without any): it then stays where it is. `owed`: what waits already.
+    pub(super) fn request(
+        frame: &Frame<'_>,
+        table: u32,
+        mut share: Share,
+        owed: &VecDeque<Owed>,
+    ) -> Option<Owed> {
         let (head, bytes) = (frame.head, frame.payload.len());
-        if keeps_its_place(head.kind) || !share.resize(bytes) {
+        let aside = || owed.iter().map(Owed::spare_bytes).sum::<usize>() + bytes;
+        if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
             return None;
         }
         let mut payload = vec![0u64; bytes.div_ceil(8)];
         cast_slice_mut(&mut payload)[..bytes].copy_from_slice(frame.payload);
-        Some(Owed::Request { head, payload, bytes, table, _memory: share })
+        Some(Owed::Request { head, payload, bytes, table, memory: share })
+    }
+
+    /// Bytes of a request that stands in no memory that is counted.
+    fn spare_bytes(&self) -> usize {
+        match self {
+            Owed::Request { bytes, memory, .. } if memory.bytes() == 0 => *bytes,
+            _ => 0,
+        }
     }
 
     /// The table whose step it waits for, and its id.
@@ -105,6 +120,17 @@ pub(super) fn behind(owed: &VecDeque<Owed>, tables: &Tables, pusher: &Pusher) ->
         (None, Some((table, _))) => Stop::Parked(table),
         (None, None) => Stop::Full,
     }
+}
+
+/// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for may be
+/// a fence that comes behind it.
+pub(super) fn no_memory(tables: &Tables, table: u32, kind: u16) -> Option<Stop> {
+    let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
+    refused.then(|| {
+        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a larger \
+                    --keyset-memory";
+        Stop::Refused(Refusal::Limit, text.into())
+    })
 }
 
 /// Requests that are not put off: pushes, and what is said of them.
