@@ -123,6 +123,48 @@ fn a_fence_is_heard_behind_requests_that_wait() {
     assert_eq!(rows, 2);
 }
 
+/// Requests that waited for a dead worker took all credit, so the fence that they waited for was never sent.
+#[test]
+fn a_fence_goes_out_though_what_waits_for_it_takes_all_credit() {
+    let sim = Sim::new(1, Faults::none());
+    let limits = SessionLimits { credit_frames: 8, ..SessionLimits::default() };
+    let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
+    let bsp = SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Sum });
+    // The others never come.
+    let of_three = soon(member(0, 3, bsp));
+    let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), of_three, 0, 0);
+    let (worker, table) = (&mut stepper.worker, stepper.table);
+    let cut = Arc::new(worker.cut(table, &[1, 2, 3]));
+    for seq in 1..=4 {
+        worker.begin_push(table, cut.clone(), Write::Gradient, vec![1.0; 3], None, seq).unwrap();
+    }
+    worker.tick(table).unwrap();
+    let read = (Read::Weights, Segments::ALL);
+    let mut pull = || worker.begin_pull_ahead(table, cut.clone(), read, Vec::new(), true, 0).unwrap();
+    let last = [pull(), pull(), pull(), pull(), pull()][4];
+    let mut turns = 0;
+    while !worker.is_pulled(last) {
+        turns += 1;
+        assert!(turns < 20_000, "no end: {:?}", worker.waiting_for());
+        sim.run(Duration::from_millis(20));
+        worker.poll().unwrap();
+    }
+    assert_eq!(worker.finish_pull(last).unwrap().values, [4.0; 3]);
+}
+
+/// One worker alone waited for itself: its push took the only request that it might have under way.
+#[test]
+fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
+    let sim = Sim::new(1, Faults::none());
+    let limits = SessionLimits { credit_frames: 3, ..SessionLimits::default() };
+    let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+    let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+    let bsp = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Sum });
+    let refused = worker.join(table, member(0, 1, bsp)).unwrap_err().to_string();
+    assert!(refused.contains("--credit-requests 4 or more") && refused.contains("sim:"), "{refused}");
+}
+
 /// The fence stayed unheard behind a pull for whose keys there was no memory: all waited for ever for one that was dead.
 #[test]
 fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {

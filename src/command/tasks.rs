@@ -141,13 +141,13 @@ pub fn join(
 /// or by a program that took the first of the hosts.
 fn one_scheduler(job: &JobArgs, net: &Wires, config: &WorkerConfig) -> Result<(), Failure> {
     let own = scheduler(job);
-    if job.tasks.scheduler.is_some() || job.feeding.feed.is_some() {
+    if job.feeding.feed.is_some() {
         return Ok(());
     }
     for host in job.ps_hosts.iter().filter(|host| *host != own) {
         let reader = WorkerConfig { servers: vec![host.clone()], ..config.clone() };
         let other = JobStatus::of(net.clone(), reader)?;
-        if other.is_some_and(|job| job.tasks_done < job.tasks && job.failed.is_none()) {
+        if other.is_some_and(|job| !(job.tasks_done == job.tasks && job.saved) && job.failed.is_none()) {
             return Err(Failure::input(format!(
                 "{host} is the scheduler of a job that is not done, and this worker would ask {own}: name {host} with --scheduler; \
                  to begin another job move its scheduler.book away"
@@ -166,7 +166,7 @@ pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
-    named.map_or_else(|| default_scheduler(&job.ps_hosts), |named| named)
+    named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
 }
 
 /// The server that is the scheduler where none is named: the same in whatever order the servers are named.

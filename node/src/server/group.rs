@@ -2,12 +2,12 @@
 //! that are kept until their step is applied. What is decided stands in clocks.rs and sums.rs; here it meets the shards.
 
 use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
-use super::clocks::{Behind, Clocks, Comer, State, Unwelcome};
+use super::clocks::{Clocks, Comer, Unwelcome};
 use super::kept::{KeptBudget, KeptShare};
 use super::steps;
 use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
-use crate::control::{self, JoinV1, JoinedV1, WaitsV1};
+use crate::control::{self, JoinV1, JoinedV1};
 use crate::error::Refusal;
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
 use crate::message::{self, unpair};
@@ -225,7 +225,7 @@ impl Tables {
     }
 
     /// Looks at a table's group after something of it has changed.
-    fn settle(&mut self, number: usize) {
+    pub(super) fn settle(&mut self, number: usize) {
         self.moved |= self.all[number].advance();
     }
 
@@ -383,6 +383,7 @@ impl Tables {
         let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
         let rows = keys.len() as u32;
         if step < sums.at() {
+            self.note_missed(number, rank, step, coming);
             return Ok(Answer::Later { table: number, step, rows, not_finite: 0 });
         }
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
@@ -415,6 +416,22 @@ impl Tables {
                 let text = "both gradients and changes of state were pushed in one step, or some of it by names of data";
                 refuse(Refusal::Malformed, text)
             }
+        }
+    }
+
+    /// A push comes for a step that is applied. Threads that were others may each have made that step with other workers, so
+    /// the shards themselves are asked whether they have the push.
+    fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &Coming<'_>) {
+        let Some(Table { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
+            self.all.get_mut(number as usize)
+        else {
+            return;
+        };
+        let lacks = |name: PushName| {
+            coming.ends.iter().any(|&(shard, row)| !shards.has(shard, &PushName { row, ..name }))
+        };
+        if coming.name.is_some_and(lacks) {
+            sums.was_without(rank, step);
         }
     }
 
@@ -452,64 +469,5 @@ impl Tables {
         if let Some(table) = self.all.get(number as usize) {
             table.tally.late_rows.add(u64::from(rows));
         }
-    }
-
-    /// A session has ended.
-    pub(super) fn end_session(&mut self, session: u32, now: Duration) {
-        for number in 0..self.all.len() {
-            let Some(group) = &mut self.all[number].group else { continue };
-            let Some(rank) = group.clocks.end(session, now) else { continue };
-            let clock = group.clocks.ranks[rank as usize].clock;
-            if let Some(sums) = &mut group.sums {
-                sums.end(rank, clock);
-            }
-            self.settle(number);
-        }
-    }
-
-    /// The last sign of a session.
-    pub(super) fn hear(&mut self, pusher: &Pusher, when: Duration) {
-        for &(table, _) in &pusher.ranks {
-            if let Some(group) = self.all.get_mut(table as usize).and_then(|table| table.group.as_mut()) {
-                group.clocks.hear(pusher.session, when);
-            }
-        }
-    }
-
-    /// This thread was stopped for a while.
-    pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
-        let groups = self.all.iter_mut().filter_map(|table| table.group.as_mut());
-        groups.for_each(|group| group.clocks.forgive(slept, now));
-    }
-
-    /// Gives up workers without a sign.
-    pub(super) fn give_up(&mut self, now: Duration) {
-        for number in 0..self.all.len() {
-            let Some(group) = &mut self.all[number].group else { continue };
-            let given_up = group.clocks.give_up(now);
-            for Behind { rank, clock, silent, .. } in &given_up {
-                let seconds = silent.as_secs();
-                tracing::warn!(
-                    rank,
-                    clock,
-                    seconds,
-                    "no sign of a worker (--worker-timeout): the others go on without it"
-                );
-            }
-            if !given_up.is_empty() {
-                self.settle(number);
-            }
-        }
-    }
-
-    /// Whom a request over this table waits for: the payload of the frame that says so.
-    pub(super) fn waits(&self, number: u32, now: Duration) -> Option<Vec<u8>> {
-        let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
-        let Behind { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;
-        let here = matches!(clocks.ranks[rank as usize].state, State::Here(_));
-        let decider = clocks.decider(now).unwrap_or(u32::MAX);
-        let silent_ms = silent.as_millis() as u64;
-        let waits = WaitsV1 { table: number, rank, clock, pusher, incarnation, here, silent_ms, decider };
-        Some(control::seal(&waits))
     }
 }

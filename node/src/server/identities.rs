@@ -24,6 +24,8 @@ pub(super) struct Known {
     pub(super) identity: TableIdentity,
     shards: u32,
     pub(super) confirmed: bool,
+    /// Threads that have opened their part.
+    opened: u32,
 }
 
 /// The tables of a server, for all its threads.
@@ -68,7 +70,7 @@ impl Identities {
         if servers > 0 && server < servers {
             held.must_have(&self.store, table, share(0..shards, server, servers))?;
         }
-        let found = Known { identity, shards, confirmed };
+        let found = Known { identity, shards, confirmed, opened: 0 };
         known.insert(table.to_owned(), found);
         Ok(Some(found))
     }
@@ -80,10 +82,9 @@ impl Identities {
         let name = &schema.name;
         let known = self.look(&mut all, name).map_err(|error| (Refusal::Images, error.to_string()));
         if let Some(known) = known.map_err(|(refusal, text)| Stop::Refused(refusal, text))? {
-            if known.shards != schema.shards {
+            if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
-                    "table {name:?} is here with {} shards, and {} were asked: give every worker the same --shards, or the \
-                     servers another --data-dir",
+                    "table {name:?} has {} shards, and {} were asked: give every worker the same --shards",
                     known.shards, schema.shards
                 );
                 return refuse(Refusal::Mismatch, text);
@@ -108,9 +109,20 @@ impl Identities {
         let uid = if uid == TableUid::NONE { draw_uid() } else { Some(uid) };
         let Some(uid) = uid else { return refuse(Refusal::Limit, "the system gives no random bytes") };
         let identity = TableIdentity { uid, server, servers };
-        let known = Known { identity, shards: schema.shards, confirmed: false };
+        let known = Known { identity, shards: schema.shards, confirmed: false, opened: 0 };
         all.insert(name.clone(), known);
         Ok(known)
+    }
+
+    /// A thread has opened its part of a table, or could not. One of which nothing was made is forgotten.
+    pub(super) fn note_opened(&self, table: &str, opened: bool) {
+        let mut all = self.lock();
+        let Some(known) = all.get_mut(table) else { return };
+        known.opened += u32::from(opened);
+        let nothing = known.opened == 0 && !known.confirmed;
+        if nothing && matches!(self.store.held(table), Ok(None)) {
+            all.remove(table);
+        }
     }
 
     /// Whether all servers of a table have made their shards.
@@ -138,7 +150,7 @@ impl Identities {
             Ok(held) => held,
             Err(error) => return refuse(Refusal::Images, error.to_string()),
         };
-        let held = held.map(|Known { identity, shards, confirmed }| {
+        let held = held.map(|Known { identity, shards, confirmed, .. }| {
             let TableIdentity { uid, server, servers } = identity;
             HeldV1 { uid: uid.0, server, servers, shards, confirmed }
         });

@@ -8,7 +8,7 @@
 //! another. Due steps of one thread that together take more than half of the budget may find no room, and are refused.
 //!
 //! Under a `--memory-limit` the budget depends on that limit alone, so a server that comes back with other threads has
-//! room for all that it had before. If rows take most of the limit, the budget is what they leave.
+//! room for all that it had before. If rows take most of the limit, the budget is half of what they leave.
 
 use super::sums::Room;
 use crate::limits::BSP_BYTES_MAX;
@@ -71,7 +71,8 @@ impl KeptBudget {
         let most = self.max();
         while !*aside {
             let used = store.memory_used();
-            let bytes = (most as u64).min(limit.saturating_sub(used));
+            // Rows must be able to grow, too.
+            let bytes = (most as u64).min(limit.saturating_sub(used) / 2);
             if bytes < (most / LEAST_PART) as u64 {
                 return Err(format!(
                     "synchronous steps need at least {} of the {limit} bytes of --memory-limit for pushes that are kept, \
@@ -216,14 +217,14 @@ mod tests {
         let store = || Store::memory_with(gannet_core::Growing { memory_limit: 4 << 20, clock: None });
         for threads in [1, 2, 8, 64] {
             let store = store();
-            assert!(store.set_aside(3 << 20));
+            assert!(store.set_aside(2 << 20));
             let budget = KeptBudget::of(&store, threads);
             assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), 1 << 20), "{threads} threads");
             assert_eq!(budget.set_aside(&store), Ok(()), "it is taken once");
         }
-        // What is left, down to an eighth.
+        // Half of what is left, down to an eighth of the most.
         let (store, left) = (store(), (1 << 20) / LEAST_PART);
-        assert!(store.set_aside((4 << 20) - left as u64));
+        assert!(store.set_aside((4 << 20) - 2 * left as u64));
         let budget = KeptBudget::of(&store, 2);
         assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), left));
         let none = KeptBudget::of(&store, 2).set_aside(&store).unwrap_err();

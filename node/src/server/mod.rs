@@ -28,6 +28,7 @@ mod refusals;
 mod regions;
 pub(crate) mod scripted;
 mod session;
+mod signs;
 mod steps;
 #[cfg(test)]
 mod subscription_tests;

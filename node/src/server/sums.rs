@@ -266,6 +266,12 @@ impl Sums {
         }
     }
 
+    /// A step was applied without a push of this worker, though it is remembered as one of those in it.
+    pub(super) fn was_without(&mut self, rank: u32, step: u64) {
+        let before = self.at.checked_sub(step + 1).and_then(|before| self.masks.get_mut(before as usize));
+        before.into_iter().for_each(|mask| *mask &= !(1 << rank));
+    }
+
     /// Looks at the next step. `aggregate`: how many make it whole. `has`: whether a shard has the rows of a name.
     pub(super) fn next(
         &mut self,
@@ -393,7 +399,7 @@ fn taken<'a>(
     whole: Option<&dyn Fn(u32) -> bool>,
 ) -> Taken<'a> {
     let (mut all, mut notes, mut late) = (Vec::new(), Vec::new(), 0);
-    let mut owners = HashMap::<(u64, u64, u64), u32>::new();
+    let mut owners = HashMap::<(u32, u64, u64, u64), u32>::new();
     for &(rank, kept) in parts {
         let mut take = |range: Range<usize>| {
             let (keys, values) =
@@ -416,8 +422,6 @@ fn taken<'a>(
             }
         }
         for Named { name, keys, ends } in &kept.named {
-            let of = (name.pusher, name.incarnation, name.seq);
-            let first = *owners.entry(of).or_insert(rank) == rank;
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
@@ -429,9 +433,11 @@ fn taken<'a>(
                 if has(shard, &name) {
                     continue;
                 }
+                // Shard by shard: what the first one sends again after a restart may be a part of it.
+                let of = (shard, name.pusher, name.incarnation, name.seq);
                 if whole.is_some_and(|whole| whole(shard)) {
                     late |= 1 << rank;
-                } else if first {
+                } else if *owners.entry(of).or_insert(rank) == rank {
                     take(run);
                     notes.push((shard, name));
                 }

@@ -359,6 +359,32 @@ proptest! {
     }
 }
 
+/// One of two threads had made a step without a worker, and the file of the other said that it was in it.
+#[test]
+fn a_push_that_the_shards_do_not_have_was_late_whatever_is_remembered() {
+    let mut sums = Sums::after(&Found { at: 8, masks: vec![0b101, 0b111], ahead: Vec::new() });
+    assert_eq!(sums.outcome(2, 7), Outcome::Applied);
+    sums.was_without(2, 7);
+    assert_eq!([0, 2].map(|rank| sums.outcome(rank, 7)), [Outcome::Applied, Outcome::Late]);
+    assert_eq!(sums.outcome(2, 6), Outcome::Applied);
+    // Of steps that nobody remembers everything is late.
+    sums.was_without(0, 1);
+    assert_eq!(sums.outcome(0, 1), Outcome::Late);
+}
+
+/// Of a batch that two workers push the first one sent only what had not been acknowledged: the rest was lost.
+#[test]
+fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() {
+    let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
+    let half: Vec<u64> = keys.iter().copied().filter(|key| shard_of(hash(*key), SHARDS) < 4).collect();
+    assert!(!half.is_empty() && half.len() < keys.len());
+    let mut world = World::new(2, 2);
+    world.push_as(0, &half, data(3, 7));
+    world.push_as(1, &keys, data(3, 7));
+    (0..2).for_each(|rank| world.tick(rank));
+    assert_eq!(world.apply(), Some((0b11, keys.clone(), vec![1.0; keys.len()])));
+}
+
 /// Steps that nobody made are passed at once, however many.
 #[test]
 fn a_long_way_takes_no_time() {

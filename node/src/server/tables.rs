@@ -131,9 +131,13 @@ impl Tables {
             true => None,
             false => match Shards::open_as(&self.store, &schema, range.clone(), &origin) {
                 Ok(shards) => Some(shards),
-                Err(error) => return refuse(Refusal::Images, error.to_string()),
+                Err(error) => {
+                    self.identities.note_opened(&schema.name, false);
+                    return refuse(Refusal::Images, error.to_string());
+                }
             },
         };
+        self.identities.note_opened(&schema.name, true);
         let found = shards.as_mut().map(|shards| steps::finish(&self.store, shards, AGGREGATE)).transpose();
         let found = match found {
             Ok(found) => found.unwrap_or_default(),

@@ -68,6 +68,8 @@ impl<N: Net> Worker<N> {
         }
         let (late, fenced) = (Vec::new(), Vec::new());
         self.tables[table.0].group = Some(Keeping { member, clock, open: false, late, fenced });
+        let links: Vec<usize> = self.links_now().collect();
+        links.into_iter().try_for_each(|link| self.keep_for_fences(link))?;
         // Where the group is not as far, this worker has nothing for the steps before.
         self.say_clock(table, clock, true)?;
         Ok(clock)
@@ -167,7 +169,10 @@ impl<N: Net> Worker<N> {
         let id = self.flights.add(Work::Control(control), links.len(), 0, now);
         for (chunk, number) in links.into_iter().enumerate() {
             let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
-            self.peers[number].enqueue(request, now);
+            match kind {
+                message::FENCE => self.peers[number].enqueue_first(request, now),
+                _ => self.peers[number].enqueue(request, now),
+            }
             self.send(number)?;
         }
         Ok(())
@@ -249,6 +254,7 @@ impl<N: Net> Worker<N> {
     /// of it is acknowledged, so one that is more than this link's credit would wait for ever: a thread may have come
     /// to own the shards of several.
     pub(super) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
+        self.keep_for_fences(number)?;
         let in_step = self.is_in_step();
         let Worker { peers, flights, tables, .. } = self;
         let peer = &mut peers[number];
@@ -268,6 +274,27 @@ impl<N: Net> Worker<N> {
             }
         }
         peer.step = if in_step { step } else { (0, 0) };
+        Ok(())
+    }
+
+    /// Keeps requests of a link's credit for fences. In synchronous steps all that is under way may wait for workers that are
+    /// dead, of whom each is fenced in each table.
+    fn keep_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
+        let groups = self.tables.iter().filter_map(|table| table.group.as_ref());
+        let workers =
+            groups.filter(|group| group.member.mode.is_bsp()).map(|group| group.member.workers as usize);
+        let fences: usize = workers.sum();
+        let peer = &mut self.peers[number];
+        // Half of the credit is a step's, which its clock ends.
+        let least = 2 * fences + 2;
+        if fences > 0 && peer.link.is_some() && peer.credit.frames < least {
+            let (name, frames) = (&peer.name, peer.credit.frames);
+            return Err(WorkerError::Call(format!(
+                "synchronous steps of these workers need {least} requests under way, and {name} allows {frames}: start it with \
+                 --credit-requests {least} or more"
+            )));
+        }
+        peer.fences = fences;
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(super) struct Peer<S> {
     pub(super) queue: VecDeque<Request>,
     pub(super) posted: usize,
     unsent: VecDeque<u64>,
+    /// Requests of the credit that only fences may take: what takes the rest may wait for them.
+    pub(super) fences: usize,
     /// The last answer, or when the first of the waiting requests came.
     pub(super) good_at: Duration,
     pub(super) linked_at: Duration,
@@ -119,6 +121,7 @@ impl<S: Stream> Peer<S> {
             waits: None,
             queue: VecDeque::new(),
             posted: 0,
+            fences: 0,
             unsent: VecDeque::new(),
             good_at: now,
             linked_at: now,
@@ -144,6 +147,14 @@ impl<S: Stream> Peer<S> {
             self.good_at = now;
         }
         self.queue.push_back(request);
+    }
+
+    /// Queues a request that goes before all that are not posted: they may wait for it.
+    pub(super) fn enqueue_first(&mut self, request: Request, now: Duration) {
+        if self.queue.is_empty() {
+            self.good_at = now;
+        }
+        self.queue.insert(self.posted, request);
     }
 
     /// Moves what can be moved, without waiting; `true` when anything was.
@@ -207,7 +218,10 @@ impl<S: Stream> Peer<S> {
             while self.posted < queue.len() {
                 let request = queue[self.posted];
                 let sum = self.posted_bytes + u64::from(request.bytes);
-                if self.posted > 0 && (self.posted >= self.credit.frames || sum > self.credit.bytes) {
+                let fences = flights.kind(request.place) == Some(message::FENCE);
+                let (kept, bytes_max) = if fences { (0, u64::MAX) } else { (self.fences, self.credit.bytes) };
+                let frames = self.credit.frames.saturating_sub(kept);
+                if self.posted > 0 && (self.posted >= frames || sum > bytes_max) {
                     tally.credit_waits.add(u64::from(!std::mem::replace(&mut self.short, true)));
                     break;
                 }
@@ -262,12 +276,14 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// Puts the queue in the order in which it goes over a new link: pushes, and what says which step they are of, first.
+    /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
     pub(super) fn reorder(&mut self, flights: &Flights) {
-        let ordered = |request: &Request| flights.kind(request.place).is_some_and(message::is_ordered);
-        let (first, others): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(ordered);
-        self.queue.extend(first);
-        self.queue.extend(others);
+        let place = |request: &Request| match flights.kind(request.place) {
+            Some(message::FENCE) => 0,
+            Some(kind) if message::is_ordered(kind) => 1,
+            _ => 2,
+        };
+        self.queue.make_contiguous().sort_by_key(place);
     }
 
     /// What it keeps fresh of a table.

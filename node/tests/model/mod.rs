@@ -88,7 +88,7 @@ pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, Stri
 #[allow(dead_code)]
 pub fn limits(draw: u64) -> SessionLimits {
     SessionLimits {
-        credit_frames: [4, 40, 1024][draw as usize % 3],
+        credit_frames: [16, 40, 1024][draw as usize % 3],
         keyset_bytes: [0, 4 << 10, 1 << 30][draw as usize / 3 % 3],
         ..SessionLimits::default()
     }

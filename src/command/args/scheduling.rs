@@ -40,7 +40,7 @@ pub struct SchedulerArgs {
     after_help = "Exit codes: 0 the scheduler answered; 2 a bad flag; 3 the scheduler, or a server, could not be reached."
 )]
 pub struct StatusArgs {
-    /// The job's servers; the first one is its scheduler.
+    /// The job's servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
     pub ps_hosts: Vec<String>,
     /// The job's scheduler, if the workers were given one. Default: as `gannet train` has it.

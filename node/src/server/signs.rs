@@ -1,0 +1,72 @@
+//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up, who is waited for.
+
+use super::bulk::Pusher;
+use super::clocks::{Behind, State};
+use super::tables::Tables;
+use crate::control::{self, WaitsV1};
+use std::time::Duration;
+
+impl Tables {
+    /// A session has ended.
+    pub(super) fn end_session(&mut self, session: u32, now: Duration) {
+        for number in 0..self.all.len() {
+            let Some(group) = &mut self.all[number].group else { continue };
+            let Some(rank) = group.clocks.end(session, now) else { continue };
+            let clock = group.clocks.ranks[rank as usize].clock;
+            let over = group.clocks.is_over();
+            match &mut group.sums {
+                // What is kept was acknowledged to nobody: whoever comes back sends it again. Meanwhile others need the memory.
+                Some(sums) if over => sums.restart(),
+                Some(sums) => sums.end(rank, clock),
+                None => {}
+            }
+            self.settle(number);
+        }
+    }
+
+    /// The last sign of a session.
+    pub(super) fn hear(&mut self, pusher: &Pusher, when: Duration) {
+        for &(table, _) in &pusher.ranks {
+            if let Some(group) = self.all.get_mut(table as usize).and_then(|table| table.group.as_mut()) {
+                group.clocks.hear(pusher.session, when);
+            }
+        }
+    }
+
+    /// This thread was stopped for a while.
+    pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
+        let groups = self.all.iter_mut().filter_map(|table| table.group.as_mut());
+        groups.for_each(|group| group.clocks.forgive(slept, now));
+    }
+
+    /// Gives up workers without a sign.
+    pub(super) fn give_up(&mut self, now: Duration) {
+        for number in 0..self.all.len() {
+            let Some(group) = &mut self.all[number].group else { continue };
+            let given_up = group.clocks.give_up(now);
+            for Behind { rank, clock, silent, .. } in &given_up {
+                let seconds = silent.as_secs();
+                tracing::warn!(
+                    rank,
+                    clock,
+                    seconds,
+                    "no sign of a worker (--worker-timeout): the others go on without it"
+                );
+            }
+            if !given_up.is_empty() {
+                self.settle(number);
+            }
+        }
+    }
+
+    /// Whom a request over this table waits for: the payload of the frame that says so.
+    pub(super) fn waits(&self, number: u32, now: Duration) -> Option<Vec<u8>> {
+        let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
+        let Behind { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;
+        let here = matches!(clocks.ranks[rank as usize].state, State::Here(_));
+        let decider = clocks.decider(now).unwrap_or(u32::MAX);
+        let silent_ms = silent.as_millis() as u64;
+        let waits = WaitsV1 { table: number, rank, clock, pusher, incarnation, here, silent_ms, decider };
+        Some(control::seal(&waits))
+    }
+}
