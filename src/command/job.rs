@@ -28,6 +28,10 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let worker = job.job_name == Some(JobName::Worker);
     feeding::check_role(args)?;
     let tls_ca = job.believing.tls_ca.is_some();
+    if args.data.is_empty() && !ps && job.feeding.feed.is_none() {
+        let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
+        return Err(Failure::input(text));
+    }
     let misplaced = [
         (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
         (ps && job.believing.tls_name.is_some(), "--tls-name", "a worker"),
