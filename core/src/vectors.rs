@@ -252,7 +252,7 @@ impl Shards {
             let range = self.first..self.first + count as u32;
             return Err(PushError::Program {
                 table: self.schema.name.clone(),
-                why: format!("shard {shard} is not here, {range:?} are"),
+                why: format!("shard {shard} is not here, {} to {} are", range.start, range.end - 1),
             });
         };
         own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())

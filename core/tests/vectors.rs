@@ -133,7 +133,7 @@ fn products_and_reciprocals_are_those_of_rows() {
         let keys = cut((0..200).filter(|key| key % 3 == i as u64).collect());
         let name = PushName { pusher: 10 + i as u64, incarnation: 1, seq: Vectors::first_seq(1), row: 0 };
         table.push(&name, Write::Sum, &keys, None, &split(value).repeat(keys.len())).unwrap();
-        keys.iter().for_each(|&key| drop(model.insert(key, ([value, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 1))));
+        model.extend(keys.iter().map(|&key| (key, ([value, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 1))));
     }
     // Only the free row has 1 / value, which has to be exact too.
     let name_free = PushName { pusher: 20, incarnation: 1, seq: Vectors::first_seq(2), row: 0 };

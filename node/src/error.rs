@@ -102,6 +102,10 @@ impl Refusal {
     }
 }
 
+/// What a worker is told whose place another has, or that was given up.
+pub(crate) const REPLACED: &str = "a newer life of this worker is there, or the others went on without it (--worker-timeout): if two \
+    processes have one --task-index, give each its own; if not, start it again";
+
 /// Why a server cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -11,7 +11,7 @@ use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
 };
-use gannet::{NO_INCARNATION, Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
+use gannet::{Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,7 +139,8 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
-    let mut config = WorkerConfig::new(&job.ps_hosts, pusher, NO_INCARNATION);
+    let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&job.ps_hosts) };
+    config.seed = pusher.rotate_left(32);
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);

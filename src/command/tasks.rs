@@ -10,6 +10,7 @@ use gannet::{
     Attendance, Hands, JobStatus, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig,
     WorkerError,
 };
+use gannet_optim::in_words;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -76,15 +77,15 @@ pub fn plan(
 fn settings(args: &TrainArgs, schema: &Schema) -> Vec<String> {
     let input = &args.input;
     vec![
-        format!("--model {:?}", args.model),
-        format!("the optimizer is {:?}", schema.rule),
-        format!("the schedule, clipping and L2 are {:?}", schema.shaping),
-        format!("--admit is {:?}", schema.admission),
-        format!("--push is {:?}", args.optimizer.push),
-        format!("--damping is {:?}", args.job.damping.damping),
+        format!("--model {}", in_words(&args.model)),
+        format!("the optimizer is {}", in_words(&schema.rule)),
+        format!("the schedule, clipping and L2 are {}", in_words(&schema.shaping)),
+        format!("--admit is {}", in_words(&schema.admission)),
+        format!("--push is {}", in_words(&args.optimizer.push)),
+        format!("--damping is {}", in_words(&args.job.damping.damping)),
         format!(
-            "--format, --label and columns are {:?}",
-            (input.format, &input.label, &input.categorical, &input.numeric)
+            "--format, --label and columns are {}",
+            in_words(&(input.format, &input.label, &input.categorical, &input.numeric))
         ),
         format!("--no-intercept is {}", args.no_intercept),
         format!("--start-together is {}", args.job.tasks.start_together),

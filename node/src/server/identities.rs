@@ -34,6 +34,14 @@ pub(super) struct Identities {
     known: Mutex<BTreeMap<String, Known>>,
 }
 
+/// How servers come to have other tables: what a refusal advises.
+pub(super) fn to_begin_anew(store: &Store) -> &'static str {
+    match store.folder() {
+        Some(_) => "give the servers another --data-dir",
+        None => "start the servers again, which have their tables in memory",
+    }
+}
+
 /// What a worker asks a server to be for a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
@@ -82,9 +90,11 @@ impl Identities {
         if let Some(known) = known.map_err(|(refusal, text)| Stop::Refused(refusal, text))? {
             if known.shards != schema.shards {
                 let text = format!(
-                    "table {name:?} is here with {} shards, and {} were asked: give every worker the same --shards, or the \
-                     servers another --data-dir",
-                    known.shards, schema.shards
+                    "table {name:?} is here with {} shards, and {} were asked: give every worker the same --shards; to begin anew, \
+                     {}",
+                    known.shards,
+                    schema.shards,
+                    to_begin_anew(&self.store)
                 );
                 return refuse(Refusal::Mismatch, text);
             }

@@ -148,7 +148,8 @@ const OWN: &str = "Options";
 /// The command line with its flags in sections.
 pub fn arranged(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    let command = command.mut_args(in_section);
+    // What is logged is in the long help of each command.
+    let command = command.mut_args(|arg| in_section(arg).hide_short_help(true));
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, subcommand))
 }
 
@@ -158,7 +159,7 @@ fn subcommand(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let arg = in_section(arg);
         let hidden = short.zip(arg.get_long()).is_some_and(|(short, long)| !short.contains(&long));
-        arg.hide_short_help(hidden)
+        in_short(arg).hide_short_help(hidden)
     });
     if short.is_none() {
         return command;
@@ -168,6 +169,15 @@ fn subcommand(command: Command) -> Command {
     let command =
         command.after_help(format!("These are the flags to begin with: `gannet {name} --help` shows all."));
     command.after_long_help(long.unwrap_or_else(|| "The README and docs/ say more of each.".into()))
+}
+
+/// The short help of a flag is its first sentence.
+fn in_short(arg: Arg) -> Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
+    match help.split_once(". ") {
+        Some((first, _)) if arg.get_long_help().is_none() => arg.help(first.to_owned()).long_help(help),
+        _ => arg,
+    }
 }
 
 fn in_section(arg: Arg) -> Arg {
