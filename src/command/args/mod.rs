@@ -122,7 +122,7 @@ pub struct TrainArgs {
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Data to test the model on when it is trained, named as DATA is; may be given several times.
+    /// Data to test the model on when it is trained. Named as DATA is; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub test: Vec<PathBuf>,
     /// The model.
@@ -178,7 +178,7 @@ pub struct JobArgs {
     /// Addresses of the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub ps_hosts: Vec<String>,
-    /// Addresses of the workers: their number is what counts, they do not listen.
+    /// Addresses of the workers. Their number is what counts: they do not listen.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub worker_hosts: Vec<String>,
     /// What this process is.

@@ -99,7 +99,7 @@ pub struct Settings {
     /// ftrl, group-ftrl, lbfgs: L1 penalty. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// L2 penalty: of ftrl, group-ftrl and lbfgs themselves; for the others l2 * w joins each gradient. Default: 0.
+    /// L2 penalty. That of ftrl, group-ftrl and lbfgs is their own; for the others l2 * w joins each gradient. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.

@@ -124,7 +124,6 @@ const SHORT: [(&str, &[&str]); 3] = [
         "train",
         &[
             "test",
-            "format",
             "label",
             "model",
             "optimizer",
