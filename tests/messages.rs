@@ -220,3 +220,30 @@ fn a_worker_started_again_lost_its_pushes() {
     assert_eq!(sum, [6.0]);
     server.stop().unwrap();
 }
+
+/// A server of four threads that was killed was told of eight times.
+#[test]
+fn each_thread_of_a_lost_server_was_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 5_000, 1);
+    let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 4"));
+    let mut command = gannet(&format!(
+        "train - --format libsvm --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --peer-timeout 4 --batch 64",
+        server.addr
+    ));
+    command.stdin(Stdio::piped());
+    let mut worker = Process::start(command);
+    let text = std::fs::read_to_string(&data).unwrap();
+    let mut stdin = worker.child.0.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.kill();
+    let _ = (0..20).try_for_each(|_| stdin.write_all(text.as_bytes()));
+    drop(stdin);
+    let done = worker.wait();
+    assert!(done.code == Some(3) && done.err.contains("has not answered for"), "{done:?}");
+    for told in ["a link was lost", "waiting for a peer"] {
+        assert!(done.err.matches(told).count() <= 1, "{told}: {done:?}");
+    }
+    assert!(done.err.contains("a link was lost"), "{done:?}");
+}

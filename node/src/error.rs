@@ -67,6 +67,11 @@ impl Refusal {
         named.map_or(Refusal::Malformed, |(refusal, _)| refusal)
     }
 
+    /// In a word.
+    pub(crate) fn name(self) -> &'static str {
+        Refusal::NAMED[self.place()].1
+    }
+
     /// The names of all, by [`place`](Self::place).
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Refusal::NAMED.into_iter().map(|(_, name)| name)

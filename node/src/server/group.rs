@@ -326,7 +326,11 @@ impl Tables {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        if gone && let Some(kept_back) = self.sparing.allow(now) {
+        // Every thread of the server is told; the first one says so.
+        if gone
+            && self.thread() == 0
+            && let Some(kept_back) = self.sparing.allow(now)
+        {
             tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
         }
         if incarnation > 0 {

@@ -17,6 +17,7 @@ use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdenti
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 const NO_TABLES: &str = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
 
@@ -94,6 +95,11 @@ impl Tables {
     /// Which thread of the server this is.
     pub(super) fn thread(&self) -> u32 {
         self.thread
+    }
+
+    /// Whether a refusal is to be logged by this thread.
+    pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
+        self.identities.is_news(why, now)
     }
 
     /// Where its images live.
