@@ -216,8 +216,12 @@ impl<N: Net> Worker<N> {
             }
             _ => "a request".to_owned(),
         };
-        tracing::error!(%peer, what, ?refusal, text, "refused");
-        if self.refused.len() < SPARE_MAX {
+        let kind = refusal.name();
+        if self.refused.len() == SPARE_MAX {
+            tracing::error!(%peer, what, kind, text, "refused, after others that no call has told of yet");
+        } else {
+            // A call says so.
+            tracing::debug!(%peer, what, kind, text, "refused");
             self.refused.push_back(WorkerError::Refused { peer, what, refusal, text });
         }
     }

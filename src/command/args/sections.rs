@@ -141,9 +141,6 @@ const SHORT: [(&str, &[&str]); 3] = [
     ("scheduler", &["listen", "data-dir", "token-file", "metrics"]),
 ];
 
-/// What a command has besides, which no section fits.
-const OWN: &str = "Options";
-
 /// The command line with its flags in sections.
 pub fn arranged(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -182,7 +179,11 @@ fn in_short(arg: Arg) -> Arg {
 fn in_section(arg: Arg) -> Arg {
     let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
     let section = SECTIONS.iter().find(|(_, flags)| flags.contains(&long.as_str()));
-    arg.help_heading(section.map_or(OWN, |&(name, _)| name))
+    // What no section fits is among the options of its command.
+    match section {
+        Some(&(name, _)) => arg.help_heading(name),
+        None => arg,
+    }
 }
 
 /// The words of a command line with the flags spelled as ours are: scripts of TensorFlow write `--ps_hosts`.
@@ -220,7 +221,7 @@ mod tests {
         };
         let train = command.find_subcommand("train").unwrap();
         for arg in train.get_arguments().filter(|arg| arg.get_long().is_some()) {
-            assert_ne!(arg.get_help_heading(), Some(OWN), "{:?} is in no section", arg.get_long());
+            assert!(arg.get_help_heading().is_some(), "{:?} is in no section", arg.get_long());
         }
         let mut known: Vec<String> = command.get_subcommands().flat_map(flags).collect();
         known.extend(flags(&command));
