@@ -23,7 +23,10 @@ fn clicks() -> String {
 
 /// A worker: it knows two addresses and has no file.
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
-    let config = |at: &str| WorkerConfig::new([at], u64::from(rank) + 1, 1);
+    // One life, whomever it talks to.
+    let numbered = WorkerConfig::builder([server]).worker(rank).build();
+    let life = Worker::allocate_incarnation(Wires::new(), &numbered)?;
+    let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(life).build();
     let mut link = FeedLink::connect(Wires::new(), config(client))?;
     let plan = link.offer()?.plan;
     let seat = Seat::join(Wires::new(), config(client), rank, plan.clone())?;
@@ -32,7 +35,10 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let (to, its) = (server.to_owned(), schema.clone());
     // What fences a worker that dies.
     let fence = Box::new(move |dead: gannet::Life| {
-        let mut worker = Worker::connect(Wires::new(), WorkerConfig::new([&to], u64::from(rank) + 1, 1))?;
+        let mut worker = Worker::connect(
+            Wires::new(),
+            WorkerConfig::builder([&to]).worker(rank).incarnation(life).build(),
+        )?;
         let table = worker.open_table(&its)?;
         worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
     });
@@ -74,7 +80,7 @@ fn main() -> Result<(), Failed> {
         println!("worker 1: {} examples", other.join().expect("no panic")?);
         Ok(())
     })?;
-    let mut reader = Worker::connect(Wires::new(), WorkerConfig::new([server.addr()], 99, 1))?;
+    let mut reader = Worker::connect(Wires::new(), WorkerConfig::reader([server.addr()]))?;
     let table = reader.open_table(&schema)?;
     let (keys, mut weights) = ((0..10).collect::<Vec<u64>>(), [0.0; 10]);
     reader.pull(table, &keys, gannet::Read::Weights, &mut weights)?;

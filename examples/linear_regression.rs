@@ -30,7 +30,7 @@ fn examples() -> String {
 }
 
 fn work(servers: &[String], data: Data, worker: u32) -> Result<(), Failed> {
-    let config = WorkerConfig::new(servers, u64::from(worker) + 1, 1);
+    let config = WorkerConfig::builder(servers).worker(worker).build();
     let mut tables = RemoteTables::new(Worker::connect(Wires::new(), config)?);
     let options = Options { batch: 16, share: Share { worker, workers: 2 }, ..Options::new(data) };
     let fitted = fit(&options, &mut model(), &mut tables, &AtomicBool::new(false), &mut |_| {})?;
@@ -54,7 +54,7 @@ fn main() -> Result<(), Failed> {
         });
         workers.into_iter().try_for_each(|w| w.join().map_err(|_| "a worker panicked")?)
     })?;
-    let mut tables = RemoteTables::new(Worker::connect(Wires::new(), WorkerConfig::new(&hosts, 3, 1))?);
+    let mut tables = RemoteTables::new(Worker::connect(Wires::new(), WorkerConfig::reader(&hosts))?);
     tables.open(&model().sparse())?;
     let mut weights = Vec::new();
     tables.weights(0, &[ColumnKeys::new("x").numeric(), INTERCEPT_KEY], &mut weights)?;

@@ -5,7 +5,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
 
     // pusher 1, first life: what names this worker's pushes.
-    let mut worker = Worker::connect(Wires::new(), WorkerConfig::new([server.addr()], 1, 1))?;
+    let config = WorkerConfig::builder([server.addr()]).worker(0).build();
+    let mut worker = Worker::connect(Wires::new(), config)?;
     let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
     let table = worker.open_table(&Schema::scalar("clicks", rule))?;
 

@@ -132,7 +132,7 @@ def run(o, path, directory):
     a = np.array(rows, dtype=object)
     y = a[:, 0].astype(int)
     x = OneHotEncoder().fit_transform(a[:, 1:]).tocsr()
-    base = ["--optimizer", "lbfgs", "--json", "--categorical", ",".join(header[1:])]
+    base = ["--optimizer", "lbfgs", "--tolerance", "1e-6", "--max-iter", "10000", "--json", "--categorical", ",".join(header[1:])]
     out, cpu = {}, children_cpu()
 
     def record(task, name, answer):

@@ -27,10 +27,10 @@ pub use gannet_core::{
 pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN};
 pub use gannet_node::{
     Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, Cut, GrowError, Growing, Growth,
-    Init, Membership, Merge, NO_INCARNATION, OneSided, Page, PullId, Pulled, PushId, PusherStatus, Read,
-    Refusal, RowCache, Schema, Segment, Segments, Served, Server, ServerConfig, ServerError, ServerTally,
-    SessionLimits, Staleness, Stats, Store, SyncMode, TableId, TableStatus, Together, WaitingFor, Worker,
-    WorkerConfig, WorkerError, WorkerTally, Write, bucket,
+    Init, Membership, Merge, NEXT_INCARNATION, NO_INCARNATION, OneSided, Page, PullId, Pulled, PushId,
+    PusherStatus, Read, Refusal, RowCache, Schema, Segment, Segments, Served, Server, ServerConfig,
+    ServerError, ServerTally, SessionLimits, Staleness, Stats, Store, SyncMode, TableId, TableStatus,
+    Together, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerError, WorkerTally, Write, bucket,
 };
 pub use gannet_node::{
     Attendance, Board, Doing, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member,

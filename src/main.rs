@@ -18,14 +18,13 @@ macro_rules! complain {
 
 mod command;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = command::args::Cli::try_parse().unwrap_or_else(|error| command::log::misused(&error));
+    let cli = command::args::Cli::read().unwrap_or_else(|error| command::log::misused(&error));
     match command::log::start(&cli.log).and_then(|()| command::run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -260,8 +260,8 @@ fn what_is_there_of_another_schema_is_named_and_kept() {
     assert_eq!(run(&format!("predict --model {out} {data}")).out, before);
     let other = run(&format!("train {data} --data-dir {images} --l1 0.5"));
     assert!(other.code != Some(0) && other.code != Some(101), "{other:?}");
-    for part in ["shard-0000.image", "its rule is Ftrl", "l1: 0.5 }) was asked", "another --data-dir"] {
-        assert!(other.err.replace(", l2: 0.0", "").contains(part), "{part}: {}", other.err);
+    for part in ["shard-0000.image", "its rule is ftrl", "l1 0.5) was asked", "another --data-dir"] {
+        assert!(other.err.replace(", l2 0.0", "").contains(part), "{part}: {}", other.err);
     }
     assert!(!other.err.contains("its seed is"), "{}", other.err);
     // The same with other settings is learned anew.

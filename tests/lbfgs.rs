@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-const LINE: &str = "--optimizer lbfgs --l2 0.1 --history 5 --tolerance 1e-10";
+const LINE: &str = "--optimizer lbfgs --l2 0.1 --history 5 --tolerance 1e-8 --max-iter 10000";
 
 fn number(v: &serde_json::Value, name: &str) -> f64 {
     v[name].as_f64().unwrap_or_else(|| panic!("{name}: {v}"))
@@ -116,6 +116,39 @@ fn l1_begins_from_a_model_of_ftrl_and_leaves_few_weights() {
     assert!(number(&cold, "nonzero") < number(&cold, "rows") / 2.0, "{cold}");
 }
 
+/// 20,000 rows whose first column runs to 9,000 and whose others are of size 1: several pages of progress, and up to 8,915
+/// iterations, were needed for it.
+#[test]
+fn one_unscaled_column_took_thousands_of_iterations() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    let unit = |i: u64| (gannet::mix(i) >> 11) as f64 / (1u64 << 53) as f64;
+    for i in 0..20_000u64 {
+        let x: Vec<f64> = (0..8).map(|j| unit(8 * i + j)).collect();
+        let margin = 3.0 * x[0] - 2.0 * x[1] + x[2] - 1.5;
+        let label = u8::from(x[7] < 1.0 / (1.0 + (-margin).exp()));
+        let others: Vec<String> = (1..7).map(|j| format!("{}:{:.4}", j + 1, x[j] - 0.5)).collect();
+        text.push_str(&format!("{label} 1:{:.2} {}\n", 9000.0 * x[0], others.join(" ")));
+    }
+    let data = folder.path().join("train.svm");
+    std::fs::write(&data, text).unwrap();
+    let line = format!("train {} --optimizer lbfgs --l2 1", data.display());
+    let exact = run(&format!("{line} --tolerance 0 --max-iter 5000 --json")).json();
+    let done = run(&line);
+    assert!(done.code == Some(0) && done.out.contains("converged"), "{done:?}");
+    assert!(done.err.lines().count() <= 24, "more than a screen: {done:?}");
+    let usual = run(&format!("{line} --json")).json();
+    assert!(usual["converged"].as_bool().unwrap() && number(&usual, "iterations") <= 40.0, "{usual}");
+    assert!(number(&usual, "mean_gradient") <= 1e-4, "{usual}");
+    let (got, least) = (number(&usual, "objective"), number(&exact, "objective"));
+    assert!(got - least < 1e-6 * least, "{usual} {exact}");
+    let short = run(&format!("{line} --max-iter 2"));
+    assert!(
+        short.out.contains("stopped at --max-iter 2") && short.out.contains("not converged"),
+        "{short:?}"
+    );
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +156,7 @@ fn what_makes_no_sense_is_refused() {
     for (flags, says) in [
         ("--history 5", "--history: for --optimizer lbfgs"),
         ("--optimizer lbfgs --alpha 0.1", "--alpha is no setting of --optimizer lbfgs, which has --l1, --l2"),
-        ("--optimizer lbfgs --epochs 3", "--iterations"),
+        ("--optimizer lbfgs --epochs 3", "--max-iter"),
         ("--optimizer lbfgs --model linear", "--optimizer lbfgs: for --model lr"),
         ("--model fm --history 5", "--history: for --optimizer lbfgs"),
         ("--optimizer lbfgs --l2 -1", "--l2 -1: a number, at least 0, is needed"),

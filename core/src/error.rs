@@ -226,7 +226,8 @@ pub enum PushError {
     },
     /// A newer incarnation of this pusher exists.
     #[error(
-        "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place"
+        "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place; if two processes have \
+         one --task-index, give each its own"
     )]
     Fenced {
         /// Who.

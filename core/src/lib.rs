@@ -66,7 +66,7 @@ pub use image::{prefetch, try_huge_page};
 pub use init::initial_weights;
 pub use newer::{Held, Newer};
 pub use pieces::pieces;
-pub use program::{Program, Reduce, Step, Term};
+pub use program::{Program, RECIPROCAL_MAX, Reduce, Step, Term};
 pub use push::Applied;
 pub use pushers::{DATA_PUSHERS, PushName};
 pub use readable::{Readable, Stretch};

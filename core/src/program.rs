@@ -55,6 +55,23 @@ pub enum Step {
         /// The slope.
         slope: u16,
     },
+    /// A column that an earlier step made, times another.
+    Multiply {
+        /// The column.
+        to: u16,
+        /// What it is multiplied by.
+        by: u16,
+    },
+    /// One over a column and a number, at most [`RECIPROCAL_MAX`]; 1 where the sum is not above 0. In the row of
+    /// [`Program::free`] the number is left out.
+    Reciprocal {
+        /// The column made.
+        to: u16,
+        /// The column.
+        of: u16,
+        /// The number.
+        plus: f64,
+    },
     /// Weights plus a step, with 0 where the orthant is left ([`project`](gannet_optim::lbfgs::project)); in the row of
     /// [`Program::free`] the sum.
     Project {
@@ -69,12 +86,22 @@ pub enum Step {
     },
 }
 
+/// The largest reciprocal: far inside the range of f32, in which columns are kept.
+pub const RECIPROCAL_MAX: f64 = 1e30;
+
+/// What [`Step::Reciprocal`] makes of a sum.
+pub(crate) fn reciprocal(sum: f64) -> f64 {
+    if sum > 0.0 { (1.0 / sum).min(RECIPROCAL_MAX) } else { 1.0 }
+}
+
 impl Step {
     fn to(&self) -> u16 {
         match *self {
             Step::Combine { to, .. }
             | Step::Slope { to, .. }
             | Step::Align { to, .. }
+            | Step::Multiply { to, .. }
+            | Step::Reciprocal { to, .. }
             | Step::Project { to, .. } => to,
         }
     }
@@ -84,6 +111,8 @@ impl Step {
             Step::Combine { terms, .. } => terms.iter().map(|term| term.column).collect(),
             Step::Slope { gradient, weights, .. } => vec![*gradient, *weights],
             Step::Align { to, slope } => vec![*to, *slope],
+            Step::Multiply { to, by } => vec![*to, *by],
+            Step::Reciprocal { of, .. } => vec![*of],
             Step::Project { weights, step, slope, .. } => vec![*weights, *step, *slope],
         }
     }
@@ -101,6 +130,15 @@ pub enum Reduce {
         /// The row of [`Program::free`] is left out.
         penalised: bool,
     },
+    /// Of products of three columns.
+    Weighted {
+        /// A column.
+        a: u16,
+        /// A column.
+        b: u16,
+        /// The weight of each row.
+        by: u16,
+    },
     /// Of absolute values.
     Norm1 {
         /// A column.
@@ -114,12 +152,14 @@ impl Reduce {
     pub(crate) fn is_penalised(&self) -> bool {
         match *self {
             Reduce::Dot { penalised, .. } | Reduce::Norm1 { penalised, .. } => penalised,
+            Reduce::Weighted { .. } => false,
         }
     }
 
     fn reads(&self) -> Vec<u16> {
         match *self {
             Reduce::Dot { a, b, .. } => vec![a, b],
+            Reduce::Weighted { a, b, by } => vec![a, b, by],
             Reduce::Norm1 { a, .. } => vec![a],
         }
     }
@@ -197,6 +237,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn reciprocals_stay_in_range() {
+        let made = [4.0, 0.0, -1.0, 1e-40, f64::INFINITY].map(reciprocal);
+        assert_eq!(made, [0.25, 1.0, 1.0, RECIPROCAL_MAX, 0.0]);
+    }
+
+    #[test]
     fn what_cannot_be_done_twice_is_refused() {
         let vectors = Vectors { wide: 4, narrow: 1 };
         let combine = |to, from: u16| Step::Combine { to, terms: vec![Term::new(1.0, from)] };
@@ -209,6 +255,10 @@ mod tests {
         );
         assert_eq!(
             check(vec![Step::Align { to: 1, slope: 2 }]),
+            Err("column 1 is read before it is made".into())
+        );
+        assert_eq!(
+            check(vec![Step::Multiply { to: 1, by: 2 }]),
             Err("column 1 is read before it is made".into())
         );
         assert_eq!(check(vec![combine(0, 1)]), Err("column 0 is made by pushes only".into()));

@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
 use crate::rule_bytes::{self, RULE_BYTES};
 use crate::segments::Segment;
-use gannet_optim::{Rule, Shaping};
+use gannet_optim::{Rule, Shaping, in_words};
 
 /// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,8 +115,8 @@ impl Schema {
     pub fn differences(&self, asked: &Schema) -> String {
         let mut all = Vec::new();
         let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
-            let (here, there) = (format!("{here:?}"), format!("{there:?}"));
-            if here != there {
+            if format!("{here:?}") != format!("{there:?}") {
+                let (here, there) = (in_words(here), in_words(there));
                 all.push(format!("{field} {here}, {there} was asked"));
             }
         };

@@ -12,7 +12,7 @@
 use crate::error::PushError;
 use crate::layout::{HIGH_WATER, VERSION};
 use crate::part::Start;
-use crate::program::{Program, Reduce, Step};
+use crate::program::{Program, Reduce, Step, reciprocal};
 use crate::pushers::PushName;
 use crate::row::LIVE;
 use crate::schema::{Init, Schema};
@@ -173,6 +173,18 @@ impl Blocks {
                     (0..BLOCK).for_each(|i| to[i] = align(from[i], slope[i]));
                     column
                 }
+                Step::Multiply { to: column, by } => {
+                    let (from, by) = (self.column(*column), self.column(*by));
+                    (0..BLOCK).for_each(|i| to[i] = from[i] * by[i]);
+                    column
+                }
+                Step::Reciprocal { to: column, of, plus } => {
+                    let of = self.column(*of);
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = reciprocal(of[i] + if free == Some(i) { 0.0 } else { *plus });
+                    }
+                    column
+                }
                 Step::Project { to: column, weights, step, slope } => {
                     let (weights, step, slope) =
                         (self.column(*weights), self.column(*step), self.column(*slope));
@@ -194,6 +206,12 @@ impl Blocks {
         for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
             let of = |range: std::ops::Range<usize>| match *reduce {
                 Reduce::Dot { a, b, .. } => dot(&self.column(a)[range.clone()], &self.column(b)[range]),
+                Reduce::Weighted { a, b, by } => {
+                    let (a, by) = (&self.column(a)[range.clone()], &self.column(by)[range.clone()]);
+                    let mut weighted = [0.0; BLOCK];
+                    weighted.iter_mut().zip(a.iter().zip(by)).for_each(|(to, (a, by))| *to = a * by);
+                    dot(&weighted[..range.len()], &self.column(b)[range])
+                }
                 Reduce::Norm1 { a, .. } => norm1(&self.column(a)[range]),
             };
             match free.filter(|_| reduce.is_penalised()) {
@@ -234,7 +252,7 @@ impl Shards {
             let range = self.first..self.first + count as u32;
             return Err(PushError::Program {
                 table: self.schema.name.clone(),
-                why: format!("shard {shard} is not here, {range:?} are"),
+                why: format!("shard {shard} is not here, {} to {} are", range.start, range.end - 1),
             });
         };
         own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())

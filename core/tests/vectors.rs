@@ -55,6 +55,10 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
                 Step::Align { to, slope } => {
                     row[*to as usize] = align(row[*to as usize], row[*slope as usize])
                 }
+                Step::Multiply { to, by } => row[*to as usize] *= row[*by as usize],
+                Step::Reciprocal { to, of, plus } => {
+                    row[*to as usize] = 1.0 / (row[*of as usize] + if free { 0.0 } else { *plus })
+                }
                 Step::Project { to, weights, step, slope } => {
                     let (w, d, v) = (row[*weights as usize], row[*step as usize], row[*slope as usize]);
                     row[*to as usize] = if free { w + d } else { project(w, d, v) };
@@ -65,6 +69,7 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
             *sum += match *reduce {
                 Reduce::Dot { penalised: true, .. } | Reduce::Norm1 { penalised: true, .. } if free => 0.0,
                 Reduce::Dot { a, b, .. } => row[a as usize] * row[b as usize],
+                Reduce::Weighted { a, b, by } => row[a as usize] * row[by as usize] * row[b as usize],
                 Reduce::Norm1 { a, .. } => row[a as usize].abs(),
             };
         }
@@ -116,6 +121,55 @@ fn action() -> impl Strategy<Value = Action> {
         (prop::collection::vec(step(), 0..4), prop::collection::vec(reduce(), 0..4), 1u64..4)
             .prop_map(|(steps, sums, pass)| Action::Run { steps, sums, pass }),
     ]
+}
+
+/// A preconditioner made of a sum, a column multiplied by it, and dot products that it weights: powers of two, so that all
+/// of it is exact.
+#[test]
+fn products_and_reciprocals_are_those_of_rows() {
+    let store = Store::memory();
+    let (mut table, mut model) = (open(&store), Model::new());
+    for (i, value) in [1.0, 3.0, 7.0].into_iter().enumerate() {
+        let keys = cut((0..200).filter(|key| key % 3 == i as u64).collect());
+        let name = PushName { pusher: 10 + i as u64, incarnation: 1, seq: Vectors::first_seq(1), row: 0 };
+        table.push(&name, Write::Sum, &keys, None, &split(value).repeat(keys.len())).unwrap();
+        model.extend(keys.iter().map(|&key| (key, ([value, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 1))));
+    }
+    // Only the free row has 1 / value, which has to be exact too.
+    let name_free = PushName { pusher: 20, incarnation: 1, seq: Vectors::first_seq(2), row: 0 };
+    table.push(&name_free, Write::Sum, &[FREE], None, &split(4.0)).unwrap();
+    model.insert(FREE, ([4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 2));
+    for pass in [1, 2] {
+        let steps = vec![
+            Step::Reciprocal { to: 1, of: 0, plus: 1.0 },
+            Step::Combine { to: 2, terms: vec![Term::new(2.0, 0), Term::new(1.0, 1)] },
+            Step::Multiply { to: 2, by: 1 },
+        ];
+        let sums = vec![
+            Reduce::Weighted { a: 2, b: 1, by: 1 },
+            Reduce::Weighted { a: 0, b: 2, by: 1 },
+            Reduce::Dot { a: 1, b: 1, penalised: true },
+        ];
+        let program = Program { pass, free: Some(FREE), steps, sums };
+        if pass == 1 {
+            // The free row's sum is of the other pass: its reciprocal is that of 0, which is 1.
+            model.get_mut(&FREE).unwrap().1 = 2;
+        }
+        let mut got = vec![0.0; 3];
+        for shard in 0..SHARDS {
+            let part = table.run_program(shard, &name(pass), &program).unwrap();
+            got.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let free = model.remove(&FREE).unwrap();
+        let mut want = run_model(&mut model, &program);
+        let value = if pass == 2 { 4.0 } else { 0.0 };
+        let by = if pass == 2 { 0.25 } else { 1.0 };
+        let made = (2.0 * value + by) * by;
+        want[0] += made * by * by;
+        want[1] += value * by * made;
+        model.insert(FREE, free);
+        assert_eq!(got, want);
+    }
 }
 
 proptest! {

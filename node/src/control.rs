@@ -215,14 +215,14 @@ pub(crate) struct VectorV1 {
     pub(crate) pass: u64,
     pub(crate) free: Option<u64>,
     pub(crate) steps: Vec<StepV1>,
-    /// Kind (0 dot, 1 norm; 2 more: without the free row) and columns.
+    /// Kind (0 dot, 1 norm; 2 more: without the free row; 4 + 8 * column: dot weighted by that column) and columns.
     pub(crate) sums: Vec<[u16; 3]>,
 }
 
 /// A step of a program.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct StepV1 {
-    /// 0 combine, 1 slope, 2 align, 3 project.
+    /// 0 combine, 1 slope, 2 align, 3 project, 4 multiply, 5 reciprocal.
     pub(crate) kind: u16,
     pub(crate) to: u16,
     pub(crate) columns: [u16; 3],

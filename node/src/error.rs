@@ -67,6 +67,11 @@ impl Refusal {
         named.map_or(Refusal::Malformed, |(refusal, _)| refusal)
     }
 
+    /// In a word.
+    pub(crate) fn name(self) -> &'static str {
+        Refusal::NAMED[self.place()].1
+    }
+
     /// The names of all, by [`place`](Self::place).
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Refusal::NAMED.into_iter().map(|(_, name)| name)
@@ -101,6 +106,10 @@ impl Refusal {
         matches!(self, Refusal::NoSpace | Refusal::NoKeyset | Refusal::Blocked)
     }
 }
+
+/// What a worker is told whose place another has, or that was given up.
+pub(crate) const REPLACED: &str = "a newer life of this worker is there, or the others went on without it (--worker-timeout): if two \
+    processes have one --task-index, give each its own; if not, start it again";
 
 /// Why a server cannot run.
 #[derive(Debug, thiserror::Error)]

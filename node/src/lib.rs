@@ -47,7 +47,7 @@ pub use sync::{Membership, Merge, SyncMode, Together};
 pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NO_INCARNATION, Offer,
-    OneSided, PullId, Pulled, PushId, RowCache, Saw, Seat, Staleness, TableId, TableStatus, Text, WaitingFor,
-    Worker, WorkerConfig,
+    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NEXT_INCARNATION,
+    NO_INCARNATION, Offer, OneSided, PullId, Pulled, PushId, RowCache, Saw, Seat, Staleness, TableId,
+    TableStatus, Text, WaitingFor, Worker, WorkerBuilder, WorkerConfig,
 };

@@ -95,6 +95,10 @@ pub const PING_TIME: Duration = Duration::from_secs(10);
 pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].
 pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
+/// Links to one server that a worker loses within this time are logged as one.
+pub const LOSSES_TOGETHER: Duration = Duration::from_secs(1);
+/// Refusals of several threads of a server in the same words within this time are logged as one.
+pub const REFUSALS_TOGETHER: Duration = Duration::from_secs(1);
 /// Rows are read without asking their server only while it was heard of within this time: a server that is stopped, or
 /// on the other side of a cut, may have been replaced.
 pub const LEASE: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
 //! How the workers of a table keep step with each other (docs/consistency.md).
 
 use crate::control::JoinV1;
+use std::fmt;
 use std::time::Duration;
 
 /// What a pull waits for.
@@ -12,6 +13,23 @@ pub enum SyncMode {
     Ssp(u32),
     /// Until the steps before have been applied, each as one push of all workers' (BSP).
     Bsp(Together),
+}
+
+impl fmt::Display for SyncMode {
+    /// As `--sync` has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            SyncMode::Asp => f.write_str("asp"),
+            SyncMode::Ssp(bound) => write!(f, "ssp:{bound}"),
+            SyncMode::Bsp(Together { aggregate, merge }) => {
+                let how = match merge {
+                    Merge::Sum => "added",
+                    Merge::Mean => "averaged",
+                };
+                write!(f, "bsp (a step is the pushes of {aggregate}, {how})")
+            }
+        }
+    }
 }
 
 /// How the pushes of a step are made one.

@@ -7,6 +7,9 @@ const DOT: u16 = 0;
 const NORM1: u16 = 1;
 /// Added to the kind of a sum that leaves the free row out.
 const PENALISED: u16 = 2;
+/// A sum that a column weights, whose number stands above the kind.
+const WEIGHTED: u16 = 4;
+const WEIGHT_SHIFT: u32 = 3;
 
 /// A request to run a program.
 pub(crate) fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
@@ -17,6 +20,7 @@ pub(crate) fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
         match *sum {
             Reduce::Dot { a, b, penalised } => [kind(DOT, penalised), a, b],
             Reduce::Norm1 { a, penalised } => [kind(NORM1, penalised), a, 0],
+            Reduce::Weighted { a, b, by } => [WEIGHTED | by << WEIGHT_SHIFT, a, b],
         }
     });
     VectorV1 { shard, seq, pass, free, steps, sums: sums.collect() }
@@ -33,6 +37,10 @@ fn step(step: &Step) -> StepV1 {
             StepV1 { kind: 1, to, columns: [gradient, weights, 0], number: l1, ..plain }
         }
         Step::Align { to, slope } => StepV1 { kind: 2, to, columns: [slope, 0, 0], ..plain },
+        Step::Multiply { to, by } => StepV1 { kind: 4, to, columns: [by, 0, 0], ..plain },
+        Step::Reciprocal { to, of, plus } => {
+            StepV1 { kind: 5, to, columns: [of, 0, 0], number: plus, ..plain }
+        }
         Step::Project { to, weights, step, slope } => {
             StepV1 { kind: 3, to, columns: [weights, step, slope], ..plain }
         }
@@ -52,10 +60,16 @@ pub(crate) fn program(request: VectorV1) -> Option<Program> {
             1 => Step::Slope { to, gradient: a, weights: b, l1: number },
             2 => Step::Align { to, slope: a },
             3 => Step::Project { to, weights: a, step: b, slope: c },
+            4 => Step::Multiply { to, by: a },
+            5 => Step::Reciprocal { to, of: a, plus: number },
             _ => return None,
         })
     });
     let sums = sums.into_iter().map(|[kind, a, b]| {
+        let by = kind >> WEIGHT_SHIFT;
+        if kind & ((1 << WEIGHT_SHIFT) - 1) == WEIGHTED {
+            return Some(Reduce::Weighted { a, b, by });
+        }
         let penalised = kind & PENALISED != 0;
         match kind & !PENALISED {
             DOT => Some(Reduce::Dot { a, b, penalised }),
@@ -77,19 +91,22 @@ mod tests {
             Step::Slope { to: 4, gradient: 1, weights: 2, l1: 0.25 },
             Step::Align { to: 1, slope: 4 },
             Step::Project { to: 3, weights: 2, step: 1, slope: 4 },
+            Step::Multiply { to: 1, by: 5 },
+            Step::Reciprocal { to: 5, of: 0, plus: 0.5 },
         ];
         let both = [false, true];
         let sums = both.map(|penalised| Reduce::Dot { a: 1, b: 2, penalised });
         let norms = both.map(|penalised| Reduce::Norm1 { a: 3, penalised });
-        let sums = sums.into_iter().chain(norms).collect();
+        let weighted = [Reduce::Weighted { a: 1, b: 2, by: 5 }];
+        let sums = sums.into_iter().chain(norms).chain(weighted).collect();
         let sent = Program { pass: 7, free: Some(u64::MAX), steps, sums };
         let travelled = crate::control::open(&crate::control::seal(&request(5, 6, &sent))).unwrap();
         assert_eq!(program(travelled), Some(sent.clone()));
         let mut foreign = request(5, 6, &sent);
-        foreign.steps[0].kind = 4;
+        foreign.steps[0].kind = 6;
         assert_eq!(program(foreign), None);
         let mut foreign = request(5, 6, &sent);
-        foreign.sums[0][0] = 4;
+        foreign.sums[0][0] = 5;
         assert_eq!(program(foreign), None);
     }
 }

@@ -48,6 +48,7 @@ mod rule;
 mod sgd;
 mod shaping;
 mod slices;
+mod words;
 
 pub use adagrad::AdaGrad;
 pub use adam::{Adam, AmsGrad};
@@ -65,3 +66,4 @@ pub use rule::{Rule, Update, Visitor};
 pub use sgd::Sgd;
 pub use shaping::{Decay, Schedule, Shaping};
 pub use slices::{add_change, all_finite};
+pub use words::in_words;

@@ -370,7 +370,7 @@ impl Fed {
             if let Some(quality) = test {
                 say!("test         {}", report::words(quality));
             }
-            say!("table        {} rows, {bytes_per_row:.1} bytes a row", stats.rows);
+            say!("table        {}", report::size_in_words(stats.rows, bytes_per_row));
             say!("fed          {} bytes in {} answers", fed.bytes, fed.requests);
             return;
         }

@@ -11,7 +11,7 @@ use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
 };
-use gannet::{NO_INCARNATION, Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
+use gannet::{Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,10 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let worker = job.job_name == Some(JobName::Worker);
     feeding::check_role(args)?;
     let tls_ca = job.believing.tls_ca.is_some();
+    if args.data.is_empty() && !ps && job.feeding.feed.is_none() {
+        let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
+        return Err(Failure::input(text));
+    }
     let misplaced = [
         (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
         (ps && job.believing.tls_name.is_some(), "--tls-name", "a worker"),
@@ -135,7 +139,8 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
-    let mut config = WorkerConfig::new(&job.ps_hosts, pusher, NO_INCARNATION);
+    let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&job.ps_hosts) };
+    config.seed = pusher.rotate_left(32);
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 /// The table that a model is saved as.
 const TABLE: &str = "lr";
 const HISTORY: u16 = 10;
-const ITERATIONS: u32 = 10_000;
-const TOLERANCE: f64 = 1e-9;
+/// Both are scikit-learn's.
+const ITERATIONS: u32 = 100;
+const TOLERANCE: f64 = 1e-4;
 const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;
 
@@ -51,7 +52,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = args.job.sync;
     let TaskArgs { tasks, task_bytes, start_together, ref scheduler } = args.job.tasks;
     let misplaced = [
-        (args.epochs != 1, "--epochs: L-BFGS has --iterations"),
+        (args.epochs != 1, "--epochs: L-BFGS has --max-iter"),
         (args.batch.is_some(), "--batch: L-BFGS looks at the whole data"),
         (
             args.watch.validate_every.is_some(),
@@ -269,9 +270,18 @@ fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
 fn tell(t: &Trained, quiet: bool) {
     let Trained { objective, iterations, passes, slope, .. } = *t;
     tracing::debug!(iterations, passes, objective, slope, "iteration");
-    if !quiet && (iterations < 10 || iterations.is_multiple_of(10)) {
-        complain!("iteration {iterations}  objective {objective:.6}  gradient {slope:.3e}  {passes} passes");
+    if !quiet && is_told(iterations) {
+        let gradient = t.mean_slope();
+        complain!(
+            "iteration {iterations}  objective {objective:.6}  gradient {gradient:.1e} an example  {passes} passes"
+        );
     }
+}
+
+/// Whether an iteration is told of: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
+fn is_told(iteration: u64) -> bool {
+    let power = 10u64.pow(iteration.checked_ilog10().unwrap_or(0));
+    matches!(iteration / power, 0 | 1 | 2 | 5) && iteration.is_multiple_of(power)
 }
 
 /// What is told in the end.
@@ -298,6 +308,7 @@ impl Told<'_> {
             "passes": t.passes,
             "tries": t.tries,
             "gradient": t.slope,
+            "mean_gradient": t.mean_slope(),
             "converged": t.converged,
             "seconds": self.seconds,
             "load_seconds": self.load_seconds,
@@ -319,14 +330,21 @@ impl Told<'_> {
         let how = match (t.stopped, t.converged) {
             (true, _) => "stopped",
             (_, true) => "converged",
-            _ => "not converged: --iterations is the limit",
+            _ => "not converged",
         };
         say!(
-            "objective    {:.6}  log loss {:.6}  gradient {:.3e}",
+            "objective    {:.6}  log loss {:.6}  gradient {:.1e} an example",
             t.objective,
             t.loss / t.importance,
-            t.slope
+            t.mean_slope()
         );
+        if !t.converged && !t.stopped {
+            let Settings { iterations, tolerance, .. } = self.plan.settings;
+            say!(
+                "limit        stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): \
+                 a larger --max-iter goes on"
+            );
+        }
         say!(
             "{} examples, {} iterations, {} passes in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
             t.examples,
@@ -342,7 +360,7 @@ impl Told<'_> {
         if let Some(nonzero) = self.nonzero {
             say!("weights      {nonzero} are not 0");
         }
-        say!("table        {rows} rows, {bytes:.1} bytes a row");
+        say!("table        {}", report::size_in_words(rows, bytes));
     }
 }
 

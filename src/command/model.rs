@@ -5,7 +5,7 @@ use super::args::PredictArgs;
 use gannet::train::lbfgs::Pages;
 use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, INTERCEPT_KEY, Weights};
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
-use gannet_optim::{Update, Visitor};
+use gannet_optim::{Update, Visitor, in_words};
 use std::path::Path;
 
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
@@ -212,10 +212,10 @@ impl Reading {
             )))
         };
         if data.format != Format::Auto && data.format != self.format {
-            return was(&format!("{:?} and --format says {:?}", self.format, data.format));
+            return was(&format!("{} and --format says {}", in_words(&self.format), in_words(&data.format)));
         }
         if args.input.criteo_counts.is_some() && data.counts != self.counts {
-            return was(&format!("--criteo-counts {:?}", self.counts).to_lowercase());
+            return was(&format!("--criteo-counts {}", in_words(&self.counts)));
         }
         (data.format, data.counts) = (self.format, self.counts);
         if let Some(columns) = &self.columns {

@@ -50,6 +50,11 @@ pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
         .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
 }
 
+/// Says how good the predictions of labelled examples are, beside the predictions.
+pub fn tell_measures(examples: u64, words: &str) {
+    complain!("{examples} examples  {words}");
+}
+
 /// Runs the command.
 pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     if let Some(saved) = models::load(&args.model)? {
@@ -75,6 +80,9 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
         Err(ended) => return ended.failure().map_or(Ok(()), Err),
     };
     report::warn_of_bad_lines(&predicted.bad_lines);
+    if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
+        tell_measures(predicted.examples, &report::words(quality));
+    }
     if args.json {
         let q = predicted.quality.as_ref();
         say!(

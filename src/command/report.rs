@@ -18,6 +18,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "auc": first.and_then(|q| q.auc),
         "calibration": first.and_then(Quality::calibration),
         "accuracy": first.map(|q| q.accuracy),
+        "last_pass_logloss": report.last_pass,
         "test_logloss": test.map(|q| q.log_loss),
         "test_auc": test.and_then(|q| q.auc),
         "test_calibration": test.and_then(Quality::calibration),
@@ -60,10 +61,30 @@ fn by_staleness(pulls: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     named.map(move |(steps, &pulls)| (format!("{steps}{}", if steps == last { "+" } else { "" }), pulls))
 }
 
+/// The same in bins that double: 0, 1, 2-3, 4-7 and so on.
+fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
+    let last = pulls.len().saturating_sub(1);
+    let mut bins = Vec::new();
+    let mut from = 0;
+    while from < pulls.len() {
+        // 0, then from a power of two to before the next.
+        let end = (2 * from).saturating_sub(1).max(from).min(last);
+        let sum: u64 = pulls[from..=end].iter().sum();
+        let name = match (from == end, end == last && last > 0) {
+            (_, true) => format!("{from}+"),
+            (true, _) => from.to_string(),
+            _ => format!("{from}-{end}"),
+        };
+        bins.extend((sum > 0).then_some((name, sum)));
+        from = end + 1;
+    }
+    bins
+}
+
 /// How a worker kept step, in words; nothing without other workers. `late`: examples and rows.
 pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     let stale: Vec<String> =
-        by_staleness(pulls_by_staleness).map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
+        binned(pulls_by_staleness).into_iter().map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
     if !stale.is_empty() {
         say!("staleness    pulls by steps that the worker furthest behind was behind: {}", stale.join(", "));
     }
@@ -72,6 +93,17 @@ pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
         say!(
             "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
         );
+    }
+}
+
+/// Tables of fewer rows are mostly what is there before the first row: their bytes a row say nothing of a larger one.
+const ROWS_TO_MEASURE: u64 = 10_000;
+
+/// How large a table is.
+pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
+    match rows >= ROWS_TO_MEASURE {
+        true => format!("{rows} rows, {bytes_per_row:.1} bytes a row"),
+        false => format!("{rows} rows"),
     }
 }
 
@@ -89,10 +121,13 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     if let Some(quality) = &report.progressive {
         say!("progressive  {}", words(quality));
     }
+    if let Some(loss) = report.last_pass.filter(|_| report.passes > 1) {
+        say!("last pass    log loss {loss:.6}");
+    }
     if let Some(quality) = test {
         say!("test         {}", words(quality));
     }
-    say!("table        {} rows, {:.1} bytes a row", report.rows, report.bytes_per_row);
+    say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
     tell_steps(&report.pulls_by_staleness, report.dropped_late);
     if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0) {
         let rows = wire.cache_hits + wire.cache_asked;
@@ -157,7 +192,7 @@ impl Teller {
     /// For a run that prints JSON (`quiet`) or not.
     pub fn new(quiet: bool) -> Teller {
         let bar = (!quiet && !log::is_json() && std::io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
+            let style = ProgressStyle::with_template("{wide_bar} {msg}");
             ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
         Teller { bar, quiet, told: Instant::now(), started: false }
@@ -167,22 +202,22 @@ impl Teller {
     pub fn tell(&mut self, p: &Progress, epochs: u32) {
         let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
         let speed = p.examples as f64 / p.seconds.max(1e-9);
+        let pass = p.epoch + 1;
+        // The AUC is of the first pass only: of a later one it would be that of another time.
+        let auc = p.auc.filter(|_| pass == 1).map_or(String::new(), |auc| format!("  AUC {auc:.4}"));
         let text = format!(
-            "epoch {}/{epochs}  {} examples  {:.0}/s  log loss {:.5}  AUC {}",
-            p.epoch + 1,
-            p.examples,
-            speed,
-            p.log_loss,
-            p.auc.map_or("-".into(), |auc| format!("{auc:.4}"))
+            "pass {pass} of {epochs}  {} examples in all  {speed:.0}/s  log loss of pass {pass} {:.5}{auc}",
+            p.examples, p.log_loss
         );
         self.show(part, text, || log_progress(p, epochs, speed));
     }
 
-    /// Shows that a part of the work is done, as a line of text, or by `log` where lines are objects.
+    /// Shows which part is done of what `text` begins with, as a line, or by `log` where lines are objects.
     pub fn show(&mut self, part: Option<f64>, text: String, log: impl FnOnce()) {
         if self.quiet {
             return;
         }
+        let text = part.map_or(String::new(), |part| format!("{:.0}% of ", part * 100.0)) + &text;
         match &self.bar {
             Some(bar) => {
                 bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);
@@ -194,8 +229,7 @@ impl Teller {
                 if log::is_json() {
                     return log();
                 }
-                let part = part.map_or(String::new(), |part| format!("{:3.0}%  ", part * 100.0));
-                complain!("{part}{text}");
+                complain!("{text}");
             }
             None => {}
         }

@@ -124,8 +124,20 @@ fn at(job: &JobStatus, member: usize) -> &'static str {
     }
 }
 
+/// Tasks by their numbers; of many the first few.
+fn held_in_words(tasks: &[u64]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> = tasks.iter().take(NAMED).map(u64::to_string).collect();
+    match tasks.len() {
+        0 => "none".to_owned(),
+        n if n > NAMED => format!("{} and {} more", named.join(", "), n - NAMED),
+        _ => named.join(", "),
+    }
+}
+
 fn rate(job: &JobStatus) -> f64 {
-    job.members.iter().filter(|m| m.standing == Standing::Live).map(|m| m.told.rate).sum()
+    // From 0: the sum of nothing is -0.
+    job.members.iter().filter(|m| m.standing == Standing::Live).fold(0.0, |sum, m| sum + m.told.rate)
 }
 
 fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
@@ -165,7 +177,7 @@ fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
             told.waits_for.map(|(rank, clock)| format!("  waits for worker {rank}, at clock {clock}"));
         let waits = waits.unwrap_or_default();
         say!(
-            "worker {:<4}{}{chief}, {}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {:?}{waits}",
+            "worker {:<4}{}{chief}, {}  clock {}  {} examples  {:.0}/s  log loss {:.5}  staleness {}  tasks {}{waits}",
             member.life.rank,
             standing(job, member),
             at(job, number),
@@ -174,7 +186,7 @@ fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
             told.rate,
             told.loss,
             told.staleness,
-            held(job, member.life)
+            held_in_words(&held(job, member.life))
         );
     }
 }

@@ -10,6 +10,7 @@ use gannet::{
     Attendance, Hands, JobStatus, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig,
     WorkerError,
 };
+use gannet_optim::in_words;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -76,15 +77,15 @@ pub fn plan(
 fn settings(args: &TrainArgs, schema: &Schema) -> Vec<String> {
     let input = &args.input;
     vec![
-        format!("--model {:?}", args.model),
-        format!("the optimizer is {:?}", schema.rule),
-        format!("the schedule, clipping and L2 are {:?}", schema.shaping),
-        format!("--admit is {:?}", schema.admission),
-        format!("--push is {:?}", args.optimizer.push),
-        format!("--damping is {:?}", args.job.damping.damping),
+        format!("--model {}", in_words(&args.model)),
+        format!("the optimizer is {}", in_words(&schema.rule)),
+        format!("the schedule, clipping and L2 are {}", in_words(&schema.shaping)),
+        format!("--admit is {}", in_words(&schema.admission)),
+        format!("--push is {}", in_words(&args.optimizer.push)),
+        format!("--damping is {}", in_words(&args.job.damping.damping)),
         format!(
-            "--format, --label and columns are {:?}",
-            (input.format, &input.label, &input.categorical, &input.numeric)
+            "--format, --label and columns are {}",
+            in_words(&(input.format, &input.label, &input.categorical, &input.numeric))
         ),
         format!("--no-intercept is {}", args.no_intercept),
         format!("--start-together is {}", args.job.tasks.start_together),
@@ -166,7 +167,7 @@ pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
-    named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
+    named.map_or(default_scheduler(&job.ps_hosts), String::as_str)
 }
 
 /// The server that is the scheduler where none is named: the same in whatever order the servers are named.

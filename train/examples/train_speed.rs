@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             other => {
                 let named = other.strip_prefix("tcp:").or(own.as_ref().map(Server::addr));
                 let address = named.ok_or("flat, shards, tcp or tcp:HOST:PORT")?;
-                let worker = Worker::connect(Tcp::new(), WorkerConfig::new([address], 1, round))?;
+                let worker =
+                    Worker::connect(Tcp::new(), WorkerConfig::builder([address]).incarnation(round).build())?;
                 run(&options, Remote::open(worker, &schema, depth)?)?;
             }
         }

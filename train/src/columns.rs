@@ -1,6 +1,6 @@
 //! Which columns of a CSV file are the label and the features.
 
-use crate::error::ReadError;
+use crate::error::{ReadError, few};
 use crate::limits::COLUMNS_MAX;
 use crate::text_key::ColumnKeys;
 use std::fmt;
@@ -139,7 +139,7 @@ impl ColumnChoice {
         if categorical.is_empty() && numeric.is_empty() {
             return Err(wrong(format!(
                 "no feature columns: the header is {:?}; is the delimiter right (.csv: comma, .tsv: tab)?",
-                header.join(", ")
+                few(header)
             )));
         }
         Ok((Columns { label: label.map(|at| header[at].clone()), categorical, numeric }, roles))

@@ -53,6 +53,14 @@ pub enum ReadError {
         /// What to do.
         remedy: &'static str,
     },
+    /// Its lines end in CR alone.
+    #[error(
+        "{file}: its lines end in CR alone, as on an old Mac; convert it: tr '\\r' '\\n' < {file} > a new file, and name that"
+    )]
+    OldMac {
+        /// The file.
+        file: String,
+    },
     /// The packed stream ends too early.
     #[error(
         "{file}: the {packing} stream is truncated at its byte {at}, after {bytes} unpacked bytes; fetch or pack the file again"
@@ -149,7 +157,9 @@ pub enum ReadError {
         text: String,
     },
     /// A line is longer than the limit.
-    #[error("{file}:{line}: the line is longer than {LINE_BYTES_MAX} bytes, the limit; is this a text file?")]
+    #[error(
+        "{file}:{line}: the line is longer than {LINE_BYTES_MAX} bytes, the limit; is this a text file whose lines end in LF?"
+    )]
     LineTooLong {
         /// The file.
         file: String,
@@ -175,7 +185,7 @@ pub enum ReadError {
         first: Vec<BadLine>,
     },
     /// A column that was asked for is not in the header.
-    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", columns.join(", "))]
+    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", few(columns))]
     NoColumn {
         /// The file.
         file: String,
@@ -231,6 +241,20 @@ pub enum ReadError {
         /// The greatest allowed.
         max: u64,
     },
+}
+
+/// Names of columns, of many the first few, each cut.
+pub(crate) fn few(columns: &[String]) -> String {
+    const LETTERS: usize = 400;
+    let mut told = String::new();
+    for (i, name) in columns.iter().enumerate() {
+        if told.len() > LETTERS {
+            return format!("{told} and {} more", columns.len() - i);
+        }
+        told.push_str(if i == 0 { "" } else { ", " });
+        told.push_str(&shown(name.as_bytes()));
+    }
+    told
 }
 
 fn lines(bad: &[BadLine]) -> String {

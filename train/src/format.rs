@@ -42,6 +42,7 @@ impl Kind {
         let (intercept, unlabelled, labels) = (data.intercept, data.unlabelled, data.labels);
         let lines = Lines { intercept, unlabelled, labels };
         let first = First::of(source);
+        first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto => first.format(source, lines)?,
             said => said,
@@ -140,6 +141,20 @@ impl First {
         let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
         let count = |b: u8| buf[at..next].iter().filter(|&&x| x == b).count();
         First { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
+    }
+
+    /// Holds that the first line is one: a CR in it that no LF follows, outside of quotes, is the end of a line elsewhere.
+    fn ends_in_lf(&self, source: &Source) -> Result<(), ReadError> {
+        let (buf, ..) = source.lines();
+        let line = &buf[self.at..self.next];
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut quoted = false;
+        let bare = line.iter().any(|&byte| {
+            quoted ^= byte == b'"';
+            byte == b'\r' && !quoted
+        });
+        if bare { Err(ReadError::OldMac { file: source.file().to_owned() }) } else { Ok(()) }
     }
 
     fn delimiter(&self) -> u8 {

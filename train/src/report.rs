@@ -66,6 +66,10 @@ pub struct Report {
     /// Progressive quality of the first pass: each example predicted before it was learned. `None` without examples
     /// (a share of the batches may be empty).
     pub progressive: Option<Quality>,
+    /// Progressive log loss of the last pass: that of the first when there is one only. `None` without examples.
+    pub last_pass: Option<f64>,
+    /// Passes that were asked for.
+    pub passes: u32,
     /// Quality on the test set.
     pub test: Option<Quality>,
     /// Rows of the table.

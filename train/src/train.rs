@@ -150,7 +150,8 @@ pub fn train_watched<B: Backend>(
     learner.backend.drain()?;
     learner.count_late();
     learner.give_up();
-    let Loop { backend, way, mut first_pass, examples, merged, late_examples, .. } = learner;
+    let Loop { backend, way, mut first_pass, later, examples, merged, late_examples, .. } = learner;
+    let progressive = first_pass.quality();
     let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
     let test = match &options.test {
         Some(data) if !stopped => match evaluate(data, backend) {
@@ -168,7 +169,13 @@ pub fn train_watched<B: Backend>(
         examples,
         seconds,
         examples_per_second: examples as f64 / seconds,
-        progressive: first_pass.quality(),
+        last_pass: if later.1 > 0.0 {
+            Some(later.2 / later.1)
+        } else {
+            progressive.as_ref().map(|q| q.log_loss)
+        },
+        progressive,
+        passes: *epochs,
         test,
         rows: stats.rows,
         bytes: stats.bytes,

@@ -11,6 +11,7 @@ use crate::message::{self, Pull, Push, pair, unpair};
 use crate::newer::{bit_words, ones};
 use crate::tally::TableTally;
 use crate::worker::NO_INCARNATION;
+use crate::worker::identity::in_words;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Held, Newer, PushError, PushName, Shards};
 use gannet_transport::limits::padded;
@@ -309,7 +310,10 @@ pub(super) fn scan(
     let (shard, from) = unpair(frame.head.words[1]);
     let (shards, tally) = shards(tables, table)?;
     if !shards.range().contains(&shard) {
-        return refuse(Refusal::WrongShard, format!("shard {shard} is not here, {:?} are", shards.range()));
+        return refuse(
+            Refusal::WrongShard,
+            format!("shard {shard} is not here, {} are", in_words(&shards.range())),
+        );
     }
     let floats = shards.schema().floats();
     let most = (most as usize).clamp(1, crate::limits::part_keys(floats));

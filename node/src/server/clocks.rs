@@ -111,7 +111,7 @@ impl Clocks {
             return Ok(());
         }
         let text = format!(
-            "{workers} workers keep step by {mode:?}; worker {} of {} wants {:?}: give every worker the same --sync, \
+            "{workers} workers keep step by {mode}; worker {} of {} wants {}: give every worker the same --sync, \
              --replicas-to-aggregate, --push and --worker-hosts",
             member.rank, member.workers, member.mode
         );

@@ -97,9 +97,12 @@ impl Hands<'_, '_> {
     /// Answers with a refusal, in its turn.
     pub(super) fn refuse(&mut self, peer: &Arc<str>, head: &Head, refusal: Refusal, text: String) -> Handled {
         let Hands { room, owed, transmit, .. } = self;
-        if let Some(kept_back) = room.sparing.allow((room.clock)()) {
-            let kind = head.kind;
-            tracing::warn!(%peer, ?refusal, kind, text, kept_back, "a request was refused");
+        let now = (room.clock)();
+        if room.tables.is_news(&text, now)
+            && let Some(kept_back) = room.sparing.allow(now)
+        {
+            let (kind, refusal) = (head.kind, refusal.name());
+            tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused");
         }
         if !owed.is_empty() {
             room.tally.refused[refusal.place()].add(1);

@@ -8,10 +8,11 @@ use super::steps;
 use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
 use super::tables::{Table, Tables, answer};
 use crate::control::{self, JoinV1, JoinedV1};
-use crate::error::Refusal;
+use crate::error::{REPLACED, Refusal};
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
 use crate::message::{self, unpair};
 use crate::sync::{Membership, SyncMode};
+use crate::worker::identity::in_words;
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
 use gannet_transport::{Frame, Head, Transmit};
 use std::sync::Arc;
@@ -86,11 +87,7 @@ impl Table {
                 status.pusher == comer.pusher && status.incarnation > comer.incarnation
             };
             if shards.pushers().iter().any(newer) {
-                let text = format!(
-                    "a newer life of worker {} is there, or the others went on without this one: start it again",
-                    comer.rank
-                );
-                return refuse(Refusal::Fenced, text);
+                return refuse(Refusal::Fenced, format!("worker {}: {REPLACED}", comer.rank));
             }
         }
         let mut group = match self.group.take() {
@@ -143,7 +140,7 @@ impl Table {
             if !range.contains(&shard) {
                 return refuse(
                     Refusal::WrongShard,
-                    format!("key {key} is of shard {shard}, {range:?} are here"),
+                    format!("key {key} is of shard {shard}, {} are here", in_words(&range)),
                 );
             }
             if shard < last {
@@ -274,12 +271,7 @@ impl Tables {
         };
         match group.clocks.speaks(rank, pusher.session, pusher.incarnation, now) {
             true => Ok((group, rank)),
-            false => {
-                let text = format!(
-                    "the others went on without worker {rank}, or another life or session of it has come: start it again"
-                );
-                refuse(Refusal::Fenced, text)
-            }
+            false => refuse(Refusal::Fenced, format!("worker {rank}: {REPLACED}")),
         }
     }
 
@@ -334,7 +326,11 @@ impl Tables {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        if gone && let Some(kept_back) = self.sparing.allow(now) {
+        // Every thread of the server is told; the first one says so.
+        if gone
+            && self.thread() == 0
+            && let Some(kept_back) = self.sparing.allow(now)
+        {
             tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
         }
         if incarnation > 0 {

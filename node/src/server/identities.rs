@@ -9,7 +9,7 @@ use super::bulk::{Handled, Stop, refuse};
 use super::tables;
 use crate::control::{self, HeldV1, IdentifyV1, IdentityV1};
 use crate::error::Refusal;
-use crate::limits::TABLES_MAX;
+use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
 use crate::message;
 use crate::partition::share;
 use crate::token;
@@ -17,6 +17,7 @@ use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIden
 use gannet_transport::{Frame, Transmit};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What this life of the server has of a table.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,16 @@ pub(super) struct Identities {
     /// This life of the server, drawn by chance.
     life: u64,
     known: Mutex<BTreeMap<String, Known>>,
+    /// What a refusal was last logged with, and when.
+    refused: Mutex<Option<(String, Duration)>>,
+}
+
+/// How servers come to have other tables: what a refusal advises.
+pub(super) fn to_begin_anew(store: &Store) -> &'static str {
+    match store.folder() {
+        Some(_) => "give the servers another --data-dir",
+        None => "start the servers again, which have their tables in memory",
+    }
 }
 
 /// What a worker asks a server to be for a table.
@@ -47,7 +58,18 @@ pub(super) struct Claim {
 
 impl Identities {
     pub(super) fn new(store: Store, life: u64) -> Identities {
-        Identities { store, life, known: Mutex::default() }
+        Identities { store, life, known: Mutex::default(), refused: Mutex::default() }
+    }
+
+    /// Whether a refusal is to be logged: threads that refuse one worker for one reason do so at once, and one of them says it.
+    pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
+        if refused.as_ref().is_some_and(told) {
+            return false;
+        }
+        *refused = Some((why.to_owned(), now));
+        true
     }
 
     /// What new images are made as.
@@ -84,8 +106,11 @@ impl Identities {
         if let Some(known) = known.map_err(|(refusal, text)| Stop::Refused(refusal, text))? {
             if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
-                    "table {name:?} has {} shards, and {} were asked: give every worker the same --shards",
-                    known.shards, schema.shards
+                    "table {name:?} has {} shards, and {} were asked: give every worker the same --shards; to begin anew, \
+                     {}",
+                    known.shards,
+                    schema.shards,
+                    to_begin_anew(&self.store)
                 );
                 return refuse(Refusal::Mismatch, text);
             }

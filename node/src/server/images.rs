@@ -6,6 +6,7 @@ use crate::control::{self, ImagesV1};
 use crate::error::Refusal;
 use crate::limits::IMAGES_PER_REQUEST;
 use crate::message::{self, unpair};
+use crate::worker::identity::in_words;
 use gannet_transport::{Frame, Full, Stream, Transmit};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -33,7 +34,10 @@ pub(super) fn give<S: Stream>(
         || first < range.start
         || first.saturating_add(count) > range.end
     {
-        let text = format!("{count} images from shard {first} on: at most {IMAGES_PER_REQUEST} of {range:?}");
+        let text = format!(
+            "{count} images from shard {first} on: at most {IMAGES_PER_REQUEST} of {}",
+            in_words(&range)
+        );
         return refuse(Refusal::WrongShard, text);
     }
     // Room for the answer first: what is given is told of.

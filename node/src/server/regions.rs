@@ -8,6 +8,7 @@ use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::error::Refusal;
 use crate::limits::REGIONS_PER_REQUEST;
 use crate::message::{self, REGIONS_ANY, REGIONS_LINES, unpair};
+use crate::worker::identity::in_words;
 use gannet_core::{Readable, Stretch};
 use gannet_transport::{Frame, Head, NetError, Region, Registrar, Stream, Transmit};
 
@@ -86,8 +87,10 @@ pub(super) fn tell<S: Stream>(
     let range = shards.range();
     let end = first.saturating_add(count);
     if count == 0 || count > REGIONS_PER_REQUEST || first < range.start || end > range.end {
-        let text =
-            format!("regions of {count} shards from {first} on: at most {REGIONS_PER_REQUEST} of {range:?}");
+        let text = format!(
+            "regions of {count} shards from {first} on: at most {REGIONS_PER_REQUEST} of {}",
+            in_words(&range)
+        );
         return refuse(Refusal::WrongShard, text);
     }
     let images = |why: String| Stop::Refused(Refusal::Images, why);

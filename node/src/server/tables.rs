@@ -2,12 +2,12 @@
 
 use super::bulk::{Handled, Pusher, Stop, refuse};
 use super::group::{AGGREGATE, Group, is_data};
-use super::identities::{Claim, Identities};
+use super::identities::{Claim, Identities, to_begin_anew};
 use super::kept::KeptBudget;
 use super::regions::Regions;
 use super::steps::{self, Found, Steps};
 use crate::control::{self, ConfirmV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
-use crate::error::{Refusal, ServerError};
+use crate::error::{REPLACED, Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::message;
 use crate::partition::share;
@@ -17,6 +17,7 @@ use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdenti
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 const NO_TABLES: &str = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
 
@@ -96,6 +97,11 @@ impl Tables {
         self.thread
     }
 
+    /// Whether a refusal is to be logged by this thread.
+    pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
+        self.identities.is_news(why, now)
+    }
+
     /// Where its images live.
     pub(super) fn store(&self) -> &Store {
         &self.store
@@ -111,9 +117,10 @@ impl Tables {
             let table = &self.all[known];
             if table.schema != schema {
                 let text = format!(
-                    "table {:?} is open with another schema: {}; give every worker the same flags, or the servers another --data-dir",
+                    "table {:?} is open with another schema: {}; give every worker the same flags; to begin anew, {}",
                     schema.name,
-                    table.schema.differences(&schema)
+                    table.schema.differences(&schema),
+                    to_begin_anew(&self.store)
                 );
                 return refuse(Refusal::Mismatch, text);
             }
@@ -176,18 +183,14 @@ impl Tables {
             shards.pushers().iter().any(newer)
         };
         if self.all[number].shards.as_ref().is_some_and(fenced) {
-            let text =
-                "a newer life of this worker is there, or the others went on without it: start it again";
-            return refuse(Refusal::Fenced, text);
+            return refuse(Refusal::Fenced, REPLACED);
         }
         let Table { range, shards, identity, schema, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
         let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
         if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
-            let text = "a newer life of this worker is there (two were given one index?), or the others went on without \
-                        this one (--worker-timeout): start it again";
-            return refuse(Refusal::Fenced, text);
+            return refuse(Refusal::Fenced, REPLACED);
         }
         let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
         let births = shards.as_ref().map(Shards::births).unwrap_or_default();

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// What a session says that has no incarnation yet, or needs none: it may read and ask, and a push is refused.
 pub const NO_INCARNATION: u64 = 0;
 
+/// What asks [`Worker::connect`] to have the servers number this life, by [`Worker::allocate_incarnation`].
+pub const NEXT_INCARNATION: u64 = u64::MAX;
+
 impl WorkerConfig {
     /// Of one who reads and asks, and never pushes: it needs no incarnation.
     pub fn reader(servers: impl IntoIterator<Item = impl Into<String>>) -> WorkerConfig {
@@ -20,7 +23,7 @@ impl WorkerConfig {
 
 impl<N: Net> Worker<N> {
     /// Takes an incarnation that no life of any worker has had on these servers, larger than all before: one process
-    /// asks once, when it starts, and gives it to [`WorkerConfig::new`]. Two that ask at once get two numbers.
+    /// asks once, when it starts. Two that ask at once get two numbers.
     ///
     /// `config.servers` are all servers of the run in any order, and its scheduler if it is a process of its own. Of those
     /// that have tables, the one whose address comes first in the order of text hands the number out, above what the

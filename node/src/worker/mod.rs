@@ -5,6 +5,7 @@
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
 mod attendance;
+mod builder;
 mod cache;
 mod clocks;
 mod far;
@@ -33,10 +34,11 @@ mod tables;
 mod vectors;
 
 pub use attendance::{Attendance, Hands};
+pub use builder::WorkerBuilder;
 pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
-pub use incarnation::NO_INCARNATION;
+pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
@@ -79,8 +81,8 @@ pub struct WorkerConfig {
     pub servers: Vec<String>,
     /// Who pushes: a number that no other worker has and that this one keeps over restarts.
     pub pusher: u64,
-    /// Which life of it: larger than that of any life before. [`Worker::allocate_incarnation`] has the next; a
-    /// program that counts its lives itself begins at 1. [`NO_INCARNATION`] is for whoever never pushes.
+    /// Which life of it: larger than that of any life before. [`NEXT_INCARNATION`] has the servers number it when it
+    /// connects; a program that counts its lives itself begins at 1. [`NO_INCARNATION`] is for whoever never pushes.
     pub incarnation: u64,
     /// How long a peer may be away, or leave requests unanswered, before a call fails.
     pub peer_timeout: Duration,
@@ -105,9 +107,8 @@ pub struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// A worker of these servers with a peer timeout of 60 s: `pusher` is its own number, `incarnation` that of this
-    /// life of it (see the fields). A worker that is started once, on servers that nobody else has pushed to, may say
-    /// 1.
+    /// The same as [`WorkerConfig::builder`] with its numbers by position, for tests that play with lives.
+    #[doc(hidden)]
     pub fn new(
         servers: impl IntoIterator<Item = impl Into<String>>,
         pusher: u64,
@@ -236,11 +237,15 @@ impl<N: Net> Worker<N> {
     /// As [`Worker::connect`].
     pub fn connect_told(
         net: N,
-        config: WorkerConfig,
+        mut config: WorkerConfig,
         tally: Arc<WorkerTally>,
     ) -> Result<Worker<N>, WorkerError> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
+        }
+        if config.incarnation == NEXT_INCARNATION {
+            config.incarnation = Worker::allocate_incarnation_told(net.clone(), &config, tally.clone())?;
+            config.seed ^= config.incarnation;
         }
         let (poll, looked_at) = (net.poll()?, net.now());
         let prng = Prng::new(config.seed);

@@ -67,6 +67,8 @@ pub(super) struct Peer<S> {
     /// What happened last, until the next answer.
     pub(super) trouble: String,
     pub(super) wait_logged: bool,
+    /// When the log last said that its link was lost.
+    pub(super) loss_logged: Option<Duration>,
     /// By table, rows that it keeps fresh in the cache.
     pub(super) followed: Vec<Followed>,
     /// Its images, when it is on this host.
@@ -129,6 +131,7 @@ impl<S: Stream> Peer<S> {
             backoff: crate::limits::BACKOFF.0,
             trouble: String::from("no connection yet"),
             wait_logged: false,
+            loss_logged: None,
             followed: Vec::new(),
             near: Near::new(),
             free_keysets: Vec::new(),

@@ -2,11 +2,11 @@
 
 use super::Worker;
 use super::flights::{ControlFlight, Request, Work};
-use super::peer::Answered;
+use super::peer::{Answered, Peer};
 use super::pipeline::SPARE_MAX;
 use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
-use crate::limits::{OWN_SLEEP, SPIN_FRAME_BYTES};
+use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, SPIN_FRAME_BYTES};
 use crate::message;
 use gannet_transport::{Head, Net, Poll};
 use std::time::Duration;
@@ -101,8 +101,8 @@ impl<N: Net> Worker<N> {
         if matches!(error, WorkerError::Call(_) | WorkerError::Net(_)) {
             return Err(error);
         }
+        self.tell_loss(number, &error.to_string(), now);
         let peer = &mut self.peers[number];
-        tracing::warn!(peer = %peer.name, waiting = peer.queue.len(), %error, "a link was lost; it will be made again");
         let slowly =
             matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
         peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
@@ -110,6 +110,21 @@ impl<N: Net> Worker<N> {
             self.back_off(number, now);
         }
         Ok(())
+    }
+
+    /// Logs that a link was lost. Those to the other threads of a server go with it: they are told of once, with their number.
+    fn tell_loss(&mut self, number: usize, why: &str, now: Duration) {
+        let lost = &self.peers[number];
+        let its: Vec<&Peer<N::Stream>> =
+            self.peers.iter().filter(|peer| peer.server == lost.server).collect();
+        let told =
+            its.iter().filter_map(|peer| peer.loss_logged).max().is_some_and(|at| now < at + LOSSES_TOGETHER);
+        let (peer, waiting, links) = (&lost.name, lost.queue.len(), its.len());
+        if told {
+            return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");
+        }
+        tracing::warn!(%peer, waiting, why, links, "a link was lost; it will be made again, as all links of this server that are lost");
+        self.peers[number].loss_logged = Some(now);
     }
 
     fn take_in(&mut self, number: usize, answer: Answered) {
@@ -123,9 +138,9 @@ impl<N: Net> Worker<N> {
             Answered::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
                     let why = "changes of rows that cannot be read".to_owned();
-                    let (now, peer) = (self.net.now(), &mut self.peers[number]);
-                    tracing::warn!(peer = %peer.name, why, "a link was lost; it will be made again");
-                    peer.lose(why, &mut self.flights, &self.tally, now);
+                    let now = self.net.now();
+                    self.tell_loss(number, &why, now);
+                    self.peers[number].lose(why, &mut self.flights, &self.tally, now);
                 }
                 return;
             }
@@ -201,8 +216,12 @@ impl<N: Net> Worker<N> {
             }
             _ => "a request".to_owned(),
         };
-        tracing::error!(%peer, what, ?refusal, text, "refused");
-        if self.refused.len() < SPARE_MAX {
+        let kind = refusal.name();
+        if self.refused.len() == SPARE_MAX {
+            tracing::error!(%peer, what, kind, text, "refused, after others that no call has told of yet");
+        } else {
+            // A call says so.
+            tracing::debug!(%peer, what, kind, text, "refused");
             self.refused.push_back(WorkerError::Refused { peer, what, refusal, text });
         }
     }

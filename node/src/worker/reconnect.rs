@@ -104,7 +104,7 @@ impl<N: Net> Worker<N> {
     /// Fails when this peer has been away, or silent, for too long; logs when it has been for a while.
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let patience = self.patience();
-        let peer = &mut self.peers[number];
+        let peer = &self.peers[number];
         let waited = now.saturating_sub(peer.good_at);
         let silent = "it is connected but does not answer";
         let why = if peer.trouble.is_empty() { silent } else { &peer.trouble };
@@ -112,9 +112,14 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
         }
         if waited > WAIT_LOGGED && !peer.wait_logged && peer.waits.is_none() {
-            peer.wait_logged = true;
-            let seconds = waited.as_secs_f64();
-            tracing::warn!(peer = %peer.name, seconds, requests = peer.queue.len(), why, "waiting for a peer");
+            let (seconds, server) = (waited.as_secs_f64(), peer.server);
+            let (peer, requests) = (&peer.name, peer.queue.len());
+            // Threads of one server are away together: one of them is told of.
+            match self.peers.iter().any(|peer| peer.server == server && peer.wait_logged) {
+                true => tracing::debug!(%peer, seconds, requests, why, "waiting for a peer"),
+                false => tracing::warn!(%peer, seconds, requests, why, "waiting for a peer"),
+            }
+            self.peers[number].wait_logged = true;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! answer that was lost does no harm.
 
 use super::tables::{Answer, Ask, To};
-use super::{Worker, WorkerConfig};
+use super::{NEXT_INCARNATION, Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
@@ -76,6 +76,11 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.
     pub fn join(net: N, config: WorkerConfig, rank: u32, plan: Plan) -> Result<Seat<N>, WorkerError> {
+        if config.incarnation == NEXT_INCARNATION {
+            let what =
+                "a seat in a job is of a numbered life: take a number first (Worker::allocate_incarnation)";
+            return Err(WorkerError::Call(what.into()));
+        }
         let life = Life { rank, incarnation: config.incarnation };
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let ask = AskV1 { life, what: WhatV1::Register { plan: plan.clone() } };

@@ -4,28 +4,27 @@ use bytesize::ByteSize;
 use clap::Args;
 use std::path::PathBuf;
 
-const LBFGS: &str = "L-BFGS (--optimizer lbfgs; with --l1 OWL-QN)";
-
 /// How L-BFGS trains. All of them are refused with another optimizer.
 #[derive(Args, Debug, Clone)]
 pub struct LbfgsArgs {
-    /// Curvature pairs that are kept, two floats a weight each. Default: 10.
-    #[arg(long, help_heading = LBFGS, value_name = "PAIRS", value_parser = clap::value_parser!(u16).range(1..=50))]
+    /// lbfgs: curvature pairs that are kept, two floats a weight each. Default: 10.
+    #[arg(long, value_name = "PAIRS", value_parser = clap::value_parser!(u16).range(1..=50))]
     pub history: Option<u16>,
-    /// Iterations at most. Default: 10000.
-    #[arg(long, help_heading = LBFGS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// lbfgs: iterations at most. Default: 100.
+    #[arg(long = "max-iter", alias = "iterations", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub iterations: Option<u32>,
-    /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-9.
-    #[arg(long, help_heading = LBFGS, value_name = "SHARE", allow_negative_numbers = true)]
+    /// lbfgs: the training is over when the gradient of the mean objective is no longer than this. Then no part of it is
+    /// larger, which is what scikit-learn's tol means. Default: 1e-4.
+    #[arg(long, value_name = "LENGTH", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// Begin from the weights of a model that `gannet train --out` wrote, with whatever optimizer.
-    #[arg(long, help_heading = LBFGS, value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
-    /// Memory that this worker's examples may take. Default: 8GiB.
-    #[arg(long, help_heading = LBFGS, value_name = "SIZE", value_parser = super::memory::size)]
+    /// lbfgs: memory that this worker's examples may take. Default: 8GiB.
+    #[arg(long, value_name = "SIZE", value_parser = super::memory::size)]
     pub data_memory: Option<ByteSize>,
-    /// Seconds that a worker may take to read its data, or for a pass over it, before the others give up. Default: 600.
-    #[arg(long, help_heading = LBFGS, value_name = "SECONDS", allow_negative_numbers = true)]
+    /// lbfgs: seconds that a worker may take to read its data, or for a pass over it, before the others give up. Default: 600.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub pass_timeout: Option<f64>,
 }
 
@@ -34,7 +33,7 @@ impl LbfgsArgs {
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             (self.history.is_some(), "--history"),
-            (self.iterations.is_some(), "--iterations"),
+            (self.iterations.is_some(), "--max-iter"),
             (self.tolerance.is_some(), "--tolerance"),
             (self.warm_start.is_some(), "--warm-start"),
             (self.data_memory.is_some(), "--data-memory"),

@@ -4,7 +4,6 @@ use clap::Args;
 
 /// What is logged on standard error, and how.
 #[derive(Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Logs")]
 pub struct LogArgs {
     /// What to log: off, error, warn, info, debug, trace, or by part: warn,gannet_node=debug. Default: what GANNET_LOG
     /// says, else warn.

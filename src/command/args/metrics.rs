@@ -4,7 +4,6 @@ use clap::Args;
 
 /// Where numbers about the process can be fetched while it runs.
 #[derive(Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Metrics")]
 pub struct MetricsArgs {
     /// Answer http://HOST:PORT/metrics (Prometheus text) and /healthz; port 0 chooses a port, which is said on standard
     /// error.

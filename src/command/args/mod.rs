@@ -6,6 +6,7 @@ mod cache;
 mod damping;
 mod doctor;
 mod feeding;
+mod foreign;
 mod input;
 mod io;
 mod lbfgs;
@@ -16,6 +17,7 @@ mod model;
 mod one_sided;
 mod optimizer;
 mod scheduling;
+mod sections;
 pub mod security;
 mod sessions;
 mod sync;
@@ -47,7 +49,7 @@ pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
 pub use watching::WatchArgs;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.
@@ -64,6 +66,21 @@ pub struct Cli {
     /// What is logged.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl Cli {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// It cannot be read, or asks for help.
+    pub fn read() -> Result<Cli, clap::Error> {
+        let mut command = sections::arranged(Cli::command());
+        let given = sections::spelled(std::env::args_os());
+        let words: Vec<String> = given.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let matches = command.try_get_matches_from_mut(given);
+        let read = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        read.map_err(|error| foreign::explained(error.with_cmd(&command), &mut command, &words))
+    }
 }
 
 /// The commands.
@@ -100,13 +117,12 @@ pub enum JobName {
 #[derive(Args, Debug)]
 pub struct TrainArgs {
     /// The training data: files (.gz and .zst are understood), folders of them, quoted patterns such as 'part-*.gz', or - for
-    /// standard input. Read in this order, as if they were one.
-    #[arg(required_unless_present = "feed")]
+    /// standard input. Read in this order, as if they were one. A ps needs none.
     pub data: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Data to test the model on when it is trained, named as DATA is; may be given several times.
+    /// Data to test the model on when it is trained. Named as DATA is; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub test: Vec<PathBuf>,
     /// The model.
@@ -142,6 +158,9 @@ pub struct TrainArgs {
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+    /// The job this process belongs to.
+    #[command(flatten)]
+    pub job: JobArgs,
     /// What its sessions may do and take.
     #[command(flatten)]
     pub sessions: SessionArgs,
@@ -151,9 +170,6 @@ pub struct TrainArgs {
     /// Numbers while it runs.
     #[command(flatten)]
     pub metrics: MetricsArgs,
-    /// The job this process belongs to.
-    #[command(flatten)]
-    pub job: JobArgs,
 }
 
 /// A job of several processes; the flags mean what TensorFlow's parameter-server scripts meant by them.
@@ -162,7 +178,7 @@ pub struct JobArgs {
     /// Addresses of the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub ps_hosts: Vec<String>,
-    /// Addresses of the workers: their number is what counts, they do not listen.
+    /// Addresses of the workers. Their number is what counts: they do not listen.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub worker_hosts: Vec<String>,
     /// What this process is.

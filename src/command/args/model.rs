@@ -4,9 +4,6 @@ use clap::{Args, ValueEnum};
 use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
 use std::path::PathBuf;
 
-/// Heading of the help.
-const SHAPE: &str = "Shape of the model";
-
 /// Models that `--model` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelName {
@@ -33,30 +30,30 @@ pub struct ModelArgs {
     #[arg(long, value_enum, default_value = "lr")]
     pub model: ModelName,
     /// softmax: classes; labels are 0 to N - 1. Default: 10.
-    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
     pub classes: Option<u32>,
     /// fm, deepfm, mf: factors of a feature. Default: 8; mf: 40.
-    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
     pub factors: Option<u32>,
     /// fm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
-    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub deviation: Option<f32>,
     /// deepfm: units of each hidden layer. Default: 32,16.
-    #[arg(long, help_heading = SHAPE, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub hidden: Vec<u32>,
     /// lda: topics. Default: 20.
-    #[arg(long, help_heading = SHAPE, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(TOPICS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(TOPICS_MAX)))]
     pub topics: Option<u32>,
     /// lda: Dirichlet prior of a document's topics. Default: 0.1.
-    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub document_prior: Option<f64>,
     /// lda: Dirichlet prior of a topic's words. Default: 0.01.
-    #[arg(long, help_heading = SHAPE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub word_prior: Option<f64>,
     /// lda: the words, one a line; line n, from 0, names word n.
-    #[arg(long, help_heading = SHAPE, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
     /// fm, deepfm, mf: seed of the initial factors; lda: of the draws. Default: 1.
-    #[arg(long, help_heading = SHAPE, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

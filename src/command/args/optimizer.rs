@@ -2,10 +2,6 @@
 
 use clap::{Args, ValueEnum};
 
-/// Headings of the help: each flag names its own, a heading for a group would go on into the flags after it.
-const SETTINGS: &str = "Settings of the optimizer";
-const SCHEDULE: &str = "Learning rate by the number of the worker's push (not ftrl, group-ftrl)";
-
 /// Update rules that `--optimizer` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptimizerName {
@@ -95,43 +91,43 @@ pub struct OptimizerArgs {
 pub struct Settings {
     /// Learning rate. Default: 0.1 for ftrl, group-ftrl, sgd, adagrad, row-adagrad; 0.01 for momentum, nesterov,
     /// rmsprop; 0.001 for adam, amsgrad. Models other than lr have a default of their own for adagrad.
-    #[arg(long, help_heading = SETTINGS, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub alpha: Option<f32>,
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta: Option<f32>,
     /// ftrl, group-ftrl, lbfgs: L1 penalty. Default: 0.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// L2 penalty: of ftrl, group-ftrl and lbfgs themselves; for the others l2 * w joins each gradient. Default: 0.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    /// L2 penalty. That of ftrl, group-ftrl and lbfgs is their own; for the others l2 * w joins each gradient. Default: 0.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l21: Option<f32>,
     /// momentum, nesterov: the weight of the past. Default: 0.9.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub momentum: Option<f32>,
     /// rmsprop: the weight of the past in the mean square. Default: 0.9.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub rho: Option<f32>,
     /// adam, amsgrad: the weight of the past in the mean. Default: 0.9.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta1: Option<f32>,
     /// adam, amsgrad: the weight of the past in the mean square. Default: 0.999.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta2: Option<f32>,
     /// adagrad, row-adagrad, rmsprop, adam, amsgrad: keeps steps finite. Default: 1e-8.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub epsilon: Option<f32>,
     /// adam, amsgrad: decoupled weight decay. Default: 0.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub weight_decay: Option<f32>,
     /// Clip each value of a gradient to X at most.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip_value: Option<f32>,
     /// Scale each row's gradient to length X at most.
-    #[arg(long, help_heading = SETTINGS, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub clip_norm: Option<f32>,
 }
 
@@ -139,21 +135,21 @@ pub struct Settings {
 #[derive(Args, Debug)]
 pub struct ScheduleArgs {
     /// How the learning rate falls. Default: not at all.
-    #[arg(long, help_heading = SCHEDULE, value_enum, value_name = "HOW")]
+    #[arg(long, value_enum, value_name = "HOW")]
     pub schedule: Option<ScheduleName>,
     /// Pushes over which the learning rate rises to --alpha at first. Default: 0.
-    #[arg(long, help_heading = SCHEDULE, value_name = "PUSHES")]
+    #[arg(long, value_name = "PUSHES")]
     pub warmup: Option<u32>,
     /// Pushes of the schedule's unit; every --schedule but constant needs it.
-    #[arg(long, help_heading = SCHEDULE, value_name = "PUSHES")]
+    #[arg(long, value_name = "PUSHES")]
     pub decay_steps: Option<u32>,
     /// exponential, step: the factor. Default: 0.96 and 0.1.
-    #[arg(long, help_heading = SCHEDULE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub decay_rate: Option<f32>,
     /// polynomial, cosine: the last factor of the learning rate. Default: 0.
-    #[arg(long, help_heading = SCHEDULE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub decay_end: Option<f32>,
     /// polynomial: the power. Default: 1.
-    #[arg(long, help_heading = SCHEDULE, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub decay_power: Option<f32>,
 }

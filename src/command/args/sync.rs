@@ -20,8 +20,8 @@ pub struct SyncArgs {
     /// another), bsp (each batch of all workers is one push) [default: asp]
     #[arg(long, value_name = "asp|ssp:N|bsp", value_parser = sync_name)]
     pub sync: Option<SyncName>,
-    /// 0 means --sync asp, 1 means --sync bsp, as in TensorFlow's scripts.
-    #[arg(long, value_name = "0|1", value_parser = clap::value_parser!(u32).range(0..=1))]
+    /// false (or 0) means --sync asp, true (or 1) means --sync bsp, as in TensorFlow's scripts.
+    #[arg(long, value_name = "true|false", value_parser = truth)]
     pub issync: Option<u32>,
     /// With bsp: a batch is applied when K of the workers have made it; what comes later is dropped and counted [default: all of
     /// them]
@@ -35,6 +35,15 @@ pub struct SyncArgs {
     /// bsp of all workers, who are waited for or the job fails.
     #[arg(long)]
     pub deterministic: bool,
+}
+
+/// What scripts of TensorFlow write for a flag that is a number or a boolean.
+fn truth(text: &str) -> Result<u32, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "0" | "false" => Ok(0),
+        "1" | "true" => Ok(1),
+        _ => Err("true, false, 1 or 0 is needed".to_owned()),
+    }
 }
 
 fn sync_name(text: &str) -> Result<SyncName, String> {

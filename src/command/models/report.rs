@@ -1,7 +1,7 @@
 //! What the training of a model did, for a person and for a program; and its progress.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, staleness, tell_steps, words};
+use super::super::report::{Teller, size_in_words, staleness, tell_steps, words};
 use super::super::train::backend_failure;
 use super::Failure;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Task};
@@ -25,7 +25,10 @@ pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Task) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
     let (loss, name) = (f.loss, loss_name(task));
-    let text = format!("epoch {epoch}/{epochs}  {} examples  {speed:.0}/s  {name} {loss:.5}", f.examples);
+    let text = format!(
+        "pass {epoch} of {epochs}  {} examples in all  {speed:.0}/s  {name} of pass {epoch} {loss:.5}",
+        f.examples
+    );
     teller.show(part, text, || {
         let Fitting { examples, steps, bytes_read, bytes_total, .. } = *f;
         tracing::info!(
@@ -152,11 +155,7 @@ pub fn tell(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)], valida
             say!("{name:<12} {}", in_words(measured));
         }
     }
-    say!(
-        "tables       {} rows, {:.1} bytes a row",
-        fitted.rows,
-        fitted.bytes as f64 / fitted.rows.max(1) as f64
-    );
+    say!("tables       {}", size_in_words(fitted.rows, fitted.bytes as f64 / fitted.rows.max(1) as f64));
     if !weights.is_empty() {
         let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
         say!("weights      {}", each.join("  "));

@@ -3,7 +3,7 @@
 
 use super::super::args::PredictArgs;
 use super::super::model::{Notes, Reading, reading, write};
-use super::super::predict::{Ended, write as write_out};
+use super::super::predict::{Ended, tell_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::{build, report};
 use crate::command::{Failure, input};
@@ -149,6 +149,9 @@ pub fn predict(args: &PredictArgs, saved: Saved) -> Result<(), Failure> {
         Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
     };
     warn_of_bad_lines(&bad_lines);
+    if let Some(measured) = measured.as_ref().filter(|_| !args.json) {
+        tell_measures(examples, &report::in_words(measured));
+    }
     if args.json {
         let mut object = report::measures(measured.as_ref());
         object.insert("examples".into(), json!(examples));

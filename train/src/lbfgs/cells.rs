@@ -26,6 +26,8 @@ pub enum Command {
     Try { step: f64 },
     /// Loss, slope and gradient at a step.
     Gradient { step: f64 },
+    /// Sum the curvature that each weight has at most.
+    Curvature,
     /// The training is over.
     End,
 }
@@ -39,6 +41,7 @@ impl Command {
             Command::Try { step } => [4.0, step],
             Command::Gradient { step } => [5.0, step],
             Command::End => [6.0, 0.0],
+            Command::Curvature => [7.0, 0.0],
         }
     }
 
@@ -50,6 +53,7 @@ impl Command {
             4 => Command::Try { step: x },
             5 => Command::Gradient { step: x },
             6 => Command::End,
+            7 => Command::Curvature,
             _ => return None,
         })
     }
@@ -63,6 +67,7 @@ impl Command {
             Command::Try { .. } => "a step of the line search",
             Command::Gradient { .. } => "the pass of a line search",
             Command::End => "the end",
+            Command::Curvature => "the sums of squares",
         }
     }
 

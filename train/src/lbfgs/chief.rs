@@ -6,64 +6,12 @@ use crate::lbfgs::cells::{self, Command, Memory, Seen};
 use crate::lbfgs::examples::Losses;
 use crate::lbfgs::follower::{Look, Obeying};
 use crate::lbfgs::layout::Penalties;
+use crate::lbfgs::settings::{Settings, Trained};
 use crate::lbfgs::{Columns, Examples, LbfgsError, Pages};
 use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
 use gannet_node::{hash, shard_of};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
-
-/// How is trained.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// The factor of the weights' absolute values.
-    pub l1: f64,
-    /// Half the factor of their squares.
-    pub l2: f64,
-    /// Whether there is an intercept, which has no penalties.
-    pub intercept: bool,
-    /// Iterations at most.
-    pub iterations: u32,
-    /// The training is over when [`Settings::WINDOW`] iterations have made the objective smaller by less than this
-    /// share of it.
-    pub tolerance: f64,
-    /// Workers, the chief among them.
-    pub workers: u32,
-    /// How long a worker may take for a command.
-    pub patience: Duration,
-}
-
-impl Settings {
-    /// Iterations over which the objective's fall is looked at.
-    pub const WINDOW: usize = 10;
-}
-
-/// What came of a training.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Trained {
-    /// The sum of log losses and penalties.
-    pub objective: f64,
-    /// The sum of log losses.
-    pub loss: f64,
-    /// Examples of all workers, and how much they count together.
-    pub examples: u64,
-    /// See [`Trained::examples`].
-    pub importance: f64,
-    /// Iterations of this run.
-    pub iterations: u64,
-    /// Passes over the examples.
-    pub passes: u64,
-    /// Steps that were looked at on the margins alone.
-    pub tries: u64,
-    /// The length of the (pseudo-)gradient.
-    pub slope: f64,
-    /// Iterations of runs before, whose weights and pairs this one went on from.
-    pub resumed_at: u64,
-    /// The objective has stopped falling.
-    pub converged: bool,
-    /// A signal ended it.
-    pub stopped: bool,
-}
 
 /// Why the chief cannot go on as it was.
 enum Halt {
@@ -106,8 +54,8 @@ pub struct Chief<'a, C> {
     /// With L1 how much of the direction is taken before it is projected (see [`Chief::learn_reach`]).
     reach: f64,
     stamp: u64,
-    /// `|w|^2` and `|w|_1` of what is penalised.
-    norms: [f64; 2],
+    /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
+    norms: [f64; 3],
     /// When each other worker arrived, as last seen.
     arrived: Vec<cells::Seen>,
     done: Trained,
@@ -137,7 +85,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             half: 0,
             reach: 1.0,
             stamp,
-            norms: [0.0; 2],
+            norms: [0.0; 3],
             arrived,
             done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
             obeying: Obeying::default(),
@@ -219,8 +167,13 @@ impl<'a, C: Columns> Chief<'a, C> {
 
     fn run(&mut self, progress: &mut dyn FnMut(&Trained)) -> Result<(), Halt> {
         self.gather()?;
+        self.precondition()?;
         self.begin()?;
         progress(&self.done);
+        if self.is_flat() {
+            self.done.converged = true;
+            return Ok(());
+        }
         // The newest last.
         let mut objectives = VecDeque::from([self.done.objective]);
         let mut moved = 0.0;
@@ -237,12 +190,28 @@ impl<'a, C: Columns> Chief<'a, C> {
             objectives.push_back(self.done.objective);
             if objectives.len() > Settings::WINDOW {
                 let before = objectives.pop_front().unwrap_or(f64::INFINITY);
-                if before - self.done.objective <= self.settings.tolerance * self.done.objective.abs() {
-                    self.done.converged = true;
-                    return Ok(());
-                }
+                self.done.converged =
+                    before - self.done.objective <= Settings::STALLED * self.done.objective.abs();
+            }
+            if self.done.converged || self.is_flat() {
+                self.done.converged = true;
+                return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Whether the gradient of the mean objective is as short as is asked for.
+    fn is_flat(&self) -> bool {
+        self.done.mean_slope() <= self.settings.tolerance
+    }
+
+    /// Has the workers sum how much each weight is curved, and the shards make the preconditioner of it.
+    fn precondition(&mut self) -> Result<(), Halt> {
+        self.command(Command::Curvature)?;
+        self.done.passes += 1;
+        let program = self.columns.layout().precondition(self.stamp, &self.penalties);
+        self.columns.run(&program)?;
         Ok(())
     }
 
@@ -280,10 +249,10 @@ impl<'a, C: Columns> Chief<'a, C> {
         let finite = sums.iter().all(|sum| sum.is_finite());
         let norms = asked.take(&mut self.gram, &sums).filter(|_| finite);
         self.norms = norms.ok_or(Halt::Error(LbfgsError::NotFinite("gradient")))?;
-        let [squares, ones] = self.norms;
+        let [squares, ones, slope] = self.norms;
         self.done.loss = loss;
         self.done.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
-        self.done.slope = self.gram.get(self.gram.g(), self.gram.g()).sqrt();
+        self.done.slope = slope.sqrt();
         match self.done.objective.is_finite() {
             true => Ok(()),
             false => Err(Halt::Error(LbfgsError::NotFinite("objective"))),
@@ -328,8 +297,8 @@ impl<'a, C: Columns> Chief<'a, C> {
     fn aim(&mut self) -> Result<Line, Halt> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
-        // Without curvature nothing says how far: as far as a gradient of length 1.
-        let scale = if order.is_empty() { (1.0 / self.done.slope).min(1.0) } else { self.reach };
+        // Without pairs the preconditioner says how far.
+        let scale = if order.is_empty() { 1.0 } else { self.reach };
         let program = self.columns.layout().aim(&self.gram, order, self.half, scale, &self.penalties);
         let sums = self.columns.run(&program)?;
         if sums.iter().any(|sum| !sum.is_finite()) {
@@ -344,7 +313,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// The objective at a step.
     fn objective(&self, line: &Line, step: f64, at: Losses) -> (f64, f64) {
         let Settings { l1, l2, .. } = self.settings;
-        let [squares, ones] = self.norms;
+        let [squares, ones, _] = self.norms;
         let squares = squares + step * (2.0 * line.wd + step * line.dd);
         let value = at.loss + 0.5 * l2 * squares + l1 * (ones + step * line.growth);
         (value, at.slope + l2 * (line.wd + step * line.dd) + l1 * line.growth)
@@ -396,8 +365,9 @@ impl<'a, C: Columns> Chief<'a, C> {
             layout.step(&self.gram, order, slot, self.half, Command::kept(point.step), pass, &self.penalties);
         self.take(&asked, self.done.loss)?;
         let (s, y) = (self.gram.s(slot), self.gram.y(slot));
-        let [sy, ss, yy] = [(s, y), (s, s), (y, y)].map(|(a, b)| self.gram.get(a, b));
-        if sy > 1e-12 * (ss * yy).sqrt() && yy > 0.0 {
+        let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
+        // Preconditioned, a convex function whose curvatures are at most 1 has s y >= y y / features of an example.
+        if sy > 1e-9 * yy && yy > 0.0 {
             self.next = (slot + 1) % layout.slots();
             if self.order.len() > layout.history as usize {
                 self.order.pop_front();

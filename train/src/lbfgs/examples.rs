@@ -213,6 +213,22 @@ impl Examples {
         out
     }
 
+    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of squares, since
+    /// the logistic function's slope is at most a quarter. Kept where sums of many workers are in the range of f32.
+    pub fn curvatures(&self) -> Vec<f32> {
+        const MOST: f64 = 1e34;
+        let mut sums = vec![0.0; self.keys.len()];
+        for i in 0..self.len() {
+            let features = self.offsets[i] as usize..self.offsets[i + 1] as usize;
+            let importance = self.importances.get(i).map_or(1.0, |&x| f64::from(x));
+            for j in features {
+                let value = self.values.get(j).map_or(1.0, |&value| f64::from(value));
+                sums[self.places[j] as usize] += 0.25 * importance * value * value;
+            }
+        }
+        sums.into_iter().flat_map(|sum: f64| split(sum.min(MOST))).collect()
+    }
+
     /// Ranges of examples with about as many features each, one a thread.
     fn cuts(&self) -> Vec<Range<usize>> {
         let features = self.places.len() as u64;
@@ -351,6 +367,11 @@ mod tests {
             let got = all.pass(Pass::Weights, &column(0.2, -0.4, 0.3));
             near(got.loss, loss(at));
             // d = (1, 1, -1): along it 2.5, 1, -2.
+            let squares = all.curvatures();
+            let of = |at: usize| f64::from(squares[2 * at]) + f64::from(squares[2 * at + 1]);
+            near(of(one), 0.25 * 0.25);
+            near(of(two), 0.25 * (4.0 + 1.0));
+            near(of(seven), 0.25 * (1.0 + 1.0));
             let along = [2.5, 1.0, -2.0];
             let moved = |t: f64| [at[0] + t * along[0], at[1] + t * along[1], at[2] + t * along[2]];
             let slope = |t: f64| error(moved(t)).iter().zip(along).map(|(e, a)| e * a).sum::<f64>();

@@ -55,9 +55,9 @@ pub fn follow(
             Command::End => return Ok(done),
             Command::Roll => Answer { loss: examples.importance(), slope: examples.len() as f64 },
             // Whoever began in the middle has no margins: the chief begins anew once it has seen who came.
-            _ if !ready && !matches!(command, Command::Begin { .. }) => continue,
+            _ if !ready && !matches!(command, Command::Begin { .. } | Command::Curvature) => continue,
             command => {
-                ready = true;
+                ready |= matches!(command, Command::Begin { .. });
                 match command {
                     Command::Try { .. } => done.tries += 1,
                     _ => done.passes += 1,
@@ -130,6 +130,10 @@ impl Obeying {
             }
             Command::Try { step } => Pass::Try { step },
             Command::Gradient { step } => Pass::Gradient { step },
+            Command::Curvature => {
+                columns.add(stamp, examples.keys(), examples.curvatures())?;
+                return Ok(Losses::default());
+            }
             Command::Roll | Command::End => return Ok(Losses::default()),
         };
         let losses = examples.pass(pass, &self.column);

@@ -18,7 +18,9 @@ pub const WEIGHTS: [u16; 2] = [2, 3];
 pub const SLOPE: [u16; 2] = [4, 5];
 /// OWL-QN's pseudo-gradient.
 pub const PSEUDO: u16 = 6;
-const WIDE: u16 = 6;
+/// One over an upper bound of each weight's curvature; it stands in for the inverse of the Hessian where no pair says more.
+pub const PRECONDITIONER: u16 = 7;
+const WIDE: u16 = 7;
 
 /// The segment of a row that holds a column which workers pull.
 pub const DIRECTION_SEGMENT: usize = 1;
@@ -104,10 +106,14 @@ impl Penalties {
         steps
     }
 
-    /// `|w|^2` and `|w|_1` of what is penalised.
-    fn norms(&self, half: usize) -> [Reduce; 2] {
-        let w = WEIGHTS[half];
-        [Reduce::Dot { a: w, b: w, penalised: true }, Reduce::Norm1 { a: w, penalised: true }]
+    /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
+    fn norms(&self, half: usize) -> [Reduce; 3] {
+        let (w, slope) = (WEIGHTS[half], self.slope(half));
+        [
+            Reduce::Dot { a: w, b: w, penalised: true },
+            Reduce::Norm1 { a: w, penalised: true },
+            Reduce::Dot { a: slope, b: slope, penalised: false },
+        ]
     }
 }
 
@@ -115,6 +121,12 @@ impl Penalties {
 pub type Order = [usize];
 
 impl Layout {
+    /// Makes the preconditioner of the curvatures that `pass` has summed.
+    pub fn precondition(self, pass: u64, p: &Penalties) -> Program {
+        let steps = vec![Step::Reciprocal { to: PRECONDITIONER, of: GRADIENTS, plus: p.l2 }];
+        p.program(pass, steps, Vec::new())
+    }
+
     /// The dot products of these of the Gram matrix's vectors with all that count.
     fn dots(
         self,
@@ -134,7 +146,15 @@ impl Layout {
             }
         }
         let column = |vector| self.column(gram, vector, slope);
-        let sums = pairs.iter().map(|&(a, b)| Reduce::Dot { a: column(a), b: column(b), penalised: false });
+        let sums = pairs.iter().map(|&(a, b)| {
+            // In variables w / sqrt(P) steps shrink as gradients grow, so P stands between two gradients only.
+            let of_gradients = a.min(b) >= self.slots();
+            let (a, b) = (column(a), column(b));
+            match of_gradients {
+                true => Reduce::Weighted { a, b, by: PRECONDITIONER },
+                false => Reduce::Dot { a, b, penalised: false },
+            }
+        });
         let sums = sums.collect();
         (pairs, sums)
     }
@@ -157,10 +177,18 @@ impl Layout {
     /// w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
     pub fn aim(self, gram: &Gram, order: &Order, half: usize, scale: f64, p: &Penalties) -> Program {
         let (other, slope) = (1 - half, p.slope(half));
-        let terms = direction(gram, order).into_iter().enumerate().filter(|(_, x)| *x != 0.0);
-        let terms = terms.map(|(v, x)| Term::new(scale * x, self.column(gram, v, slope)));
         let (to, weights) = (DIRECTION, WEIGHTS[half]);
-        let mut steps = vec![Step::Combine { to, terms: terms.collect() }];
+        // What is made of gradients goes through the preconditioner; steps are added to it as they are.
+        let (mut of_gradients, mut of_steps) = (Vec::new(), vec![Term::new(1.0, to)]);
+        for (v, x) in direction(gram, order).into_iter().enumerate().filter(|(_, x)| *x != 0.0) {
+            let term = Term::new(scale * x, self.column(gram, v, slope));
+            if v < self.slots() { of_steps.push(term) } else { of_gradients.push(term) }
+        }
+        let mut steps = vec![
+            Step::Combine { to, terms: of_gradients },
+            Step::Multiply { to, by: PRECONDITIONER },
+            Step::Combine { to, terms: of_steps },
+        ];
         let dot = |a, b, penalised| Reduce::Dot { a, b, penalised };
         let mut sums = vec![dot(SLOPE[half], to, false), dot(weights, to, true), dot(to, to, true)];
         if p.l1 > 0.0 {
@@ -211,7 +239,7 @@ impl Layout {
     }
 }
 
-/// A program, and which dot products its first sums are; the last two are the weights' norms.
+/// A program, and which dot products its first sums are; the last three are the norms.
 pub struct Asked {
     pub program: Program,
     pub dots: Vec<(usize, usize)>,
@@ -219,7 +247,7 @@ pub struct Asked {
 
 impl Asked {
     /// Puts the answer into the Gram matrix; the norms.
-    pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 2]> {
+    pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 3]> {
         let (dots, norms) = sums.split_at_checked(self.dots.len())?;
         self.dots.iter().zip(dots).for_each(|(&(a, b), &dot)| gram.set(a, b, dot));
         norms.try_into().ok()

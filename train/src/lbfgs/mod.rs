@@ -19,8 +19,9 @@ mod layout;
 mod learned;
 mod local;
 mod remote;
+mod settings;
 
-pub use chief::{Chief, Settings, Trained};
+pub use chief::Chief;
 pub use columns::{Cell, Columns};
 pub use examples::{Examples, Loaded};
 pub use follower::{Followed, follow};
@@ -28,6 +29,7 @@ pub use layout::{CELLS_TABLE, Layout, TABLE};
 pub use learned::Learned;
 pub use local::LocalColumns;
 pub use remote::RemoteColumns;
+pub use settings::{Settings, Trained};
 
 use crate::backend::BackendError;
 use crate::error::ReadError;
