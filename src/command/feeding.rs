@@ -49,8 +49,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
         (fed && !args.data.is_empty(), "DATA: with --feed the client has it; leave it out"),
         (
-            fed && (reads || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --criteo-counts, --skip-bad-lines, --no-intercept: the client says how its data is read; leave them out",
+            fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, --no-intercept: the client says how its data is read; leave them out",
         ),
         (fed && job.tasks.task_bytes.is_some(), "--task-bytes: the client cuts the data; leave it out"),
         (
@@ -74,6 +74,10 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
 
 /// What cannot be learned from data that is handed out.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
+    if args.input.scale.is_some() {
+        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are made (leave --scale out)";
+        return Err(Failure::input(text));
+    }
     if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
         let text = "--feed: only --model lr by updates of batches is fed; the workers of other models read for themselves (leave --feed out)";
         return Err(Failure::input(text));
@@ -232,7 +236,9 @@ impl Job<'_> {
         let saved = match &self.args.out {
             Some(folder) => {
                 let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
-                let notes = Notes { format: self.format, columns: self.columns.as_ref(), counts, intercept };
+                let columns = self.columns.as_ref();
+                let ended = model::stopped_after(stopped, job.as_ref().map_or(0, |job| job.examples));
+                let notes = Notes { format: self.format, columns, counts, intercept, ended };
                 Some((folder.as_path(), model::save(folder, backend, &notes)?))
             }
             None => None,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 const LBFGS: &str = "L-BFGS (--optimizer lbfgs; with --l1 OWL-QN)";
 
-/// How L-BFGS trains. All of them are refused with another optimizer.
+/// How L-BFGS trains. All of them but `--warm-start` are refused with another optimizer.
 #[derive(Args, Debug, Clone)]
 pub struct LbfgsArgs {
     /// Curvature pairs that are kept, two floats a weight each. Default: 10.
@@ -18,8 +18,9 @@ pub struct LbfgsArgs {
     /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-9.
     #[arg(long, help_heading = LBFGS, value_name = "SHARE", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Begin from the weights of a model that `gannet train --out` wrote, with whatever optimizer.
-    #[arg(long, help_heading = LBFGS, value_name = "DIR")]
+    /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it is of the
+    /// same optimizer. In one process; L-BFGS, which takes the weights, also in a job.
+    #[arg(long, help_heading = "Options", value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// Memory that this worker's examples may take. Default: 8GiB.
     #[arg(long, help_heading = LBFGS, value_name = "SIZE", value_parser = super::memory::size)]
@@ -36,7 +37,6 @@ impl LbfgsArgs {
             (self.history.is_some(), "--history"),
             (self.iterations.is_some(), "--iterations"),
             (self.tolerance.is_some(), "--tolerance"),
-            (self.warm_start.is_some(), "--warm-start"),
             (self.data_memory.is_some(), "--data-memory"),
             (self.pass_timeout.is_some(), "--pass-timeout"),
         ];

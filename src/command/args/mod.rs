@@ -30,7 +30,7 @@ pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
 pub use feeding::FeedingArgs;
-pub use input::{CountsName, FormatName, InputArgs};
+pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
