@@ -386,4 +386,16 @@ mod tests {
         assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (112, GOLDEN_CRC), "{:?}", &bytes[..]);
     }
     const GOLDEN_CRC: u32 = 4_115_943_461;
+
+    #[test]
+    fn another_folder_has_what_was_saved_whatever_is_saved_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+        save(&first, 1);
+        let before = load(&first).unwrap();
+        Checkpoint::open(&first).unwrap().link_into(&second).unwrap();
+        save(&first, 7);
+        assert_eq!(load(&second).unwrap(), before);
+        assert_ne!(load(&first).unwrap(), before);
+    }
 }

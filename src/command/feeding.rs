@@ -7,16 +7,19 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::watching::Watching;
-use super::{Failure, fed, input, job, keeping, lbfgs, others, security, server, signals, tasks, train};
+use super::{
+    Failure, fed, input, job, keeping, kept, lbfgs, others, security, server, signals, tasks, train,
+};
 use gannet::train::models::Task;
 use gannet::train::{
-    Backend, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote, Share, Step,
-    TrainError, evaluate, plan_files,
+    Backend, BadLines, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote,
+    Share, Step, TrainError, evaluate, plan_files,
 };
 use gannet::{
     Board, FedCount, Feeding, JobStatus, Member, Server, ServerConfig, Standing, Stats, Wires, forget_job,
 };
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -233,17 +236,21 @@ impl Job<'_> {
             },
             _ => None,
         };
+        let stats = backend.stats().map_err(train::backend_failure)?;
+        let examples = job.as_ref().map_or(0, |job| job.examples);
+        let may_save = |folder: &Path| {
+            kept::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
+        };
         let saved = match &self.args.out {
-            Some(folder) => {
+            Some(folder) if may_save(folder)? => {
                 let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
                 let columns = self.columns.as_ref();
-                let ended = model::stopped_after(stopped, job.as_ref().map_or(0, |job| job.examples));
+                let ended = model::stopped_after(stopped, examples);
                 let notes = Notes { format: self.format, columns, counts, intercept, ended };
                 Some((folder.as_path(), model::save(folder, backend, &notes)?))
             }
-            None => None,
+            _ => None,
         };
-        let stats = backend.stats().map_err(train::backend_failure)?;
         if !stopped {
             // They say with their last word how they did.
             see_off(self.board, self.timeout);

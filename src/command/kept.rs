@@ -101,11 +101,18 @@ pub fn may_save(
     }
     let why = match &bad.first[..] {
         [] => String::new(),
-        [first, ..] => format!(" ({} lines were bad, the first: {first})", bad.count),
+        [first, ..] => format!(" ({} bad lines were skipped, the first: {first})", bad.count),
     };
     Err(Failure::input(format!(
         "0 examples were learned{why}: no model is saved, and what is in {folder} stays as it was"
     )))
+}
+
+/// Where the model is that was there before the last save, for who reads of that one.
+pub fn before(folder: &Path) -> String {
+    let previous = folder.join(PREVIOUS);
+    let there = Checkpoint::open(&previous).is_ok();
+    if there { format!(" (the one before it is in {})", previous.display()) } else { String::new() }
 }
 
 /// Says that a model is of a training that ended early.

@@ -138,7 +138,8 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
     });
     let test = test.filter(|q| q.one_class().is_none());
     let test = test.map(|q| ("test", q.log_loss, q.loss_of_mean(), 0.0));
-    for (which, loss, mean, price) in first.into_iter().chain(test) {
+    let worse = |&(_, loss, mean, price): &(&str, f64, f64, f64)| is_worse((loss, mean), price);
+    if let Some((which, loss, mean, price)) = test.into_iter().chain(first).find(worse) {
         warn_of_loss(which, "log loss", (loss, mean), price);
     }
 }
@@ -151,10 +152,14 @@ pub fn warn_of_one_class(label: u8) {
     );
 }
 
-/// A loss that is worse than that of the mean.
+/// NaN is worse than anything.
+fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
+    loss.is_nan() || loss > mean + price
+}
+
+/// Warns of a loss that is worse than that of the mean.
 pub fn warn_of_loss(which: &str, name: &str, (loss, mean): (f64, f64), price: f64) {
-    // NaN is worse than anything.
-    if loss <= mean + price {
+    if !is_worse((loss, mean), price) {
         return;
     }
     complain!(

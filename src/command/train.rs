@@ -176,9 +176,11 @@ pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) 
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
-            say!("model        {early}{rows} rows in {}", folder.display())
+            say!("model        {early}{rows} rows in {}{}", folder.display(), kept::before(folder))
         }
-        Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
+        Some((folder, rows)) => {
+            complain!("gannet: {early}{rows} rows saved in {}{}", folder.display(), kept::before(folder))
+        }
         None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
     }

@@ -4,7 +4,7 @@ use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
 use super::model::{self, Reading};
 use super::models::Shape;
-use gannet::train::{BackendError, Begin, Found};
+use gannet::train::{BackendError, Begin, Found, Put};
 use gannet::{Checkpoint, Rule, Schema, Segment};
 use gannet_optim::{Update, Visitor};
 use std::path::{Path, PathBuf};
@@ -205,11 +205,7 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
 }
 
 impl Begin for Saved {
-    fn rows(
-        &self,
-        table: usize,
-        put: &mut dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError>,
-    ) -> Result<(), BackendError> {
+    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError> {
         let Some((checkpoint, parts)) = self.tables.get(table) else { return Ok(()) };
         let (floats, mut done, mut out) = (checkpoint.schema().floats(), Ok(()), Vec::new());
         let read = checkpoint.read(|keys, rows| {

@@ -39,10 +39,14 @@ impl TwoLabels {
     /// Of these values. They are kept as long as the process lives, since every reader of its data shares them: to be made once.
     pub fn new(positive: &str, other: Option<&str>) -> TwoLabels {
         let values = Values { positive: positive.into(), other: OnceLock::new() };
-        if let Some(other) = other {
-            let _ = values.other.set(other.as_bytes().into());
-        }
-        TwoLabels(Box::leak(Box::new(values)))
+        let two = TwoLabels(Box::leak(Box::new(values)));
+        other.into_iter().for_each(|other| two.settle(other));
+        two
+    }
+
+    /// The value that stands for 0 is this one, unless there was another.
+    pub fn settle(self, other: &str) {
+        self.0.other.get_or_init(|| other.as_bytes().into());
     }
 
     /// The value that stands for 1.

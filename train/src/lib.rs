@@ -79,7 +79,7 @@ pub use push::Push;
 pub use reader::{Found, Reader};
 pub use remote::Remote;
 pub use replay::{Replay, Saw, overlay};
-pub use report::{Begin, Progress, Report, Step, TrainError, Watch};
+pub use report::{Begin, Progress, Put, Report, Step, TrainError, Watch};
 pub use scale::{Scale, ScaleKind, ScaledColumn};
 pub use scheduled::{Scheduled, plan_files};
 pub use stock::FileStock;

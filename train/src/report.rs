@@ -33,12 +33,11 @@ pub trait Begin: Send + Sync {
     ///
     /// # Errors
     /// They cannot be read, or `put` fails.
-    fn rows(
-        &self,
-        table: usize,
-        put: &mut dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError>,
-    ) -> Result<(), BackendError>;
+    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError>;
 }
+
+/// Takes keys and their rows.
+pub type Put<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError> + 'a;
 
 /// Holds that a table which is to begin with the rows of a model has none.
 pub(crate) fn no_rows(rows: u64) -> Result<(), BackendError> {

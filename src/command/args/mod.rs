@@ -133,7 +133,7 @@ pub struct TrainArgs {
     /// Train without an intercept.
     #[arg(long)]
     pub no_intercept: bool,
-    /// Where to write the model.
+    /// Where to write the model. The one that was there is kept in DIR/previous.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What is done while it trains.
