@@ -237,7 +237,12 @@ fn training_could_not_go_on_from_a_saved_model() {
         ok(&format!("train {a} {b} {flags} --out {}", one.display()));
         assert_eq!(rows(&on), rows(&one), "{flags} {more}: rows of one run");
         assert_eq!(layer(&on).map(|l| rows(&l)), layer(&one).map(|l| rows(&l)), "{flags}: the network");
-        if !more.is_empty() {
+        if more.is_empty() {
+            // A folder may go on from itself.
+            let own = format!("--warm-start {0} --out {0}", first.display());
+            ok(&format!("train {b} {flags} {own}"));
+            assert_eq!(rows(&first), rows(&one), "{flags}: rows of one run, in their folder");
+        } else {
             // The folder has the rows now, with what was learned since: they are not to be replaced.
             refused(&line, &["--warm-start", "--data-dir", "has rows"]);
         }

@@ -156,7 +156,10 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
             }
             Role::Label => {
                 let text = field.trim_ascii();
-                label = labels.parse(text).map_err(|e| wrong(&labels.why(e, text), header, at))?;
+                label = labels.parse(text).map_err(|e| {
+                    let Fault { expected } = wrong(e, header, at);
+                    Fault { expected: expected + &labels.more(e, text) }
+                })?;
             }
         }
         p = end + 1;

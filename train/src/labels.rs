@@ -76,7 +76,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     a == b || matches!((parse_float(a), parse_float(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-const NOT_A_SIGN: &str = "expected a label 1 or 0 (or -1 for 0)";
+const NOT_A_SIGN: &str = "expected a label 0, 1, +1 or -1";
 const NOT_OF_TWO: &str = "expected one of two labels";
 
 impl Labels {
@@ -84,7 +84,7 @@ impl Labels {
     /// it from 0.
     ///
     /// # Errors
-    /// What was expected; [`Labels::why`] says more.
+    /// What was expected; [`Labels::more`] says more.
     #[inline]
     pub(crate) fn parse(self, text: &[u8]) -> Result<f32, &'static str> {
         match self {
@@ -112,24 +112,20 @@ impl Labels {
         }
     }
 
-    /// What [`parse`](Self::parse) expected, beside what it found.
+    /// What there is to say of what [`parse`](Self::parse) found, behind what it expected.
     #[cold]
-    pub(crate) fn why(self, expected: &'static str, found: &[u8]) -> String {
+    pub(crate) fn more(self, expected: &str, found: &[u8]) -> String {
         let found = String::from_utf8_lossy(found);
         match self {
             Labels::Signs if expected == NOT_A_SIGN => {
                 let positive = positive_of(&found).map_or("VALUE".to_owned(), |value| shell(&value));
-                format!(
-                    "{expected}, found {found:?}; two other values are told apart by --positive {positive}"
-                )
+                format!("; found {found:?}: two other values are told apart by --positive {positive}")
             }
             Labels::Two(two) if expected == NOT_OF_TWO => {
                 let (positive, other) = (two.positive(), two.other().unwrap_or_default());
-                format!(
-                    "expected the label {positive:?} (--positive) or {other:?}, found a third value, {found:?}"
-                )
+                format!("; found a third, {found:?}, beside {positive:?} (--positive) and {other:?}")
             }
-            _ => expected.to_owned(),
+            _ => String::new(),
         }
     }
 }
@@ -214,7 +210,7 @@ mod tests {
         );
         assert_eq!(two.other().as_deref(), Some("1"));
         let third = labels.parse(b"3").unwrap_err();
-        let why = labels.why(third, b"3");
+        let why = labels.more(third, b"3");
         assert!(["\"2\"", "\"1\"", "\"3\""].iter().all(|value| why.contains(value)), "{why}");
         assert!(labels.parse(b"").is_err());
         let told = Labels::Two(TwoLabels::new("yes", Some("no")));

@@ -22,7 +22,8 @@ impl Fault {
     #[cold]
     pub fn from(self, buf: &[u8], p: usize, labels: Labels) -> String {
         let found = buf.get(self.at..).unwrap_or_default().split(|&b| blank(b)).next().unwrap_or_default();
-        format!("{}, at character {}", labels.why(self.expected, found), self.at.saturating_sub(p) + 1)
+        let more = labels.more(self.expected, found);
+        format!("{}, at character {}{more}", self.expected, self.at.saturating_sub(p) + 1)
     }
 }
 

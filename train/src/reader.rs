@@ -390,11 +390,11 @@ impl Reader {
     }
 }
 
-/// What the last label of a block is among [`Reader::zeros`].
+/// What the last label of a block is among [`Reader::zeros`]; it is 0 afterwards, if it stands for that.
 #[inline(always)]
-fn zero(block: &Block) -> u8 {
-    match block.labels.last() {
-        Some(&label) if label == 0.0 => 1 + u8::from(label.is_sign_negative()),
+fn zero(block: &mut Block) -> u8 {
+    match block.labels.last_mut() {
+        Some(label) if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
         _ => 0,
     }
 }

@@ -141,7 +141,7 @@ proptest! {
         let log = Data { counts: Counts::Log, ..of(Format::Criteo) };
         everywhere(log, &text(criteo_line), |l| plain::criteo(l, false, Counts::Log));
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
-        let columns = ColumnChoice { label: None, categorical: names(&["a", "b"]), numeric: names(&["n"]) };
+        let columns = ColumnChoice { label: None, categorical: names(&["a", "b"]), numeric: names(&["n"]), ..ColumnChoice::default() };
         let header = "label,a,n,not,b";
         let text = format!("{header}\n{}", text(csv_line).trim_start_matches('\u{feff}'));
         everywhere(Data { columns, ..of(Format::Csv) }, &text,

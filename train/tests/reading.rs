@@ -84,7 +84,7 @@ proptest! {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, if tabs { "a.tsv" } else { "a.csv" }, text.as_bytes());
-        let columns = ColumnChoice { label: None, categorical: vec!["x".into()], numeric: vec!["the n".into()] };
+        let columns = ColumnChoice { label: None, categorical: vec!["x".into()], numeric: vec!["the n".into()], ..ColumnChoice::default() };
         let want: Vec<Row> = rows.iter().map(|(y, x, n, _)| {
             let features = vec![(INTERCEPT_KEY, 1.0), (ColumnKeys::new("x").categorical(x.as_bytes()), 1.0),
                 (ColumnKeys::new("the n").numeric(), *n as f32 / 8.0)];
@@ -236,11 +236,12 @@ fn columns_by_name() {
         label: label.map(str::to_owned),
         categorical: strings(categorical),
         numeric: strings(numeric),
+        ..ColumnChoice::default()
     };
     // The first column is the label, the others are categories.
     let reader = Reader::open(&Data::new(&path), 1, Share::ALL).unwrap();
     let (label, categorical) = (Some("late".to_owned()), strings(&["carrier", "hour", "dist"]));
-    assert_eq!(reader.columns(), Some(&Columns { label, categorical, numeric: Vec::new() }));
+    assert_eq!(reader.columns(), Some(&Columns { label, categorical, ..Columns::default() }));
     let data = |columns| Data { columns, ..Data::new(&path) };
     let rows = read(&data(choose(Some("late"), &["carrier"], &["dist"])), 1).unwrap();
     let (carrier, dist) = (ColumnKeys::new("carrier"), ColumnKeys::new("dist"));

@@ -77,11 +77,18 @@ fn choices(bytes: &[u8]) -> Option<Choices<'_>> {
 /// Reads `text` by `data` and the plain way, every bad line skipped.
 fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&[u8]) -> Line) {
     let data = Data { skip_bad_lines: u64::MAX, ..data };
-    let (want, wrong) = plain::all(text, line);
+    let (mut want, wrong) = plain::all(text, line);
+    let zero = |minus: bool| want.iter().any(|(y, ..)| *y == 0.0 && y.is_sign_negative() == minus);
+    let mixed = zero(true) && zero(false);
+    want.iter_mut().filter(|(y, ..)| *y == 0.0).for_each(|(y, ..)| *y = 0.0);
     match read(&data, Pieces::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
+            assert!(!mixed, "mixed: {:?}", String::from_utf8_lossy(text));
             assert_eq!(skipped, wrong, "bad lines of {:?}", String::from_utf8_lossy(text));
             assert!(same(&rows, &want), "{:?}: {rows:?} is not {want:?}", String::from_utf8_lossy(text));
+        }
+        Err(ReadError::MixedLabels { .. }) => {
+            assert!(mixed, "not mixed: {:?}", String::from_utf8_lossy(text))
         }
         Err(ReadError::Empty { .. }) => assert!(want.is_empty() && wrong == 0, "not empty: {text:?}"),
         Err(error) => panic!("{error}: {:?}", String::from_utf8_lossy(text)),
@@ -140,8 +147,12 @@ pub fn csv(bytes: &[u8]) {
     ];
     let header = columns.map(|c| c.0).join(d);
     let text = after_a_line(header.as_bytes(), rest);
-    let choice =
-        ColumnChoice { label: None, categorical: vec!["a".into(), "b".into()], numeric: vec!["n".into()] };
+    let choice = ColumnChoice {
+        label: None,
+        categorical: vec!["a".into(), "b".into()],
+        numeric: vec!["n".into()],
+        ..ColumnChoice::default()
+    };
     let data = Data { columns: choice, ..data(Format::Csv, false) };
     check(data, &text, &sizes, batch, |line| {
         if line == header.as_bytes() && std::ptr::eq(line.as_ptr(), text.as_ptr()) {
