@@ -237,8 +237,10 @@ impl Checkpoint {
         self.manifest.notes.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Puts the same checkpoint into another folder, which is made: its files are shared where the system can (hard links), and
-    /// copied elsewhere. Row files are never written again, so the other one stays what it is whatever becomes of this one.
+    /// Puts the same checkpoint into another folder, which is made: its files are shared where the system can (hard
+    /// links), and
+    /// copied elsewhere. Row files are never written again, so the other one stays what it is whatever becomes of
+    /// this one.
     ///
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.

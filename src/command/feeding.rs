@@ -53,7 +53,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (fed && !args.data.is_empty(), "DATA: with --feed the client has it; leave it out"),
         (
             fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, --no-intercept: the client says how its data is read; leave them out",
+            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
+             --no-intercept: the client says how its data is read; leave them out",
         ),
         (fed && job.tasks.task_bytes.is_some(), "--task-bytes: the client cuts the data; leave it out"),
         (
@@ -78,7 +79,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
 /// What cannot be learned from data that is handed out.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
     if args.input.scale.is_some() {
-        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are made (leave --scale out)";
+        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are \
+        made (leave --scale out)";
         return Err(Failure::input(text));
     }
     if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {

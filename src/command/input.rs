@@ -49,7 +49,8 @@ pub fn counts(args: &InputArgs) -> Counts {
     }
 }
 
-/// The two values that labels have in this process, of which all its readers are to have one opinion. The first call says which.
+/// The two values that labels have in this process, of which all its readers are to have one opinion. The first call
+/// says which.
 pub fn two(positive: &str, other: Option<&str>) -> TwoLabels {
     let two = *TWO.get_or_init(|| TwoLabels::new(positive, None));
     other.into_iter().for_each(|other| two.settle(other));

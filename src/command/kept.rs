@@ -1,4 +1,5 @@
-//! What a save does to the model that was there: it is kept, once, in the folder `previous`; and what is not to be saved at all.
+//! What a save does to the model that was there: it is kept, once, in the folder `previous`; and what is not to be
+//! saved at all.
 
 use super::Failure;
 use super::failure::SYSTEM;
@@ -33,7 +34,8 @@ pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
     early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
-/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended early does
+/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended
+/// early does
 /// not take the place of a whole one, nor one of this run that of one before it.
 pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     let Ok(there) = Checkpoint::open(folder) else { return Ok(()) };
@@ -78,7 +80,8 @@ fn layers(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(other).collect()
 }
 
-/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in another process of
+/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in
+/// another process of
 /// its job.
 ///
 /// # Errors

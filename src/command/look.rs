@@ -1,4 +1,5 @@
-//! What is known of the data before the training: that its files go together, what each column becomes, how numbers are scaled.
+//! What is known of the data before the training: that its files go together, what each column becomes, how numbers
+//! are scaled.
 
 use super::args::TrainArgs;
 use super::{Failure, input, warm};
@@ -13,7 +14,8 @@ fn wrong(error: ReadError) -> Failure {
     super::train::train_failure(error.into())
 }
 
-/// Looks at the training data, and at the test data by it: both are then read alike. `tells`: whether this process says what the
+/// Looks at the training data, and at the test data by it: both are then read alike. `tells`: whether this process
+/// says what the
 /// columns become.
 ///
 /// # Errors
@@ -70,7 +72,8 @@ fn fits(args: &TrainArgs, found: &Found, asked: Option<ScaleKind>) -> Result<(),
             "{file}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}"
         ),
         (None, Some(kind)) => format!(
-            "{file}: --scale {} scales the --numeric columns of a CSV file; this one is {format}: scale its values when it is made",
+            "{file}: --scale {} scales the --numeric columns of a CSV file; this one is {format}: scale its values \
+             when it is made",
             kind.name()
         ),
         (Some(columns), Some(kind)) if columns.numeric.is_empty() => format!(
@@ -121,7 +124,8 @@ fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure>
     let numeric: Vec<&str> = columns.categorical.iter().filter(looks).map(String::as_str).collect();
     if !numeric.is_empty() {
         complain!(
-            "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not meant: --numeric {}",
+            "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
+             meant: --numeric {}",
             numeric.join(", "),
             numeric.join(",")
         );

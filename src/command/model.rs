@@ -260,7 +260,8 @@ impl Reading {
     /// Reads `data` as the model's was read.
     ///
     /// # Errors
-    /// A flag says otherwise, or the data is of another format: the keys of a model mean something in its own format only.
+    /// A flag says otherwise, or the data is of another format: the keys of a model mean something in its own format
+    /// only.
     pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
         data.unlabelled = true;
         let model = args.model.display();
@@ -337,7 +338,8 @@ impl Reading {
         let (format, own) = (if found.format == "tsv" { "csv" } else { found.format }, self.format_name());
         if format != own {
             return Err(Failure::input(format!(
-                "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in the other; score \
+                "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in \
+                 the other; score \
                  {own}, or say --format {own} if it is that",
                 found.file
             )));

@@ -147,7 +147,8 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
 /// All examples had this label.
 pub fn warn_of_one_class(label: u8) {
     complain!(
-        "gannet: every example had the label {label}: a model of one class has nothing to tell apart; see whether lines were skipped \
+        "gannet: every example had the label {label}: a model of one class has nothing to tell apart; see whether \
+         lines were skipped \
          and which column is the label"
     );
 }
@@ -163,8 +164,10 @@ pub fn warn_of_loss(which: &str, name: &str, (loss, mean): (f64, f64), price: f6
         return;
     }
     complain!(
-        "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every example; numbers \
-         that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower --alpha)"
+        "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
+         example; numbers \
+         that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower \
+         --alpha)"
     );
 }
 

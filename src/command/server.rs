@@ -62,7 +62,8 @@ pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Fail
         data_dir.filter(|folder| !matches!(Checkpoint::open(folder), Err(CheckpointError::Missing(_))))
     {
         return Err(Failure::input(format!(
-            "--data-dir {}: holds a saved model (--out), and no shards; name another folder (to go on from the model, say \
+            "--data-dir {}: holds a saved model (--out), and no shards; name another folder (to go on from the model, \
+             say \
              --warm-start {0})",
             folder.display()
         )));

@@ -1,4 +1,5 @@
-//! `--warm-start`: a training goes on from a model that was saved, with its optimizer's state where that is the same one's.
+//! `--warm-start`: a training goes on from a model that was saved, with its optimizer's state where that is the same
+//! one's.
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
@@ -17,13 +18,15 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     }
     if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
         return Err(Failure::input(
-            "--warm-start: for training in one process, and for --optimizer lbfgs; train here without --ps-hosts, or start the job \
+            "--warm-start: for training in one process, and for --optimizer lbfgs; train here without --ps-hosts, or \
+             start the job \
              without it (a job goes on by itself from the --data-dir of its servers)",
         ));
     }
     if args.model.model == ModelName::Lda {
         return Err(Failure::input(
-            "--warm-start: --model lda counts the topics of its documents' words, which a saved model has not; leave the flag out",
+            "--warm-start: --model lda counts the topics of its documents' words, which a saved model has not; leave \
+             the flag out",
         ));
     }
     Ok(())
@@ -42,7 +45,8 @@ fn in_words(error: &gannet::CheckpointError) -> Failure {
 
 fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
     Failure::input(format!(
-        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; a training goes on with what it began with",
+        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; a training goes on with what it \
+         began with",
         folder.display()
     ))
 }
@@ -125,7 +129,8 @@ pub fn begin(
             (from, _) => from.name().to_owned(),
         };
         complain!(
-            "gannet: --warm-start {}: the model was trained with {with}; its weights are taken over, the state of {} begins anew",
+            "gannet: --warm-start {}: the model was trained with {with}; its weights are taken over, the state of {} \
+             begins anew",
             folder.display(),
             to.name()
         );
@@ -158,7 +163,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with others they
+/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with
+/// others they
 /// would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
     match to {

@@ -192,7 +192,8 @@ impl First {
 fn like_libsvm(line: &[u8], lines: Lines) -> bool {
     let end = line.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(line.len());
     let named = matches!(lines.labels, Labels::Two(_));
-    // Any word may be a label there: what the label is of a line that is perhaps something else must not be kept in mind.
+    // Any word may be a label there: what the label is of a line that is perhaps something else must not be kept in
+    // mind.
     let (label, rest) = if named { (&b"1"[..], &line[end..]) } else { (&b""[..], line) };
     if named && (line[..end].contains(&b',') || line[..end].contains(&b':')) {
         return false;
@@ -241,7 +242,8 @@ fn scaling(data: &Data, header: &[String], columns: &Columns) -> Result<Vec<Scal
     let of = |name: &String| {
         match columns.numeric.contains(name) {
         true => data.scale.of(name).ok_or_else(|| {
-            format!("column {name:?} is one of numbers, and --scale has not looked at it: it was not in the training data")
+            format!("column {name:?} is one of numbers, and --scale has not looked at it: it was not in the training \
+            data")
         }),
         false => Ok(Scaling::Kept),
     }

@@ -18,7 +18,8 @@ pub enum Labels {
     Classes(u32),
 }
 
-/// Two values that labels have: the one that stands for 1, and the other one, which is the first that is seen. Copies have
+/// Two values that labels have: the one that stands for 1, and the other one, which is the first that is seen.
+/// Copies have
 /// both in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TwoLabels(&'static Values);
@@ -36,7 +37,8 @@ impl fmt::Debug for TwoLabels {
 }
 
 impl TwoLabels {
-    /// Of these values. They are kept as long as the process lives, since every reader of its data shares them: to be made once.
+    /// Of these values. They are kept as long as the process lives, since every reader of its data shares them: to
+    /// be made once.
     pub fn new(positive: &str, other: Option<&str>) -> TwoLabels {
         let values = Values { positive: positive.into(), other: OnceLock::new() };
         let two = TwoLabels(Box::leak(Box::new(values)));
@@ -80,7 +82,8 @@ const NOT_A_SIGN: &str = "expected a label 0, 1, +1 or -1";
 const NOT_OF_TWO: &str = "expected one of two labels";
 
 impl Labels {
-    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a reader can tell
+    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a
+    /// reader can tell
     /// it from 0.
     ///
     /// # Errors

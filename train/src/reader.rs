@@ -207,7 +207,8 @@ impl Reader {
         Ok(first.map(found))
     }
 
-    /// Holds that a test set has the format that training data was found to have, where that could not be known before: of
+    /// Holds that a test set has the format that training data was found to have, where that could not be known
+    /// before: of
     /// standard input and pipes.
     ///
     /// # Errors

@@ -18,7 +18,8 @@ pub struct LbfgsArgs {
     /// It is over when 10 iterations have made the objective smaller by less than this share of it. Default: 1e-9.
     #[arg(long, help_heading = LBFGS, value_name = "SHARE", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it is of the
+    /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it
+    /// is of the
     /// same optimizer. In one process; L-BFGS, which takes the weights, also in a job.
     #[arg(long, help_heading = "Options", value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
