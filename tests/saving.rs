@@ -12,6 +12,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// A folder in memory, where there is such: a save syncs a file a shard, and here are many saves.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
@@ -78,7 +83,7 @@ impl Piped {
 
 #[test]
 fn bad_lines_alone_replaced_a_good_model_with_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let (data, out) = (clicks(&f.join("good.svm"), 2_000, 1), f.join("model").display().to_string());
     let data = data.display().to_string();
@@ -97,7 +102,7 @@ fn bad_lines_alone_replaced_a_good_model_with_nothing() {
 
 #[test]
 fn an_interrupt_before_the_first_example_replaced_a_good_model_with_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let data = clicks(&f.join("good.svm"), 2_000, 1).display().to_string();
     let out = f.join("model").display().to_string();
@@ -113,7 +118,7 @@ fn an_interrupt_before_the_first_example_replaced_a_good_model_with_nothing() {
 
 #[test]
 fn the_model_before_was_gone_once_another_was_saved() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let data: Vec<String> =
         (1..=3).map(|n| clicks(&f.join(format!("{n}.svm")), 1_000, n).display().to_string()).collect();
@@ -143,7 +148,7 @@ fn saved(out: &Path) {
 
 #[test]
 fn a_model_of_a_stopped_training_passed_for_a_whole_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let data = clicks(&f.join("good.svm"), 4_000, 1);
     let (text, data) = (std::fs::read_to_string(&data).unwrap(), data.display().to_string());
@@ -173,7 +178,7 @@ fn a_model_of_a_stopped_training_passed_for_a_whole_one() {
 
 #[test]
 fn saves_of_one_run_pushed_the_model_before_it_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let data = clicks(&f.join("good.svm"), 4_000, 1).display().to_string();
     let out = f.join("model");
@@ -202,7 +207,7 @@ fn ratings(path: &Path, n: u64, seed: u64) -> String {
 
 #[test]
 fn training_could_not_go_on_from_a_saved_model() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     // Whole batches, so that one run cuts them alike.
     let a = clicks(&f.join("a.svm"), 1_024, 1).display().to_string();
@@ -254,7 +259,7 @@ fn training_could_not_go_on_from_a_saved_model() {
 
 #[test]
 fn weights_of_another_optimizer_could_not_be_begun_from() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let a = clicks(&f.join("a.svm"), 2_000, 1).display().to_string();
     let (first, on) = (f.join("first").display().to_string(), f.join("on").display().to_string());
@@ -283,7 +288,7 @@ fn close(a: &str, b: &str, data: &str) {
 
 #[test]
 fn a_warm_start_says_what_differs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let svm = clicks(&f.join("a.svm"), 300, 1).display().to_string();
     let csv = write(f, "a.csv", &format!("label,a,b\n{}", "1,x,2\n0,y,3\n".repeat(100)));
@@ -328,7 +333,7 @@ fn a_warm_start_says_what_differs() {
 
 #[test]
 fn a_saved_model_was_taken_for_a_folder_of_shards() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let f = folder.path();
     let data = clicks(&f.join("a.svm"), 300, 1).display().to_string();
     let out = f.join("model").display().to_string();

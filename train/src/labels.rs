@@ -120,7 +120,8 @@ impl Labels {
     pub(crate) fn more(self, expected: &str, found: &[u8]) -> String {
         let found = String::from_utf8_lossy(found);
         match self {
-            Labels::Signs if expected == NOT_A_SIGN => {
+            // Of every format, where a label stands.
+            Labels::Signs if expected.starts_with("expected a label ") && !found.starts_with(['|', '\'']) => {
                 let positive = positive_of(&found).map_or("VALUE".to_owned(), |value| shell(&value));
                 format!("; found {found:?}: two other values are told apart by --positive {positive}")
             }

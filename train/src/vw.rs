@@ -144,6 +144,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
         Some(&t) if [&b"shared"[..], b"ccb", b"slates"].contains(&t) => return fault(t, SHARED),
         Some(&t) => match labels.parse(t) {
             Ok(label) => label,
+            Err(_) if labels == Labels::Signs => return fault(t, LABEL),
             Err(expected) => return fault(t, expected),
         },
     };
