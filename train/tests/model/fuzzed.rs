@@ -78,9 +78,7 @@ fn choices(bytes: &[u8]) -> Option<Choices<'_>> {
 fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&[u8]) -> Line) {
     let data = Data { skip_bad_lines: u64::MAX, ..data };
     let (mut want, wrong) = plain::all(text, line);
-    let zero = |minus: bool| want.iter().any(|(y, ..)| *y == 0.0 && y.is_sign_negative() == minus);
-    let mixed = zero(true) && zero(false);
-    want.iter_mut().filter(|(y, ..)| *y == 0.0).for_each(|(y, ..)| *y = 0.0);
+    let mixed = plain::settle(&mut want);
     match read(&data, Pieces::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
             assert!(!mixed, "mixed: {:?}", String::from_utf8_lossy(text));
@@ -186,7 +184,11 @@ pub fn packed(bytes: &[u8]) {
     let pack = if gzip { pack_gzip } else { pack_zst };
     let members = [pack(front), pack(back)];
     let whole = members.concat();
-    let (want, wrong) = plain::all(&text, |l| plain::libsvm(l, false));
+    let (mut want, wrong) = plain::all(&text, |l| plain::libsvm(l, false));
+    if plain::settle(&mut want) {
+        assert!(matches!(read(&whole, &sizes), Err(ReadError::MixedLabels { .. })), "a mixture of labels");
+        return;
+    }
     let (rows, skipped) = read(&whole, &sizes).expect("a whole file");
     assert!(same(&rows, &want) && skipped == wrong);
     // Cut anywhere but between the two, it is truncated.

@@ -27,6 +27,14 @@ pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
     (good, wrong)
 }
 
+/// Makes each -0 the 0 that it stands for; whether there were both.
+pub fn settle(rows: &mut [Plain]) -> bool {
+    let zero = |minus: bool| rows.iter().any(|(y, ..)| *y == 0.0 && y.is_sign_negative() == minus);
+    let mixed = zero(true) && zero(false);
+    rows.iter_mut().filter(|(y, ..)| *y == 0.0).for_each(|(y, ..)| *y = 0.0);
+    mixed
+}
+
 fn blank(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r')
 }
