@@ -53,6 +53,16 @@ impl Effect for Changes {
     }
 }
 
+/// Whole rows, as they were saved.
+pub(crate) struct Whole;
+
+impl Effect for Whole {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        row.copy_from_slice(value);
+    }
+}
+
 /// Terms of a pass's sum (vectors.rs).
 pub(crate) struct Terms {
     pub(crate) pass: u64,

@@ -1,8 +1,9 @@
 //! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a piece by itself: checked,
 //! named, then applied row by row, each row a step of the journal.
 
+use crate::admission::Admission;
 use crate::damping::Damped;
-use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, sound};
+use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, Whole, sound};
 use crate::error::{GrowError, PullError, PushError};
 use crate::expansion;
 use crate::hash::{hash, shard_of};
@@ -42,6 +43,8 @@ struct Push<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
     write: Write,
+    /// The values are rows, which replace those that are there.
+    whole: bool,
     keys: &'a [u64],
     slots: &'a mut [u32],
     values: &'a [f32],
@@ -80,10 +83,6 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
-        let want = keys.len() * self.schema.write_floats(write);
-        if values.len() != want {
-            return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
-        }
         if matches!(write, Write::Change | Write::Damped) && !self.schema.replays() {
             return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
         }
@@ -94,6 +93,35 @@ impl Shards {
             let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
             return Err(PushError::Program { table, why });
         }
+        let want = keys.len() * self.schema.write_floats(write);
+        self.push_checked(name, clock, (write, false), keys, slots, (values, want))
+    }
+
+    /// Puts rows in the place of those that are there, or where there are none, whatever the table admits: `rows` holds
+    /// [`Schema::floats`] floats for each key. For rows that were saved. It has a push's name, and is applied as one.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub fn restore(&mut self, name: &PushName, keys: &[u64], rows: &[f32]) -> Result<Applied, PushError> {
+        let admission = std::mem::replace(&mut self.schema.admission, Admission::All);
+        let want = keys.len() * self.schema.floats();
+        let restored = self.push_checked(name, name.seq, (Write::Gradient, true), keys, None, (rows, want));
+        self.schema.admission = admission;
+        restored
+    }
+
+    fn push_checked(
+        &mut self,
+        name: &PushName,
+        clock: u64,
+        (write, whole): (Write, bool),
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        (values, want): (&[f32], usize),
+    ) -> Result<Applied, PushError> {
+        if values.len() != want {
+            return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
+        }
         self.check_pusher(name.pusher, name.incarnation)?;
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
@@ -103,10 +131,11 @@ impl Shards {
             // The rate belongs to the push's name: the same push, sent again, has the same.
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
+                _ if whole => Cpu::Scalar,
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
                 Write::Change | Write::Sum | Write::Damped => Cpu::Scalar,
             };
-            let call = Push { shards: self, name, write, keys, slots, values, applied: &mut applied };
+            let call = Push { shards: self, name, write, whole, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
@@ -217,6 +246,9 @@ impl Work for Push<'_> {
                 _ => push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim)),
             };
         }
+        if self.whole {
+            return push(self, Any(dim), U::floats(dim), isa, rule, Whole);
+        }
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
                 push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim))
@@ -238,6 +270,9 @@ impl Push<'_> {
     /// The same for rows of several segments.
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();
+        if self.whole {
+            return push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, Whole);
+        }
         match self.write {
             Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
             Write::Change => {

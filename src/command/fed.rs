@@ -25,6 +25,7 @@ pub fn reading(args: &TrainArgs) -> String {
         "categorical": input.categorical,
         "numeric": input.numeric,
         "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
+        "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
         "no_intercept": args.no_intercept,
         "start_together": args.job.tasks.start_together,
@@ -44,6 +45,7 @@ fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     input.numeric = list(&said["numeric"])?;
     let counts = said["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
     input.criteo_counts = counts.transpose().ok()?;
+    input.positive = text(&said["positive"]);
     input.skip_bad_lines = said["skip_bad_lines"].as_u64()?;
     args.no_intercept = said["no_intercept"].as_bool()?;
     args.job.tasks.start_together |= said["start_together"].as_bool()?;

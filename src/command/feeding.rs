@@ -7,16 +7,19 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::watching::Watching;
-use super::{Failure, fed, input, job, keeping, lbfgs, others, security, server, signals, tasks, train};
+use super::{
+    Failure, fed, input, job, keeping, kept, lbfgs, others, security, server, signals, tasks, train,
+};
 use gannet::train::models::Task;
 use gannet::train::{
-    Backend, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote, Share, Step,
-    TrainError, evaluate, plan_files,
+    Backend, BadLines, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote,
+    Share, Step, TrainError, evaluate, plan_files,
 };
 use gannet::{
     Board, FedCount, Feeding, JobStatus, Member, Server, ServerConfig, Standing, Stats, Wires, forget_job,
 };
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -49,8 +52,9 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
         (fed && !args.data.is_empty(), "DATA: with --feed the client has it; leave it out"),
         (
-            fed && (reads || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --criteo-counts, --skip-bad-lines, --no-intercept: the client says how its data is read; leave them out",
+            fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
+             --no-intercept: the client says how its data is read; leave them out",
         ),
         (fed && job.tasks.task_bytes.is_some(), "--task-bytes: the client cuts the data; leave it out"),
         (
@@ -74,6 +78,11 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
 
 /// What cannot be learned from data that is handed out.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
+    if args.input.scale.is_some() {
+        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are \
+        made (leave --scale out)";
+        return Err(Failure::input(text));
+    }
     if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
         let text = "--feed: only --model lr by updates of batches is fed; the workers of other models read for themselves (leave --feed out)";
         return Err(Failure::input(text));
@@ -229,15 +238,21 @@ impl Job<'_> {
             },
             _ => None,
         };
+        let stats = backend.stats().map_err(train::backend_failure)?;
+        let examples = job.as_ref().map_or(0, |job| job.examples);
+        let may_save = |folder: &Path| {
+            kept::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
+        };
         let saved = match &self.args.out {
-            Some(folder) => {
+            Some(folder) if may_save(folder)? => {
                 let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
-                let notes = Notes { format: self.format, columns: self.columns.as_ref(), counts, intercept };
+                let columns = self.columns.as_ref();
+                let ended = model::stopped_after(stopped, examples);
+                let notes = Notes { format: self.format, columns, counts, intercept, ended };
                 Some((folder.as_path(), model::save(folder, backend, &notes)?))
             }
-            None => None,
+            _ => None,
         };
-        let stats = backend.stats().map_err(train::backend_failure)?;
         if !stopped {
             // They say with their last word how they did.
             see_off(self.board, self.timeout);

@@ -1,9 +1,10 @@
 //! What the input flags mean to the readers.
 
 use super::Failure;
-use super::args::{CountsName, FormatName, InputArgs};
-use gannet::train::{ColumnChoice, Counts, Data, Format, files};
+use super::args::{CountsName, FormatName, InputArgs, ScaleName};
+use gannet::train::{ColumnChoice, Counts, Data, Format, Labels, ScaleKind, TwoLabels, files};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// The data files that these flags describe.
 pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data, Failure> {
@@ -26,8 +27,18 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         label: args.label.clone(),
         categorical: args.categorical.clone(),
         numeric: args.numeric.clone(),
+        only: false,
     };
-    Ok(Data { format, counts, columns, intercept, skip_bad_lines: args.skip_bad_lines, ..Data::of(files) })
+    let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
+    Ok(Data {
+        labels,
+        format,
+        counts,
+        columns,
+        intercept,
+        skip_bad_lines: args.skip_bad_lines,
+        ..Data::of(files)
+    })
 }
 
 /// What the numbers of Criteo's logs become.
@@ -36,4 +47,29 @@ pub fn counts(args: &InputArgs) -> Counts {
         Some(CountsName::Log) => Counts::Log,
         Some(CountsName::Buckets) | None => Counts::Buckets,
     }
+}
+
+/// The two values that labels have in this process, of which all its readers are to have one opinion. The first call
+/// says which.
+pub fn two(positive: &str, other: Option<&str>) -> TwoLabels {
+    let two = *TWO.get_or_init(|| TwoLabels::new(positive, None));
+    other.into_iter().for_each(|other| two.settle(other));
+    two
+}
+
+/// The same, if labels have such.
+pub fn known_two() -> Option<TwoLabels> {
+    TWO.get().copied()
+}
+
+static TWO: OnceLock<TwoLabels> = OnceLock::new();
+
+/// What becomes of numbers; none when nothing was said.
+pub fn scale(args: &InputArgs) -> Option<ScaleKind> {
+    args.scale.map(|name| match name {
+        ScaleName::None => ScaleKind::None,
+        ScaleName::Standard => ScaleKind::Standard,
+        ScaleName::Minmax => ScaleKind::MinMax,
+        ScaleName::Log => ScaleKind::Log,
+    })
 }

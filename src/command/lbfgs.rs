@@ -4,14 +4,15 @@ use super::args::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksN
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
-use super::{Failure, input, job, optimizer, report, server, signals, train};
+use super::{Failure, input, job, kept, look, optimizer, report, server, signals, train};
 use gannet::train::lbfgs::{
     Chief, Columns, Examples, Layout, LbfgsError, Learned, Loaded, LocalColumns, RemoteColumns, Settings,
     Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Reader, Share, Stop, TrainError, evaluate};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, Stop, TrainError, evaluate};
 use gannet::{Rule, Schema};
 use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -111,6 +112,12 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
         true => None,
         false => Some(input::data(&args.test, &args.input, !args.no_intercept)?),
     };
+    let mut data = input::data(&args.data, &args.input, !args.no_intercept)?;
+    let mut test = test;
+    let chief = args.job.task_index == 0;
+    if chief || args.input.scale.is_some() {
+        look::look(args, &mut data, test.as_mut(), chief && !args.json)?;
+    }
     Ok(Plan {
         settings: Settings {
             l1,
@@ -122,7 +129,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
             patience: Duration::from_secs_f64(seconds),
         },
         layout: Layout { history: own.history.unwrap_or(HISTORY) },
-        data: input::data(&args.data, &args.input, !args.no_intercept)?,
+        data,
         test,
         threads: args.threads.unwrap_or(2) as usize,
         data_bytes: own.data_memory.map_or(DATA_BYTES, |size| size.as_u64()),
@@ -130,12 +137,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
 }
 
 /// What can be known before the training to fail after it.
-fn preflight(args: &TrainArgs, plan: &Plan) -> Result<(), Failure> {
-    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
-    check(&plan.data)?;
-    if let Some(test) = &plan.test {
-        check(test)?;
-    }
+fn preflight(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.lbfgs.warm_start {
         model::check_warm_start(folder)?;
     }
@@ -148,7 +150,7 @@ fn preflight(args: &TrainArgs, plan: &Plan) -> Result<(), Failure> {
 /// Trains in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let plan = plan(args, 1)?;
-    preflight(args, &plan)?;
+    preflight(args)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
@@ -164,7 +166,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let plan = plan(args, args.job.worker_hosts.len() as u32)?;
     job::check(&args.job)?;
     if index == 0 {
-        preflight(args, &plan)?;
+        preflight(args)?;
     }
     let stop = signals::stop_flag()?;
     let metrics = Metrics::start(&args.metrics, "worker")?;
@@ -218,6 +220,10 @@ fn lead<C: Columns>(
     stop: &Arc<AtomicBool>,
 ) -> Result<bool, Failure> {
     let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
+    let one_class = examples.one_class();
+    if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &args.out) {
+        kept::may_save(folder, (0, 0, true), false, &loaded.bad_lines)?;
+    }
     let start = Instant::now();
     let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop).map_err(failure)?;
     if let Some(folder) = &args.lbfgs.warm_start {
@@ -236,19 +242,28 @@ fn lead<C: Columns>(
         },
         _ => None,
     };
+    let ended = model::stopped_after(trained.stopped, trained.examples);
     let notes = Notes {
+        ended,
         format: loaded.format,
         columns: loaded.columns.as_ref(),
         counts: input::counts(&args.input),
         intercept: plan.settings.intercept,
     };
-    let saved = match &args.out {
-        Some(folder) => Some(model::save(folder, &mut learned, &notes)?),
-        None => None,
+    let may_save = |folder: &Path| {
+        kept::may_save(folder, (trained.examples, 0, true), trained.stopped, &loaded.bad_lines)
     };
+    let saved = match &args.out {
+        Some(folder) if may_save(folder)? => Some(model::save(folder, &mut learned, &notes)?),
+        _ => None,
+    };
+    if let Some(label) = one_class {
+        report::warn_of_one_class(label);
+    }
     let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
     let stats = learned.stats().map_err(train::backend_failure)?;
-    let told = Told { trained, seconds, load_seconds, nonzero, test, loaded: &loaded, plan: &plan };
+    let told =
+        Told { one_class, trained, seconds, load_seconds, nonzero, test, loaded: &loaded, plan: &plan };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
         say!("{}", told.json(&transport, stats.rows, bytes));
@@ -286,6 +301,7 @@ fn is_told(iteration: u64) -> bool {
 
 /// What is told in the end.
 struct Told<'a> {
+    one_class: Option<u8>,
     trained: Trained,
     seconds: f64,
     load_seconds: f64,
@@ -320,6 +336,7 @@ impl Told<'_> {
             "transport": transport,
             "workers": self.plan.settings.workers,
             "format": self.loaded.format,
+            "one_class": self.one_class.is_some(),
             "bad_lines": self.loaded.bad_lines.count,
             "stopped": t.stopped,
         })

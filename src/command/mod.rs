@@ -11,8 +11,10 @@ mod growing;
 mod input;
 mod job;
 mod keeping;
+mod kept;
 mod lbfgs;
 pub mod log;
+mod look;
 mod metrics;
 mod model;
 mod models;
@@ -26,6 +28,7 @@ mod signals;
 mod status;
 mod tasks;
 mod train;
+mod warm;
 mod watching;
 
 pub use failure::Failure;

@@ -1,9 +1,12 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
-use super::Failure;
-use super::args::PredictArgs;
+use super::args::{InputArgs, PredictArgs};
+use super::{Failure, input, kept};
 use gannet::train::lbfgs::Pages;
-use gannet::train::{Backend, BackendError, Columns, Counts, Data, Format, INTERCEPT_KEY, Weights};
+use gannet::train::{
+    Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
+    ScaleKind, ScaledColumn, Weights,
+};
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
 use gannet_optim::{Update, Visitor, in_words};
 use std::path::Path;
@@ -21,6 +24,13 @@ pub struct Notes<'a> {
     pub counts: Counts,
     /// Whether the model has an intercept.
     pub intercept: bool,
+    /// How its training ended, if it ended early.
+    pub ended: Option<String>,
+}
+
+/// How a training ended that a signal stopped.
+pub fn stopped_after(stopped: bool, examples: u64) -> Option<String> {
+    stopped.then(|| format!("a signal stopped it after {examples} examples"))
 }
 
 /// Whether a model may be written to a folder: it can be made, and holds none of another kind, which would be lost.
@@ -42,6 +52,7 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
 /// Writes the table as a model; the rows saved.
 pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
+    kept::keep_previous(folder)?;
     let mut writer = CheckpointWriter::create(folder, &schema)?;
     writer.note("model", "lr");
     notes.write(&mut writer);
@@ -60,7 +71,21 @@ impl Notes<'_> {
             writer.note("label", columns.label.as_deref().unwrap_or_default());
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));
+            self.write_scale(writer, &columns.scale);
         }
+        if let Some(two) = input::known_two() {
+            writer.note("positive", two.positive());
+            writer.note("negative", &two.other().unwrap_or_default());
+        }
+        kept::note(writer, self.ended.as_deref());
+    }
+
+    /// A line for each column, in `numeric`'s order: its center and spread.
+    fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
+        writer.note("scale", scale.kind.name());
+        let line = |column: &ScaledColumn| format!("{:?} {:?} {}", column.center, column.spread, column.name);
+        let lines: Vec<String> = scale.columns.iter().map(line).collect();
+        writer.note("scale-columns", &lines.join("\n"));
     }
 }
 
@@ -107,6 +132,10 @@ pub struct Reading {
     pub counts: Counts,
     /// The columns that it was trained on, if it was trained on CSV.
     pub columns: Option<Columns>,
+    /// The two values that its labels had, when they were no numbers; the second is empty when it never came.
+    pub two: Option<(String, String)>,
+    /// How its training ended, if it ended early.
+    pub ended: Option<String>,
 }
 
 struct Weigh<'a>(&'a [f32]);
@@ -180,6 +209,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failur
         label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
         categorical: list("categorical"),
         numeric: list("numeric"),
+        scale: scale(checkpoint),
     });
     let format = match checkpoint.note("format") {
         Some("libsvm") | None => Format::Libsvm,
@@ -195,21 +225,48 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failur
     };
     let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
     let intercept = checkpoint.note("intercept") != Some("0");
-    Ok(Reading { intercept, format, counts, columns })
+    let two = checkpoint
+        .note("positive")
+        .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
+    Ok(Reading { intercept, format, counts, columns, two, ended: kept::ended(checkpoint) })
+}
+
+/// What became of the numbers.
+fn scale(checkpoint: &Checkpoint) -> Scale {
+    let column = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let mut number = || parts.next()?.parse().ok();
+        let (center, spread) = (number()?, number()?);
+        Some(ScaledColumn { name: parts.next()?.to_owned(), center, spread })
+    };
+    let kind = checkpoint.note("scale").and_then(ScaleKind::of_name).unwrap_or_default();
+    Scale {
+        kind,
+        columns: checkpoint.note("scale-columns").unwrap_or_default().lines().filter_map(column).collect(),
+    }
 }
 
 impl Reading {
+    /// What the model's format is called.
+    pub fn format_name(&self) -> &'static str {
+        match self.format {
+            Format::Auto | Format::Libsvm => "libsvm",
+            Format::Csv => "csv",
+            Format::Criteo => "criteo",
+            Format::Vw => "vw",
+        }
+    }
+
     /// Reads `data` as the model's was read.
     ///
     /// # Errors
-    /// A flag says otherwise: the keys of a model mean something in its own format only.
+    /// A flag says otherwise, or the data is of another format: the keys of a model mean something in its own format
+    /// only.
     pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
         data.unlabelled = true;
+        let model = args.model.display();
         let was = |what: &str| {
-            Err(Failure::input(format!(
-                "the model in {} was trained on {what}; leave the flag out",
-                args.model.display()
-            )))
+            Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))
         };
         if data.format != Format::Auto && data.format != self.format {
             return was(&format!("{} and --format says {}", in_words(&self.format), in_words(&data.format)));
@@ -217,16 +274,95 @@ impl Reading {
         if args.input.criteo_counts.is_some() && data.counts != self.counts {
             return was(&format!("--criteo-counts {}", in_words(&self.counts)));
         }
+        self.same_columns(data, &args.input, &model.to_string())?;
+        self.same_format(data, &model.to_string())?;
         (data.format, data.counts) = (self.format, self.counts);
         if let Some(columns) = &self.columns {
-            if data.columns.label.is_none() {
-                data.columns.label.clone_from(&columns.label);
-            }
-            if data.columns.categorical.is_empty() && data.columns.numeric.is_empty() {
-                data.columns.categorical.clone_from(&columns.categorical);
-                data.columns.numeric.clone_from(&columns.numeric);
-            }
+            let label = data.columns.label.take().or_else(|| columns.label.clone());
+            data.columns = ColumnChoice { label, ..columns.into() };
+            data.scale.clone_from(&columns.scale);
+        }
+        self.labels(data, &args.input, &format!("the model in {model}"))
+    }
+
+    /// Flags that say of columns what the model knows better.
+    fn same_columns(&self, data: &Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
+        let (categorical, numeric) = (&data.columns.categorical, &data.columns.numeric);
+        let given = match (&categorical[..], &numeric[..]) {
+            ([], []) => None,
+            ([], numeric) => Some(format!("--numeric {}", numeric.join(","))),
+            (categorical, _) => Some(format!("--categorical {}", categorical.join(","))),
+        };
+        let own = |flag: &str, names: &[String]| {
+            if names.is_empty() { String::new() } else { format!(" {flag} {}", names.join(",")) }
+        };
+        let Some(columns) = &self.columns else {
+            let given = given.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            return match given {
+                Some(given) => Err(Failure::input(format!(
+                    "{given}: the model in {model} was trained on {}, which has no columns; leave the flag out",
+                    self.format_name()
+                ))),
+                None => Ok(()),
+            };
+        };
+        let same = |given: &[String], known: &[String]| {
+            given.is_empty() || (given.len() == known.len() && given.iter().all(|name| known.contains(name)))
+        };
+        if !same(categorical, &columns.categorical) || !same(numeric, &columns.numeric) {
+            let known = own("--categorical", &columns.categorical) + &own("--numeric", &columns.numeric);
+            return Err(Failure::input(format!(
+                "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
+                given.unwrap_or_default()
+            )));
+        }
+        if let Some(kind) = input::scale(flags).filter(|kind| *kind != columns.scale.kind) {
+            return Err(Failure::input(format!(
+                "--scale {}: the model in {model} was trained with --scale {}, which it remembers; leave the flag out",
+                kind.name(),
+                columns.scale.kind.name()
+            )));
         }
         Ok(())
+    }
+
+    /// Data that is plainly of another format.
+    fn same_format(&self, data: &Data, model: &str) -> Result<(), Failure> {
+        if data.format != Format::Auto {
+            return Ok(());
+        }
+        // What cannot be told from its first line is read as the model's was.
+        let Ok(Some(found)) = Reader::look(&Data { columns: ColumnChoice::default(), ..data.clone() }) else {
+            return Ok(());
+        };
+        let (format, own) = (if found.format == "tsv" { "csv" } else { found.format }, self.format_name());
+        if format != own {
+            return Err(Failure::input(format!(
+                "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in \
+                 the other; score \
+                 {own}, or say --format {own} if it is that",
+                found.file
+            )));
+        }
+        Ok(())
+    }
+
+    /// The labels that the model was trained on.
+    pub fn labels(&self, data: &mut Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
+        let wrong = |given: &str, was: String| {
+            Err(Failure::input(format!("--positive {given}: {model} was trained {was}; leave the flag out")))
+        };
+        match (&self.two, &flags.positive) {
+            (Some((positive, _)), Some(given)) if positive != given => {
+                wrong(given, format!("with --positive {positive}"))
+            }
+            (None, Some(given)) => wrong(given, "without it".to_owned()),
+            (None, None) => Ok(()),
+            (Some((positive, other)), _) => {
+                data.labels =
+                    Labels::Two(input::two(positive, Some(other.as_str()).filter(|o| !o.is_empty())));
+                Ok(())
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::args::PredictArgs;
 use super::failure::SYSTEM;
-use super::{Failure, input, model, models, report};
+use super::{Failure, input, kept, model, models, report};
 use gannet::train::{ReadError, TrainError, predict};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -63,6 +63,8 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     let model = model::load(&args.model)?;
     let mut data = input::data(&args.data, &args.input, model.reading.intercept)?;
     model.reading.of(&mut data, args)?;
+    let ended = model.reading.ended.as_deref();
+    kept::warn_of_early_end(&args.model, ended);
     let mut out = io::stdout().lock();
     let mut text = String::new();
     let predicted = predict(&data, &model.weights, |scores| {
@@ -89,7 +91,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
             "{}",
             json!({"examples": predicted.examples, "logloss": q.map(|q| q.log_loss), "auc": q.and_then(|q| q.auc),
                    "calibration": q.and_then(gannet::train::Quality::calibration), "accuracy": q.map(|q| q.accuracy),
-                   "bad_lines": predicted.bad_lines.count})
+                   "bad_lines": predicted.bad_lines.count, "model_complete": ended.is_none()})
         );
     }
     Ok(())

@@ -19,6 +19,7 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
         "calibration": first.and_then(Quality::calibration),
         "accuracy": first.map(|q| q.accuracy),
         "last_pass_logloss": report.last_pass,
+        "one_class": first.is_some_and(|q| q.one_class().is_some()),
         "test_logloss": test.map(|q| q.log_loss),
         "test_auc": test.and_then(|q| q.auc),
         "test_calibration": test.and_then(Quality::calibration),
@@ -158,6 +159,51 @@ pub fn words(q: &Quality) -> String {
     let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
     let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
     format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
+}
+
+/// Says what makes predictions of clicks useless: one class, or a loss that is worse than that of the mean.
+pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
+    if let Some(label) = first.and_then(Quality::one_class) {
+        return warn_of_one_class(label);
+    }
+    // Who does not know the mean before pays for learning it (Krichevsky and Trofimov 1981).
+    let first = first.map(|q| {
+        let price = (0.5 * (q.examples.max(1) as f64).ln() + 1.0) / q.examples.max(1) as f64;
+        ("progressive", q.log_loss, q.loss_of_mean(), price)
+    });
+    let test = test.filter(|q| q.one_class().is_none());
+    let test = test.map(|q| ("test", q.log_loss, q.loss_of_mean(), 0.0));
+    let worse = |&(_, loss, mean, price): &(&str, f64, f64, f64)| is_worse((loss, mean), price);
+    if let Some((which, loss, mean, price)) = test.into_iter().chain(first).find(worse) {
+        warn_of_loss(which, "log loss", (loss, mean), price);
+    }
+}
+
+/// All examples had this label.
+pub fn warn_of_one_class(label: u8) {
+    complain!(
+        "gannet: every example had the label {label}: a model of one class has nothing to tell apart; see whether \
+         lines were skipped \
+         and which column is the label"
+    );
+}
+
+/// NaN is worse than anything.
+fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
+    loss.is_nan() || loss > mean + price
+}
+
+/// Warns of a loss that is worse than that of the mean.
+pub fn warn_of_loss(which: &str, name: &str, (loss, mean): (f64, f64), price: f64) {
+    if !is_worse((loss, mean), price) {
+        return;
+    }
+    complain!(
+        "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
+         example; numbers \
+         that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower \
+         --alpha)"
+    );
 }
 
 /// Tells of lines that were skipped.

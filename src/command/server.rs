@@ -5,7 +5,7 @@ use super::args::security::{AskingArgs, SecurityArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::{Failure, security, signals};
-use gannet::{Growing, Server, ServerConfig, Store, Wires};
+use gannet::{Checkpoint, CheckpointError, Growing, Server, ServerConfig, Store, Wires};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -42,8 +42,32 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
     })
 }
 
+/// Holds that a model is not saved among shards.
+pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), Failure> {
+    match (out, data_dir) {
+        (Some(out), Some(shards)) if out == shards => Err(Failure::input(format!(
+            "--out {0} and --data-dir {0} are one folder: the model would be saved among the shards; name two",
+            out.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Where this process keeps its shards, within its limits.
+///
+/// # Errors
+/// The folder is a saved model's, or cannot be had.
 pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
+    if let Some(folder) =
+        data_dir.filter(|folder| !matches!(Checkpoint::open(folder), Err(CheckpointError::Missing(_))))
+    {
+        return Err(Failure::input(format!(
+            "--data-dir {}: holds a saved model (--out), and no shards; name another folder (to go on from the model, \
+             say \
+             --warm-start {0})",
+            folder.display()
+        )));
+    }
     let memory_limit = memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
     let growing = Growing { memory_limit, clock: Some(since_start) };
     let store = match data_dir {

@@ -7,11 +7,13 @@ use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::server::Serving;
 use super::watching::Watching;
-use super::{Failure, fed, feeding, input, job, keeping, lbfgs, models, optimizer, server, signals};
+use super::{
+    Failure, fed, feeding, input, job, keeping, kept, lbfgs, look, models, optimizer, server, signals, warm,
+};
 use gannet::train::models::Task;
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Reader, Report,
-    Share, Step, TrainError, train_watched,
+    Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Report, Share, Step,
+    TrainError, train_watched,
 };
 use gannet::{Admission, Schema};
 use serde_json::Value;
@@ -27,6 +29,8 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     job::check_role(&args)?;
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_asked(&args)?;
+    warm::check(&args, lbfgs)?;
+    server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => feeding::client(&mut args),
         Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed::worker(&mut args),
@@ -66,10 +70,16 @@ pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
 
 /// What is trained on.
 pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Options, Failure> {
-    let data = input::data(&args.data, &args.input, !args.no_intercept)?;
+    let mut data = input::data(&args.data, &args.input, !args.no_intercept)?;
+    data.labels = models::labels(&args.model, &args.input, data.labels)?;
     let mut options = Options::new(data);
     if with_test && !args.test.is_empty() {
         options.test = Some(input::data(&args.test, &args.input, !args.no_intercept)?);
+    }
+    // A worker that is fed has no data of its own; one that neither tests nor saves finds out when it reads.
+    if !args.data.is_empty() && (with_test || args.input.scale.is_some()) {
+        let tells = with_test && args.job.task_index == 0 && !args.json;
+        look::look(args, &mut options.data, options.test.as_mut(), tells)?;
     }
     options.epochs = args.epochs;
     options.threads = match args.threads {
@@ -112,6 +122,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
+    options.begin = warm::begin(args, std::slice::from_ref(&schema), None)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
@@ -147,25 +158,13 @@ fn train_and_save<B: Backend>(
     Ok(trained)
 }
 
-/// What can be known before the training to fail after it: a test set that cannot be read, a folder that cannot be
-/// written, CSV flags for a file that is none.
+/// What can be known before the training to fail after it, besides what the [data](look::look) says: a folder that
+/// cannot be
+/// written.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
-    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
-    let input = &args.input;
-    let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     if options.epochs > 1 {
         let once = options.data.must_be_files("a second epoch");
         once.map_err(|e| Failure::input(e.to_string()))?;
-    }
-    let format = check(&options.data)?;
-    if let Some(format) = format.filter(|f| names_columns && !matches!(*f, "csv" | "tsv")) {
-        return Err(Failure::input(format!(
-            "{}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}",
-            options.data.files[0]
-        )));
-    }
-    if let Some(test) = &options.test {
-        check(test)?;
     }
     if let Some(folder) = &args.out {
         model::may_write(folder, schema)?;
@@ -178,9 +177,11 @@ pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) 
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
-            say!("model        {early}{rows} rows in {}", folder.display())
+            say!("model        {early}{rows} rows in {}{}", folder.display(), kept::before(folder))
         }
-        Some((folder, rows)) => complain!("gannet: {early}{rows} rows saved in {}", folder.display()),
+        Some((folder, rows)) => {
+            complain!("gannet: {early}{rows} rows saved in {}{}", folder.display(), kept::before(folder))
+        }
         None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
     }
@@ -222,16 +223,21 @@ pub fn finish<B: Backend>(
     test: Option<&Quality>,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
+    let alone = args.job.job_name.is_none();
+    let learned = (trained.examples, trained.rows, alone);
+    let may_save = |folder: &Path| kept::may_save(folder, learned, trained.stopped, &trained.bad_lines);
     let saved = match &args.out {
-        Some(folder) => {
+        Some(folder) if may_save(folder)? => {
             let (format, columns) = (trained.format, trained.columns.as_ref());
             let counts = input::counts(&args.input);
-            let notes = Notes { format, columns, counts, intercept: !args.no_intercept };
+            let ended = model::stopped_after(trained.stopped, trained.examples);
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
             let rows = model::save(folder, backend, &notes)?;
             Some((folder.as_path(), rows))
         }
-        None => None,
+        _ => None,
     };
+    report::warn_of_quality(trained.progressive.as_ref(), test);
     if args.json {
         let mut object = report::json(trained, test);
         if let Some(validations) = validations {
@@ -241,7 +247,9 @@ pub fn finish<B: Backend>(
     } else {
         report::print(trained, test);
     }
-    tell_saved(args, trained.stopped, saved);
+    if saved.is_some() || args.out.is_none() {
+        tell_saved(args, trained.stopped, saved);
+    }
     Ok(())
 }
 

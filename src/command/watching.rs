@@ -106,8 +106,9 @@ impl<'a> Watching<'a> {
         let Some(folder) = &self.args.out else { return Ok(()) };
         let counts = input::counts(&self.args.input);
         let intercept = !self.args.no_intercept;
-        let rows =
-            model.save(folder, &Notes { format: step.format, columns: step.columns, counts, intercept })?;
+        let ended = Some(format!("it was saved in the middle of it, after step {}", step.number));
+        let notes = Notes { format: step.format, columns: step.columns, counts, intercept, ended };
+        let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
         // From its end: a save that takes long does not become all that is done.
         self.saved = Instant::now();

@@ -170,6 +170,15 @@ pub trait Backend {
     /// The rows cannot be had.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
+    /// Puts rows that were saved, as [`scan`](Self::scan) hands them out, into the table, in the place of those that
+    /// are there.
+    ///
+    /// # Errors
+    /// The rows are not in this process, or do not fit.
+    fn restore(&mut self, _keys: &[u64], _rows: &[f32]) -> Result<(), BackendError> {
+        Err(BackendError::Order("rows are restored in one process only"))
+    }
+
     /// Rows and bytes.
     ///
     /// # Errors

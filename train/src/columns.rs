@@ -2,6 +2,7 @@
 
 use crate::error::{ReadError, few};
 use crate::limits::COLUMNS_MAX;
+use crate::scale::Scale;
 use crate::text_key::ColumnKeys;
 use std::fmt;
 
@@ -14,10 +15,12 @@ pub struct ColumnChoice {
     pub categorical: Vec<String>,
     /// `--numeric`.
     pub numeric: Vec<String>,
+    /// There are no other columns than those, whatever else the header has.
+    pub only: bool,
 }
 
 /// The choice as a header decided it, names in the header's order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Columns {
     /// The label's column; `None` when the file has none and none is needed.
     pub label: Option<String>,
@@ -25,11 +28,13 @@ pub struct Columns {
     pub categorical: Vec<String>,
     /// Columns whose values are numbers.
     pub numeric: Vec<String>,
+    /// What becomes of those numbers.
+    pub scale: Scale,
 }
 
 impl Columns {
     /// Whether these are the same names in the same roles, in whatever order.
-    pub(crate) fn alike(&self, other: &Columns) -> bool {
+    pub fn alike(&self, other: &Columns) -> bool {
         let same = |a: &[String], b: &[String]| {
             let sorted = |names: &[String]| {
                 let mut names = names.to_vec();
@@ -41,6 +46,13 @@ impl Columns {
         self.label == other.label
             && same(&self.categorical, &other.categorical)
             && same(&self.numeric, &other.numeric)
+    }
+}
+
+impl From<&Columns> for ColumnChoice {
+    fn from(columns: &Columns) -> ColumnChoice {
+        let Columns { label, categorical, numeric, .. } = columns.clone();
+        ColumnChoice { label, categorical, numeric, only: true }
     }
 }
 
@@ -122,7 +134,7 @@ impl ColumnChoice {
         for name in &self.categorical {
             set(find(name, "--categorical")?, Role::Categorical(ColumnKeys::new(name)))?;
         }
-        if self.categorical.is_empty() {
+        if self.categorical.is_empty() && !self.only {
             for (role, name) in roles.iter_mut().zip(header) {
                 if *role == Role::Skipped {
                     find(name, "the header")?;
@@ -142,6 +154,7 @@ impl ColumnChoice {
                 few(header)
             )));
         }
-        Ok((Columns { label: label.map(|at| header[at].clone()), categorical, numeric }, roles))
+        let (label, scale) = (label.map(|at| header[at].clone()), Scale::default());
+        Ok((Columns { label, categorical, numeric, scale }, roles))
     }
 }

@@ -171,7 +171,7 @@ impl Criteo {
         match (byte(buf, p), byte(buf, p + 1), byte(buf, p + 2)) {
             (b'0', b'\t', _) => Ok((0.0, p + 2)),
             (b'1', b'\t', _) => Ok((1.0, p + 2)),
-            (b'-', b'1', b'\t') => Ok((0.0, p + 3)),
+            (b'-', b'1', b'\t') => Ok((-0.0, p + 3)),
             (b'+', b'1', b'\t') => Ok((1.0, p + 3)),
             (b'\t', ..) if self.unlabelled => Ok((f32::NAN, p + 1)),
             _ => Err("expected a label 0, 1, +1 or -1 and a tab".into()),

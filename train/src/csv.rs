@@ -9,6 +9,7 @@ use crate::columns::Role;
 use crate::labels::Labels;
 use crate::number::{NotANumber, parse_float};
 use crate::repeats::Repeats;
+use crate::scale::Scaling;
 
 /// Where a record goes wrong, and what should stand there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) struct Records {
     pub labels: Labels,
     pub header: Vec<String>,
     pub roles: Vec<Role>,
+    /// What becomes of each column's numbers; empty: they are kept as they are.
+    pub scaling: Vec<Scaling>,
     /// A quoted field without its quotes.
     pub scratch: Vec<u8>,
     pub repeats: Repeats,
@@ -107,7 +110,7 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
 /// # Errors
 /// The block may then hold features of the record: [`Block::undo`] takes them back.
 pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Block) -> Result<usize, Fault> {
-    let Records { delimiter, intercept, labels, header, roles, scratch, repeats } = records;
+    let Records { delimiter, intercept, labels, header, roles, scaling, scratch, repeats } = records;
     let delimiter = *delimiter;
     let mut label = f32::NAN;
     if *intercept {
@@ -140,12 +143,23 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
                 block.values.push(1.0);
             }
             Role::Numeric(key, missing) => {
-                let (key, value) = number(field, *key, *missing).map_err(|e| wrong(e, header, at))?;
-                block.keys.push(key);
+                let (found, value) = number(field, *key, *missing).map_err(|e| wrong(e, header, at))?;
+                let value = match scaling.get(at) {
+                    Some(scaling) if found == *key => scaling.of(value),
+                    _ => value,
+                };
+                if !value.is_finite() {
+                    return Err(wrong(SCALED, header, at));
+                }
+                block.keys.push(found);
                 block.values.push(value);
             }
             Role::Label => {
-                label = labels.parse(field.trim_ascii()).map_err(|e| wrong(e, header, at))?;
+                let text = field.trim_ascii();
+                label = labels.parse(text).map_err(|e| {
+                    let Fault { expected } = wrong(e, header, at);
+                    Fault { expected: expected + &labels.more(e, text) }
+                })?;
             }
         }
         p = end + 1;
@@ -153,6 +167,32 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
     block.may_repeat |= repeats.any(&block.keys[first..]);
     block.end(label);
     Ok(p)
+}
+
+const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";
+
+/// Hands out the fields of the record that begins at `p`, each with its place in the header. The record is
+/// [sound](record): only its fields are looked for.
+pub(crate) fn fields(buf: &[u8], p: usize, records: &mut Records, mut each: impl FnMut(usize, &[u8])) {
+    let Records { delimiter, roles, scratch, .. } = records;
+    let mut p = p;
+    for at in 0..roles.len() {
+        let end = match buf.get(p) {
+            Some(b'"') => match quoted(buf, p, *delimiter, scratch) {
+                Ok(end) => {
+                    each(at, scratch);
+                    end
+                }
+                Err(_) => return,
+            },
+            _ => {
+                let end = field_end(buf, p, *delimiter);
+                each(at, trimmed(&buf[p..end]));
+                end
+            }
+        };
+        p = end + 1;
+    }
 }
 
 #[inline(always)]

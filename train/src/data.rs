@@ -4,6 +4,7 @@ use crate::columns::ColumnChoice;
 use crate::criteo::Counts;
 use crate::error::ReadError;
 use crate::labels::Labels;
+use crate::scale::Scale;
 use crate::stop::Stop;
 
 /// The format of data files.
@@ -46,6 +47,8 @@ pub struct Data {
     pub format: Format,
     /// Which columns of CSV files.
     pub columns: ColumnChoice,
+    /// What becomes of the numbers of CSV files.
+    pub scale: Scale,
     /// What the numbers of Criteo's logs become.
     pub counts: Counts,
     /// What labels may be; Criteo's are clicks, whatever is said here.
@@ -73,6 +76,7 @@ impl Data {
             files,
             format: Format::Auto,
             columns: ColumnChoice::default(),
+            scale: Scale::default(),
             counts: Counts::default(),
             labels: Labels::default(),
             intercept: true,

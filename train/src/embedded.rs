@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
-use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, open_whole, pieces};
+use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, open_whole, pieces, shard_of};
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.
@@ -140,6 +140,27 @@ impl Backend for Embedded {
                 if !keys.is_empty() {
                     page(&keys, &rows);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
+        let Schema { shards, .. } = *self.shards.schema();
+        let floats = self.shards.schema().floats();
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|&at| shard_of(hash(keys[at]), shards));
+        for part in order.chunks(PART_KEYS) {
+            let keys: Vec<u64> = part.iter().map(|&at| keys[at]).collect();
+            let rows: Vec<f32> =
+                part.iter().flat_map(|&at| &rows[at * floats..][..floats]).copied().collect();
+            (self.name.seq, self.name.row) = (self.name.seq + 1, 0);
+            let applied = self.shards.restore(&self.name, &keys, &rows)?;
+            if applied.not_finite > 0 {
+                return Err(BackendError::Schema(format!(
+                    "{} rows of the model cannot be rows of this rule",
+                    applied.not_finite
+                )));
             }
         }
         Ok(())

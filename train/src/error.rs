@@ -138,6 +138,22 @@ pub enum ReadError {
         /// What is in that.
         first_what: String,
     },
+    /// The test set has another format than the training data.
+    #[error(
+        "--test {test} is {test_format}, and the training data, {data}, is {format}: the features of one mean nothing \
+         in the other; \
+         test on data of the same format"
+    )]
+    TestDiffers {
+        /// A file of the test set.
+        test: String,
+        /// What it is.
+        test_format: &'static str,
+        /// The training data.
+        data: String,
+        /// What it is.
+        format: &'static str,
+    },
     /// There is not one example in it.
     #[error(
         "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
@@ -169,6 +185,20 @@ pub enum ReadError {
     /// A line is not an example.
     #[error("{0}; mend it, or skip such lines with --skip-bad-lines N")]
     BadLine(BadLine),
+    /// The labels of a file are -1, 0 and 1.
+    #[error(
+        "{file}:{line}: labels are a mixture of -1, 0 and 1, first here, in {text:?}: of two classes one has the \
+         label 1 and the other \
+         0, or else -1; take the lines of a third class out, or give them the label that they should have"
+    )]
+    MixedLabels {
+        /// The file.
+        file: String,
+        /// The first line that does not fit those before it.
+        line: u64,
+        /// What stands there.
+        text: String,
+    },
     /// More bad lines than may be skipped.
     #[error(
         "{last}: bad line {count} of the {allowed} that --skip-bad-lines allows; the first were:\n{}",

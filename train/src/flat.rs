@@ -320,6 +320,18 @@ impl Backend for Flat {
         Ok(())
     }
 
+    fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
+        let floats = self.schema.floats();
+        on!(&mut self.table, cells => {
+            cells.make_room(keys.len())?;
+            for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                let at = cells.place(key);
+                cells.at_mut(at)[..floats].copy_from_slice(row);
+            }
+        });
+        Ok(())
+    }
+
     fn stats(&mut self) -> Result<Stats, BackendError> {
         Ok(self.sizes())
     }

@@ -6,8 +6,11 @@ use crate::criteo::{self, Criteo};
 use crate::csv::{self, Records};
 use crate::data::{Data, Format};
 use crate::error::{ReadError, shown};
+use crate::labels::Labels;
 use crate::libsvm::{self, Lines};
+use crate::limits::PAD_BYTES;
 use crate::repeats::Repeats;
+use crate::scale::{ScaleKind, Scaling};
 use crate::source::Source;
 use crate::vw::{self, Vw};
 
@@ -112,11 +115,16 @@ impl Kind {
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, String> {
         match self {
             Kind::Libsvm(lines) => {
-                libsvm::example(buf, libsvm::text_at(buf, p), *lines, block).map_err(|f| f.from(p))
+                let labels = lines.labels;
+                let read = libsvm::example(buf, libsvm::text_at(buf, p), *lines, block);
+                read.map_err(|f| f.from(buf, p, labels))
             }
             Kind::Csv(records, _) => csv::record(buf, p, records, block).map_err(|f| f.expected),
             Kind::Criteo(criteo) => criteo.example(buf, p, block),
-            Kind::Vw(vw) => vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(p)),
+            Kind::Vw(vw) => {
+                let labels = vw.labels;
+                vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
+            }
         }
     }
 }
@@ -175,9 +183,7 @@ impl First {
             _ => {}
         }
         let text = libsvm::text_at(buf, self.at);
-        let libsvm =
-            buf.get(text) == Some(&b'#') || libsvm::example(buf, text, lines, &mut Block::default()).is_ok();
-        if libsvm {
+        if buf.get(text) == Some(&b'#') || like_libsvm(&buf[text..self.next], lines) {
             return Ok(Format::Libsvm);
         }
         // A line with its bar in the right place is one that went wrong, if it is not an example.
@@ -197,6 +203,21 @@ impl First {
     }
 }
 
+/// Whether a line, without blanks before it, is an example in libsvm.
+fn like_libsvm(line: &[u8], lines: Lines) -> bool {
+    let end = line.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(line.len());
+    let named = matches!(lines.labels, Labels::Two(_));
+    // Any word may be a label there: what the label is of a line that is perhaps something else must not be kept in
+    // mind.
+    let (label, rest) = if named { (&b"1"[..], &line[end..]) } else { (&b""[..], line) };
+    if named && (line[..end].contains(&b',') || line[..end].contains(&b':')) {
+        return false;
+    }
+    let lines = if named { Lines { labels: Labels::Signs, ..lines } } else { lines };
+    let line = [label, rest, &[b'\n'; PAD_BYTES]].concat();
+    libsvm::example(&line, 0, lines, &mut Block::default()).is_ok()
+}
+
 /// Takes the header.
 fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, ReadError> {
     let (buf, p, _) = source.lines();
@@ -204,23 +225,43 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
     let wrong = |what| ReadError::Columns { file: file.clone(), what };
     let header = csv::header(buf, p, delimiter).map_err(|f| wrong(f.expected))?;
     let next = libsvm::next_line(buf, p);
-    let (columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
+    let (mut columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
+    columns.scale.clone_from(&data.scale);
     // A label where its column's name should be: the first example would be lost.
     let label = columns.label.as_deref().filter(|_| data.columns.label.is_none());
-    if let Some(label) = label.filter(|name| data.labels.parse(name.as_bytes()).is_ok()) {
+    if let Some(label) = label.filter(|name| data.labels.are_like(name)) {
         return Err(wrong(format!(
             "the first line has a label, {label:?}, where a column's name should be: a CSV file begins with a header; add one (if it is one, say --label {label})"
         )));
     }
     source.take(next, 1);
+    let scaling = match data.scale.kind {
+        ScaleKind::None => Vec::new(),
+        _ => scaling(data, &header, &columns).map_err(wrong)?,
+    };
     let records = Records {
         delimiter,
         intercept: data.intercept,
         labels: data.labels,
         header,
         roles,
+        scaling,
         scratch: Vec::new(),
         repeats: Repeats::default(),
     };
     Ok(Kind::Csv(records, columns))
+}
+
+/// What becomes of the numbers in each column of the header.
+fn scaling(data: &Data, header: &[String], columns: &Columns) -> Result<Vec<Scaling>, String> {
+    let of = |name: &String| {
+        match columns.numeric.contains(name) {
+        true => data.scale.of(name).ok_or_else(|| {
+            format!("column {name:?} is one of numbers, and --scale has not looked at it: it was not in the training \
+            data")
+        }),
+        false => Ok(Scaling::Kept),
+    }
+    };
+    header.iter().map(of).collect()
 }

@@ -18,10 +18,12 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// In words, for a line that begins at `p`.
+    /// In words, for a line that begins at `p`, in which labels are these.
     #[cold]
-    pub fn from(self, p: usize) -> String {
-        format!("{}, at character {}", self.expected, self.at.saturating_sub(p) + 1)
+    pub fn from(self, buf: &[u8], p: usize, labels: Labels) -> String {
+        let found = buf.get(self.at..).unwrap_or_default().split(|&b| blank(b)).next().unwrap_or_default();
+        let more = labels.more(self.expected, found);
+        format!("{}, at character {}{more}", self.expected, self.at.saturating_sub(p) + 1)
     }
 }
 
@@ -186,7 +188,8 @@ fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), Fault> {
     let digit = byte(buf, end - 1);
     if lines.labels == Labels::Signs && blank(byte(buf, end)) {
         match (first, digit) {
-            (b'-', b'1') | (b'0', _) => return Ok((0.0, end)),
+            (b'-', b'1') => return Ok((-0.0, end)),
+            (b'0', _) => return Ok((0.0, end)),
             (b'+' | b'1', b'1') => return Ok((1.0, end)),
             _ => {}
         }

@@ -59,6 +59,21 @@ impl Quality {
     pub fn calibration(&self) -> Option<f64> {
         (self.mean_label > 0.0).then(|| self.mean_predicted / self.mean_label)
     }
+
+    /// The label that all examples have, if they have one.
+    pub fn one_class(&self) -> Option<u8> {
+        match self.mean_label {
+            0.0 => Some(0),
+            1.0 => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The log loss of who always predicts the mean label.
+    pub fn loss_of_mean(&self) -> f64 {
+        let term = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
+        term(self.mean_label) + term(1.0 - self.mean_label)
+    }
 }
 
 /// Sums over a stream of predictions.

@@ -7,12 +7,24 @@ use crate::columns::Columns;
 use crate::data::{Data, Share, shown_name};
 use crate::error::{BadLine, BadLines, ReadError, shown};
 use crate::format::Kind;
+use crate::labels::Labels;
 use crate::libsvm;
 use crate::limits::BATCH_MAX;
 use crate::piece::{self, Piece};
 use crate::source::Source;
 use crate::stream::{Position, Stream};
 use std::io::{self, Read};
+
+/// What a data file is.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its name.
+    pub file: String,
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'static str,
+    /// Its columns, in CSV.
+    pub columns: Option<Columns>,
+}
 
 /// One pass over data files.
 pub struct Reader {
@@ -26,6 +38,8 @@ pub struct Reader {
     share: Share,
     next_batch: u64,
     bad: BadLines,
+    /// Labels 0 (1) and -1 (2) that there were, of those that are 0 or 1.
+    zeros: u8,
     data_lines: u64,
     /// The byte of its file at which the source begins.
     start: u64,
@@ -86,6 +100,7 @@ impl Reader {
             share,
             next_batch: 0,
             bad: BadLines::default(),
+            zeros: 0,
             data_lines: 0,
             start: 0,
             of_piece: false,
@@ -160,6 +175,14 @@ impl Reader {
     /// # Errors
     /// As for [`open`](Self::open), and files that are not alike.
     pub fn check(data: &Data) -> Result<Option<&'static str>, ReadError> {
+        Ok(Reader::look(data)?.map(|found| found.format))
+    }
+
+    /// The same, with what else the first of these files says.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub fn look(data: &Data) -> Result<Option<Found>, ReadError> {
         bytes_of(data)?;
         let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
         let files = data.files.iter().filter(again).cloned().collect();
@@ -176,7 +199,45 @@ impl Reader {
             let Some(opened) = open_next(&data, &mut next_file, &position, first_one, warn)? else { break };
             first.get_or_insert(opened);
         }
-        Ok(first.map(|(_, kind)| kind.name()))
+        let found = |(source, kind): (Source, Kind)| Found {
+            file: source.file().to_owned(),
+            format: kind.name(),
+            columns: kind.columns().cloned(),
+        };
+        Ok(first.map(found))
+    }
+
+    /// Holds that a test set has the format that training data was found to have, where that could not be known
+    /// before: of
+    /// standard input and pipes.
+    ///
+    /// # Errors
+    /// It has another, or cannot be read.
+    pub(crate) fn check_test(
+        test: Option<&Data>,
+        data: &Data,
+        format: &'static str,
+    ) -> Result<(), ReadError> {
+        match test {
+            Some(test) if data.must_be_files("").is_err() => Reader::alike(test, data, format).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Holds that a test set has the format that training data has; what the test set is.
+    ///
+    /// # Errors
+    /// It has another, or cannot be read.
+    pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<Found>, ReadError> {
+        let found = Reader::look(test)?;
+        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
+        match &found {
+            Some(Found { file, format: other, .. }) if family(other) != family(format) => {
+                let (test, data) = (file.clone(), data.name());
+                Err(ReadError::TestDiffers { test, test_format: other, data, format })
+            }
+            _ => Ok(found),
+        }
     }
 
     /// Fills `block` with the next batch of this share; false, and an empty block, at the end of the files.
@@ -258,7 +319,7 @@ impl Reader {
         while left > 0 && !block.full() && self.more()? {
             let (buf, mut p, end) = self.source.lines();
             let mut lines = 0;
-            let mut fault = None;
+            let (mut fault, mut mixed) = (None, None);
             while p < end && left > 0 && !block.full() {
                 lines += 1;
                 if self.kind.nothing(buf, p) {
@@ -268,7 +329,15 @@ impl Reader {
                 self.data_lines += 1;
                 left -= 1;
                 match self.kind.example(buf, p, block) {
-                    Ok(next) => p = next,
+                    Ok(next) => {
+                        self.zeros |= zero(block);
+                        if self.zeros == 3 && self.data.labels == Labels::Signs {
+                            mixed = Some(shown(&buf[p..next]));
+                            p = next;
+                            break;
+                        }
+                        p = next;
+                    }
                     Err(expected) => {
                         let next = libsvm::next_line(buf, p);
                         fault = Some((shown(&buf[p..next]), expected));
@@ -278,16 +347,27 @@ impl Reader {
                 }
             }
             self.source.take(p, lines);
+            if let Some(text) = mixed {
+                let (file, line) = self.place();
+                return Err(ReadError::MixedLabels { file, line, text });
+            }
             if let Some((text, expected)) = fault {
                 block.undo();
-                let (file, mut line) = (self.source.file().to_owned(), self.source.line);
-                if self.start > 0 {
-                    line += piece::lines_before(&file, self.start);
-                }
+                let (file, line) = self.place();
                 self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
             }
         }
         Ok(())
+    }
+
+    /// The file, and the number in it of the line that was taken last.
+    #[cold]
+    fn place(&self) -> (String, u64) {
+        let (file, mut line) = (self.source.file().to_owned(), self.source.line);
+        if self.start > 0 {
+            line += piece::lines_before(&file, self.start);
+        }
+        (file, line)
     }
 
     /// Goes past another worker's batch: lines are counted, not parsed.
@@ -308,6 +388,15 @@ impl Reader {
             self.source.take(p, lines);
         }
         Ok(())
+    }
+}
+
+/// What the last label of a block is among [`Reader::zeros`]; it is 0 afterwards, if it stands for that.
+#[inline(always)]
+fn zero(block: &mut Block) -> u8 {
+    match block.labels.last_mut() {
+        Some(label) if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
+        _ => 0,
     }
 }
 

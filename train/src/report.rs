@@ -27,6 +27,30 @@ pub struct Step<'a> {
 /// Looks on after each step, with the rows at hand. What breaks ends the training as the stop flag does.
 pub type Watch<'w, B> = dyn FnMut(&Step<'_>, &mut B) -> ControlFlow<()> + 'w;
 
+/// Rows to begin from: those of a model that was saved.
+pub trait Begin: Send + Sync {
+    /// Hands out the rows of a table of the model, its first being 0, as the table of the training has them.
+    ///
+    /// # Errors
+    /// They cannot be read, or `put` fails.
+    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError>;
+}
+
+/// Takes keys and their rows.
+pub type Put<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError> + 'a;
+
+/// Holds that a table which is to begin with the rows of a model has none.
+pub(crate) fn no_rows(rows: u64) -> Result<(), BackendError> {
+    match rows {
+        0 => Ok(()),
+        rows => Err(BackendError::Schema(format!(
+            "--warm-start: the table of this training has rows already ({rows}); begin from the model with an empty \
+             --data-dir, or \
+             go on from the rows without --warm-start"
+        ))),
+    }
+}
+
 /// How far a training is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {

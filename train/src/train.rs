@@ -12,8 +12,9 @@ use crate::limits::{DEPTH_MAX, REST_AFTER};
 use crate::metrics::Metrics;
 use crate::piece::{Pieces, Seen};
 use crate::push::Push;
+use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
-use crate::report::{Progress, Report, Step, TrainError, Watch};
+use crate::report::{Begin, Progress, Report, Step, TrainError, Watch, no_rows};
 use crate::stop::Stop;
 use crate::way::Way;
 use std::collections::VecDeque;
@@ -47,6 +48,8 @@ pub struct Options {
     /// Who hands out pieces of the data, instead of `epochs` passes over this `share` of it. The files were looked at
     /// before the first was given out.
     pub pieces: Option<(Arc<dyn Pieces>, Vec<Seen>)>,
+    /// What the table begins with, which has no rows then.
+    pub begin: Option<Arc<dyn Begin>>,
 }
 
 impl Options {
@@ -64,6 +67,7 @@ impl Options {
             threads: 2,
             progress_every,
             pieces: None,
+            begin: None,
         }
     }
 
@@ -118,6 +122,11 @@ pub fn train_watched<B: Backend>(
     let by = options.pieces.as_ref().map(|(by, _)| &**by);
     let opened = Opened::new(&options.data, options.batch, options.share, by)?;
     let found = opened.found();
+    Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
+    if let Some(begin) = &options.begin {
+        no_rows(backend.stats()?.rows)?;
+        begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
+    }
     let Options { data, batch, epochs, share, .. } = options;
     let plan = Plan {
         data: data.clone(),

@@ -35,7 +35,7 @@ const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 pub(crate) struct Vw {
     intercept: bool,
     unlabelled: bool,
-    labels: Labels,
+    pub labels: Labels,
     /// Of the namespace without a name.
     seed: u64,
     repeats: Repeats,
@@ -109,7 +109,8 @@ fn head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
     let short = byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|';
     if short && labels == Labels::Signs {
         let label = match (byte(buf, p), byte(buf, p + signed)) {
-            (b'-', b'1') | (b'0', _) => Some(0.0),
+            (b'-', b'1') => Some(-0.0),
+            (b'0', _) => Some(0.0),
             (_, b'1') => Some(1.0),
             _ => None,
         };
@@ -141,14 +142,10 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
         Some(&t) if t.contains(&b':') => return fault(t, BANDIT),
         Some(&t) if t.contains(&b',') => return fault(t, LABELS),
         Some(&t) if [&b"shared"[..], b"ccb", b"slates"].contains(&t) => return fault(t, SHARED),
-        Some(&t) => match (labels, parse_float(t)) {
-            (Labels::Signs, Ok(1.0)) => 1.0,
-            (Labels::Signs, Ok(0.0 | -1.0)) => 0.0,
-            (Labels::Signs, _) => return fault(t, LABEL),
-            (labels, _) => match labels.parse(t) {
-                Ok(label) => label,
-                Err(expected) => return fault(t, expected),
-            },
+        Some(&t) => match labels.parse(t) {
+            Ok(label) => label,
+            Err(_) if labels == Labels::Signs => return fault(t, LABEL),
+            Err(expected) => return fault(t, expected),
         },
     };
     let importance = match tokens.get(1).map(|t| (t, parse_float(t))) {

@@ -8,7 +8,7 @@ mod model;
 mod plain;
 
 use entries::{Pieces, read, same};
-use gannet_train::{ColumnChoice, ColumnKeys, Counts, Data, Format, INTERCEPT_KEY, text_key};
+use gannet_train::{ColumnChoice, ColumnKeys, Counts, Data, Format, INTERCEPT_KEY, ReadError, text_key};
 use model::{Rng, file};
 use plain::{Line, Plain, Role};
 use proptest::prelude::*;
@@ -113,10 +113,16 @@ const COLUMNS: [(&str, Role); 5] = [
 
 /// The same text in one piece, in single bytes, in two pieces cut at every byte, and from a file.
 fn everywhere(data: Data, text: &str, line: impl Fn(&[u8]) -> Line) {
-    let (want, wrong) = plain::all(text.as_bytes(), line);
+    let (mut want, wrong) = plain::all(text.as_bytes(), line);
     assert_eq!(wrong, 0, "{text:?}");
+    let mixed = plain::settle(&mut want);
     let check = |sizes: &[usize], batch| {
-        let (rows, bad) = read(&data, Pieces::new(text.as_bytes(), sizes), batch).unwrap();
+        let found = read(&data, Pieces::new(text.as_bytes(), sizes), batch);
+        if mixed {
+            assert!(matches!(found, Err(ReadError::MixedLabels { .. })), "{sizes:?} {text:?}: {found:?}");
+            return;
+        }
+        let (rows, bad) = found.unwrap();
         assert!(bad == 0 && same(&rows, &want), "{sizes:?} {text:?}: {rows:?}, not {want:?}");
     };
     check(&[usize::MAX], 256);
@@ -141,7 +147,8 @@ proptest! {
         let log = Data { counts: Counts::Log, ..of(Format::Criteo) };
         everywhere(log, &text(criteo_line), |l| plain::criteo(l, false, Counts::Log));
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
-        let columns = ColumnChoice { label: None, categorical: names(&["a", "b"]), numeric: names(&["n"]) };
+        let (categorical, numeric) = (names(&["a", "b"]), names(&["n"]));
+        let columns = ColumnChoice { categorical, numeric, ..ColumnChoice::default() };
         let header = "label,a,n,not,b";
         let text = format!("{header}\n{}", text(csv_line).trim_start_matches('\u{feff}'));
         everywhere(Data { columns, ..of(Format::Csv) }, &text,

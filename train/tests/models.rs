@@ -72,8 +72,12 @@ fn line(folder: &TempDir) -> Data {
         let x = normal(&mut rng);
         writeln!(text, "{:.5},{x:.5}", 2.0 * x + 10.0 + 0.33 * normal(&mut rng)).unwrap();
     }
-    let columns =
-        ColumnChoice { label: Some("y".into()), categorical: Vec::new(), numeric: vec!["x".into()] };
+    let columns = ColumnChoice {
+        label: Some("y".into()),
+        categorical: Vec::new(),
+        numeric: vec!["x".into()],
+        ..ColumnChoice::default()
+    };
     Data { columns, ..Data::new(&file(folder, "line.csv", text.as_bytes())) }
 }
 

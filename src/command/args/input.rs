@@ -26,13 +26,26 @@ pub enum CountsName {
     Log,
 }
 
+/// What becomes of numbers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleName {
+    /// They are learned as they are.
+    None,
+    /// Less the column's mean, by its standard deviation.
+    Standard,
+    /// From the column's least to its greatest number: 0 to 1.
+    Minmax,
+    /// ln(1 + x), and -ln(1 - x) below 0.
+    Log,
+}
+
 /// How DATA is read.
 #[derive(Args, Debug, Clone)]
 pub struct InputArgs {
     /// Format of the data.
     #[arg(long, value_enum, default_value = "auto")]
     pub format: FormatName,
-    /// CSV: the column that holds the label (0/1/-1). Default: one called `label`, else the first.
+    /// CSV: the column that holds the label. Default: one called `label`, else the first.
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
     /// CSV: columns whose values are categories. Default: all that are neither label nor --numeric.
@@ -41,6 +54,15 @@ pub struct InputArgs {
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
+    /// CSV: what becomes of the numbers of --numeric columns before they are learned; standard and minmax read the
+    /// data once
+    /// before. The model remembers it. Default: none.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub scale: Option<ScaleName>,
+    /// Labels have two values other than 1 and 0 (or -1): VALUE stands for 1, the other one for 0. The model
+    /// remembers both.
+    #[arg(long, value_name = "VALUE")]
+    pub positive: Option<String>,
     /// Criteo: what the 13 numbers become. Default: buckets, or as the model was trained.
     #[arg(long, value_enum)]
     pub criteo_counts: Option<CountsName>,

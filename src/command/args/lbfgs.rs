@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use std::path::PathBuf;
 
-/// How L-BFGS trains. All of them are refused with another optimizer.
+/// How L-BFGS trains. All of them but `--warm-start` are refused with another optimizer.
 #[derive(Args, Debug, Clone)]
 pub struct LbfgsArgs {
     /// lbfgs: curvature pairs that are kept, two floats a weight each. Default: 10.
@@ -17,8 +17,9 @@ pub struct LbfgsArgs {
     /// larger, which is what scikit-learn's tol means. Default: 1e-4.
     #[arg(long, value_name = "LENGTH", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Begin from the weights of a model that `gannet train --out` wrote, with whatever optimizer.
-    #[arg(long, value_name = "DIR")]
+    /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it is of
+    /// the same optimizer. In one process; L-BFGS, which takes the weights, also in a job.
+    #[arg(long, help_heading = "Model", value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// lbfgs: memory that this worker's examples may take. Default: 8GiB.
     #[arg(long, value_name = "SIZE", value_parser = super::memory::size)]
@@ -35,7 +36,6 @@ impl LbfgsArgs {
             (self.history.is_some(), "--history"),
             (self.iterations.is_some(), "--max-iter"),
             (self.tolerance.is_some(), "--tolerance"),
-            (self.warm_start.is_some(), "--warm-start"),
             (self.data_memory.is_some(), "--data-memory"),
             (self.pass_timeout.is_some(), "--pass-timeout"),
         ];

@@ -32,7 +32,7 @@ pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
 pub use feeding::FeedingArgs;
-pub use input::{CountsName, FormatName, InputArgs};
+pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
@@ -149,7 +149,7 @@ pub struct TrainArgs {
     /// Train without an intercept.
     #[arg(long)]
     pub no_intercept: bool,
-    /// Where to write the model.
+    /// Where to write the model. The one that was there is kept in DIR/previous.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What is done while it trains.

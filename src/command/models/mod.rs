@@ -5,28 +5,27 @@ mod saved;
 mod topics;
 
 pub use report::{in_words, put};
-pub use saved::{load, predict};
+pub use saved::{Shape, layer as layer_of, load, predict};
 
-use super::args::{JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
+use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
-use super::model::Notes;
+use super::model::{Notes, stopped_after};
 use super::optimizer::{Asked, asked};
 use super::others::{self, Others};
 use super::report::{Teller, warn_of_bad_lines};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::watching::{Midway, Watching};
-use super::{Failure, input, job, keeping, server, signals, tasks};
+use super::{Failure, input, job, keeping, kept, server, signals, tasks, warm};
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, Settings, Softmax,
-    fit_watched, push_of, score,
+    Task, fit_watched, push_of, score,
 };
 use gannet::train::{
-    Data, LocalTables, Options, Push, ReadError, Reader, Reduce, RemoteTables, Share, Step, Tables,
+    Data, Labels, LocalTables, Options, Push, ReadError, Reduce, RemoteTables, Share, Step, Tables,
     TrainError,
 };
 use gannet::{Membership, Schema, SyncMode, Together, Wires};
-use saved::Shape;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,6 +68,25 @@ pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the labels of a model are; of clicks they are as the flags say.
+pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Labels, Failure> {
+    let labels = match args.model {
+        ModelName::Lr | ModelName::Fm | ModelName::Deepfm => return Ok(clicks),
+        ModelName::Linear | ModelName::Mf | ModelName::Lda => Labels::Numbers,
+        ModelName::Softmax => Labels::Classes(args.classes.unwrap_or(CLASSES)),
+    };
+    let name = format!("{:?}", args.model).to_lowercase();
+    match &input.positive {
+        None => Ok(labels),
+        Some(_) => Err(Failure::input(format!(
+            "--positive: for models of two classes (lr, fm, deepfm); the labels of --model {name} are numbers"
+        ))),
+    }
+}
+
+/// Classes of a softmax whose flags do not say.
+const CLASSES: u32 = 10;
+
 /// The learning rate of AdaGrad that suits a model whose flags name none.
 fn rate(model: ModelName) -> f32 {
     match model {
@@ -94,7 +112,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let hidden = if of.hidden.is_empty() { &[32, 16][..] } else { &of.hidden };
     let shape = Shape {
         model: format!("{:?}", of.model).to_lowercase(),
-        classes: of.classes.unwrap_or(10) as usize,
+        classes: of.classes.unwrap_or(CLASSES) as usize,
         factors: of.factors.unwrap_or(default_factors) as usize,
         hidden: hidden.iter().map(|&units| units as usize).collect(),
     };
@@ -127,20 +145,15 @@ fn options_of(
 ) -> Result<Options, Failure> {
     let mut options = options(args, share, with_test)?;
     options.push = options.push.or(keeping::push_of_many(&args.job));
-    for data in std::iter::once(&mut options.data).chain(&mut options.test) {
-        data.labels = model.task().labels();
-    }
+    debug_assert!(model.task() == Task::Click || options.data.labels == model.task().labels());
     Ok(options)
 }
 
 /// What can be known before the training to fail after it.
 fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Result<(), Failure> {
-    let check = |data| Reader::check(data).map_err(|e| Failure::input(e.to_string()));
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch").map_err(|e| Failure::input(e.to_string()))?;
     }
-    check(&options.data)?;
-    options.test.iter().try_for_each(|test| check(test).map(|_| ()))?;
     if let Some(folder) = &args.out {
         super::model::may_write(folder, &model.sparse())?;
     }
@@ -155,6 +168,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (mut model, shape) = model(args)?;
     let mut options = options_of(args, &*model, Share::ALL, true)?;
     preflight(args, &options, &*model)?;
+    options.begin = warm::begin(args, &schemas_of(&*model), Some(&shape))?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
@@ -196,8 +210,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let scheduled = tasks::are_wanted(args, &options)?;
     let line = job::line(job, Some(&metrics))?;
-    let schemas: Vec<Schema> =
-        std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect();
+    let schemas = schemas_of(&*model);
     // First of all, as for logistic regression (job.rs).
     let seat = match scheduled {
         true => Some(tasks::join(args, &mut options, &schemas, &line, None)?),
@@ -254,6 +267,11 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         seat.leave(&mut options);
     }
     ended_early(fitted.stopped, fitted.examples)
+}
+
+/// Of all tables of a model.
+fn schemas_of(model: &dyn Model) -> Vec<Schema> {
+    std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
 }
 
 /// How this worker keeps step over the tables of a model.
@@ -354,16 +372,23 @@ fn finish<T: Tables>(
     fitted: &Fitted,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
+    let alone = args.job.job_name.is_none();
+    let learned = (fitted.examples, fitted.rows, alone);
+    let may_save = |folder: &Path| kept::may_save(folder, learned, fitted.stopped, &fitted.bad_lines);
     let rows = match &args.out {
-        Some(folder) => {
+        Some(folder) if may_save(folder)? => {
             let counts = input::counts(&args.input);
             let (format, columns) = (fitted.format, fitted.columns.as_ref());
-            let notes = Notes { format, columns, counts, intercept: !args.no_intercept };
+            let ended = stopped_after(fitted.stopped, fitted.examples);
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
             Some((folder.as_path(), saved::save(folder, shape, model, tables, &notes)?))
         }
-        None => None,
+        _ => None,
     };
+    report::warn_of_quality(fitted);
     report::tell(args, fitted, &report::weights(model, tables, fitted)?, validations);
-    tell_saved(args, fitted.stopped, rows);
+    if rows.is_some() || args.out.is_none() {
+        tell_saved(args, fitted.stopped, rows);
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the training of a model did, for a person and for a program; and its progress.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, size_in_words, staleness, tell_steps, words};
+use super::super::report::{Teller, size_in_words, staleness, tell_steps, warn_of_loss, words};
 use super::super::train::backend_failure;
 use super::Failure;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Task};
@@ -90,6 +90,23 @@ pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
     object
 }
 
+/// Says what makes predictions useless.
+pub fn warn_of_quality(fitted: &Fitted) {
+    let click = |measured: &Option<Measured>| match measured {
+        Some(Measured::Click(quality)) => Some(quality.clone()),
+        _ => None,
+    };
+    let (first, test) = (click(&fitted.progressive), click(&fitted.test));
+    super::super::report::warn_of_quality(first.as_deref(), test.as_deref());
+    for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
+        if let Some(Measured::Number(q)) = measured {
+            // While the mean is learned its error is the labels' own.
+            let price = if which == "test" { 0.0 } else { q.deviation };
+            warn_of_loss(which, "RMSE", (q.rmse, q.deviation), price);
+        }
+    }
+}
+
 fn json_of(
     args: &TrainArgs,
     fitted: &Fitted,
@@ -121,6 +138,9 @@ fn json_of(
     }
     if let Some(validations) = validations {
         set("validations", validations.into());
+    }
+    if let Some(Measured::Click(quality)) = &fitted.progressive {
+        object.insert("one_class".into(), json!(quality.one_class().is_some()));
     }
     put(&mut object, "", fitted.progressive.as_ref());
     put(&mut object, "last_pass_", fitted.last_pass.as_ref());

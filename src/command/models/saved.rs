@@ -2,12 +2,13 @@
 //! its name and the save's. The first is written last: until then the folder has the model that it had before.
 
 use super::super::args::PredictArgs;
+use super::super::kept::{keep_previous, warn_of_early_end};
 use super::super::model::{Notes, Reading, reading, write};
 use super::super::predict::{Ended, tell_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::{build, report};
 use crate::command::{Failure, input};
-use gannet::train::models::{Forecast, Model, Settings, forecast};
+use gannet::train::models::{Forecast, Model, Settings, Task, forecast};
 use gannet::train::{SavedTables, Tables};
 use gannet::{Checkpoint, CheckpointWriter, Init, Schema};
 use serde_json::json;
@@ -36,11 +37,12 @@ pub fn save<T: Tables>(
     tables: &mut T,
     notes: &Notes<'_>,
 ) -> Result<u64, Failure> {
+    keep_previous(folder)?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let save = since.as_nanos().to_string();
     let mut rows = 0;
     for (table, (schema, _)) in (1..).zip(model.dense()) {
-        let mut writer = CheckpointWriter::create(&layer(folder, &schema, &save), &schema)?;
+        let mut writer = CheckpointWriter::create(&layer_of(folder, &schema, &save), &schema)?;
         writer.note("save", &save);
         rows += write(writer, &schema, |page| tables.scan(table, page))?;
     }
@@ -60,14 +62,18 @@ pub fn save<T: Tables>(
     Ok(rows)
 }
 
-/// The folder of a table other than the first.
-fn layer(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
+/// The folder of a table other than the first, of a model that is there.
+pub fn layer(folder: &Path, checkpoint: &Checkpoint, schema: &Schema) -> PathBuf {
+    layer_of(folder, schema, checkpoint.note("save").unwrap_or_default())
+}
+
+fn layer_of(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
     folder.join(format!("{}-{save}", schema.name))
 }
 
 /// Removes what other saves left of a table; where that fails it costs space only.
 fn remove_others(folder: &Path, schema: &Schema, save: &str) {
-    let (ours, prefix) = (layer(folder, schema, save), format!("{}-", schema.name));
+    let (ours, prefix) = (layer_of(folder, schema, save), format!("{}-", schema.name));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) && entry.path() != ours {
             let _ = std::fs::remove_dir_all(entry.path());
@@ -112,7 +118,7 @@ pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
     checkpoint.read(|keys, rows| tables.put(table, keys, rows))?;
     for (schema, _) in model.dense() {
         let save = checkpoint.note("save");
-        let layer = Checkpoint::open(&layer(folder, &schema, save.unwrap_or_default()))?;
+        let layer = Checkpoint::open(&layer(folder, &checkpoint, &schema))?;
         if *layer.schema() != schema || layer.note("save") != save {
             return Err(unfit(format!("table {} is of another save", schema.name)));
         }
@@ -128,7 +134,10 @@ pub fn predict(args: &PredictArgs, saved: Saved) -> Result<(), Failure> {
     let Saved { mut model, mut tables, reading } = saved;
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
     reading.of(&mut data, args)?;
-    data.labels = model.task().labels();
+    if model.task() != Task::Click {
+        data.labels = model.task().labels();
+    }
+    warn_of_early_end(&args.model, reading.ended.as_deref());
     let mut out = io::stdout().lock();
     let mut text = String::new();
     let predicted = forecast(&data, &mut *model, &mut tables, |forecasts| {
@@ -155,6 +164,7 @@ pub fn predict(args: &PredictArgs, saved: Saved) -> Result<(), Failure> {
     if args.json {
         let mut object = report::measures(measured.as_ref());
         object.insert("examples".into(), json!(examples));
+        object.insert("model_complete".into(), json!(reading.ended.is_none()));
         object.insert("bad_lines".into(), json!(bad_lines.count));
         say!("{}", serde_json::Value::Object(object));
     }

@@ -2,11 +2,11 @@
 
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
-use super::super::model::{Notes, write};
+use super::super::model::{self, Notes, write};
 use super::super::others::{self, Others};
 use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::super::{Failure, input, job, server, signals};
+use super::super::{Failure, input, job, kept, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
 use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Share, Tables};
 use gannet::{Admission, CheckpointWriter};
@@ -186,12 +186,18 @@ fn finish<T: Tables>(
         true => None,
         false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
     };
+    let learned = (sampled.documents, sampled.words, workers == 1);
+    let may_save = |folder: &Path| kept::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
     let saved = match &args.out {
-        Some(folder) => Some((folder.as_path(), save(args, folder, model, tables, sampled)?)),
-        None => None,
+        Some(folder) if may_save(folder)? => {
+            Some((folder.as_path(), save(args, folder, model, tables, sampled)?))
+        }
+        _ => None,
     };
     tell(args, sampled, topics.as_ref(), names);
-    tell_saved(args, sampled.stopped, saved);
+    if saved.is_some() || args.out.is_none() {
+        tell_saved(args, sampled.stopped, saved);
+    }
     Ok(())
 }
 
@@ -204,6 +210,7 @@ fn save<T: Tables>(
     sampled: &Sampled,
 ) -> Result<u64, Failure> {
     let [words, topics, _] = model.schemas();
+    kept::keep_previous(folder)?;
     let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
     let rows = write(writer, &topics, |page| tables.scan(1, page))?;
     let mut writer = CheckpointWriter::create(folder, &words)?;
@@ -211,7 +218,8 @@ fn save<T: Tables>(
     writer.note("document-prior", &model.document_prior.to_string());
     writer.note("word-prior", &model.word_prior.to_string());
     let counts = input::counts(&args.input);
-    Notes { format: sampled.format, columns: None, counts, intercept: false }.write(&mut writer);
+    let ended = model::stopped_after(sampled.stopped, sampled.documents);
+    Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
     Ok(rows + write(writer, &words, |page| tables.scan(0, page))?)
 }
 

@@ -105,6 +105,12 @@ impl Examples {
         Ok((all, Loaded { format, columns, bad_lines: reader.bad_lines().clone() }))
     }
 
+    /// The label that all of them have, if they have one.
+    pub fn one_class(&self) -> Option<u8> {
+        let (&first, rest) = self.labels.split_first()?;
+        rest.iter().all(|&label| label == first).then(|| u8::from(first > 0.5))
+    }
+
     fn add_importances(&mut self, block: &Block) {
         if !block.importances.is_empty() || !self.importances.is_empty() {
             self.importances.resize(self.labels.len(), 1.0);

@@ -13,7 +13,7 @@ use crate::models::score;
 use crate::piece::Pieces;
 use crate::push::Push;
 use crate::reader::Reader;
-use crate::report::{Step, TrainError};
+use crate::report::{Step, TrainError, no_rows};
 use crate::tables::{TableIndex, Tables};
 use crate::train::Options;
 use gannet_node::optim::Rule;
@@ -137,6 +137,7 @@ pub fn fit_watched<T: Tables>(
     let start = Instant::now();
     let reader = Reader::open(&options.data, options.batch, options.share)?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
+    Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = Learner::new(options, model, tables, push)?;
     let plan = Plan {
         data: options.data.clone(),
@@ -273,6 +274,12 @@ impl<'a, T: Tables> Learner<'a, T> {
             assert_eq!(table, number, "the model's tables are the first");
             let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
             rows.push(BatchRows::new(table, schema, push, reduce));
+        }
+        for table in options.begin.iter().flat_map(|begin| (0..=dense.len()).map(move |table| (begin, table)))
+        {
+            let (begin, table) = table;
+            no_rows(tables.stats(table)?.rows)?;
+            begin.rows(table, &mut |keys, rows| tables.restore(table, keys, rows))?;
         }
         tables.join()?;
         Ok(Learner {

@@ -85,6 +85,8 @@ pub struct Estimated {
     pub rmse: f64,
     /// Mean absolute error.
     pub mae: f64,
+    /// The standard deviation of the labels: the error of who always predicts their mean.
+    pub deviation: f64,
 }
 
 /// How good predictions of classes are. Means weigh examples by their importance.
@@ -129,6 +131,8 @@ pub struct Measures {
     loss: f64,
     absolute: f64,
     right: f64,
+    /// The labels' mean so far, and the sum of their squared distances from it.
+    labels: (f64, f64),
 }
 
 impl Measures {
@@ -136,7 +140,8 @@ impl Measures {
     pub fn new(task: Task, exact: bool) -> Measures {
         let metrics = if exact { Metrics::exact } else { Metrics::streaming };
         let clicks = (task == Task::Click).then(metrics);
-        Measures { task, clicks, examples: 0, mass: 0.0, loss: 0.0, absolute: 0.0, right: 0.0 }
+        let (mass, loss, absolute, right, labels) = (0.0, 0.0, 0.0, 0.0, (0.0, 0.0));
+        Measures { task, clicks, examples: 0, mass, loss, absolute, right, labels }
     }
 
     /// Counts one example of this importance; one without a label (NaN) is not counted.
@@ -153,7 +158,12 @@ impl Measures {
         self.loss += mass * self.task.loss(outputs, label);
         match self.task {
             Task::Click => {}
-            Task::Number => self.absolute += mass * f64::from((outputs[0] - label).abs()),
+            Task::Number => {
+                self.absolute += mass * f64::from((outputs[0] - label).abs());
+                let (label, (mean, squares)) = (f64::from(label), self.labels);
+                let next = if self.mass > 0.0 { mean + (label - mean) * mass / self.mass } else { mean };
+                self.labels = (next, squares + mass * (label - mean) * (label - next));
+            }
             Task::Class(_) => self.right += if highest(outputs) == label as usize { mass } else { 0.0 },
         }
     }
@@ -177,7 +187,10 @@ impl Measures {
         let loss = self.loss();
         match self.task {
             Task::Click => self.clicks.as_mut()?.quality().map(|quality| Measured::Click(Box::new(quality))),
-            Task::Number => Some(Measured::Number(Estimated { examples, rmse: loss, mae: absolute / mass })),
+            Task::Number => {
+                let deviation = (self.labels.1 / mass).sqrt();
+                Some(Measured::Number(Estimated { examples, rmse: loss, mae: absolute / mass, deviation }))
+            }
             Task::Class(_) => {
                 Some(Measured::Class(Classified { examples, log_loss: loss, accuracy: right / mass }))
             }

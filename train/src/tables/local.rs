@@ -151,6 +151,10 @@ impl Tables for LocalTables {
         self.tables[table].table.scan(page)
     }
 
+    fn restore(&mut self, table: TableIndex, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
+        self.tables[table].table.restore(keys, rows)
+    }
+
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
         self.tables[table].table.stats()
     }

@@ -124,6 +124,14 @@ pub trait Tables: WeightTables {
     /// The rows cannot be had.
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
+    /// Puts rows that were saved into a table, in the place of those that are there.
+    ///
+    /// # Errors
+    /// The rows are not in this process, or do not fit.
+    fn restore(&mut self, _table: TableIndex, _keys: &[u64], _rows: &[f32]) -> Result<(), BackendError> {
+        Err(BackendError::Order("rows are restored in one process only"))
+    }
+
     /// Rows and bytes of a table.
     ///
     /// # Errors

@@ -77,11 +77,16 @@ fn choices(bytes: &[u8]) -> Option<Choices<'_>> {
 /// Reads `text` by `data` and the plain way, every bad line skipped.
 fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&[u8]) -> Line) {
     let data = Data { skip_bad_lines: u64::MAX, ..data };
-    let (want, wrong) = plain::all(text, line);
+    let (mut want, wrong) = plain::all(text, line);
+    let mixed = plain::settle(&mut want);
     match read(&data, Pieces::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
+            assert!(!mixed, "mixed: {:?}", String::from_utf8_lossy(text));
             assert_eq!(skipped, wrong, "bad lines of {:?}", String::from_utf8_lossy(text));
             assert!(same(&rows, &want), "{:?}: {rows:?} is not {want:?}", String::from_utf8_lossy(text));
+        }
+        Err(ReadError::MixedLabels { .. }) => {
+            assert!(mixed, "not mixed: {:?}", String::from_utf8_lossy(text))
         }
         Err(ReadError::Empty { .. }) => assert!(want.is_empty() && wrong == 0, "not empty: {text:?}"),
         Err(error) => panic!("{error}: {:?}", String::from_utf8_lossy(text)),
@@ -140,8 +145,12 @@ pub fn csv(bytes: &[u8]) {
     ];
     let header = columns.map(|c| c.0).join(d);
     let text = after_a_line(header.as_bytes(), rest);
-    let choice =
-        ColumnChoice { label: None, categorical: vec!["a".into(), "b".into()], numeric: vec!["n".into()] };
+    let choice = ColumnChoice {
+        label: None,
+        categorical: vec!["a".into(), "b".into()],
+        numeric: vec!["n".into()],
+        ..ColumnChoice::default()
+    };
     let data = Data { columns: choice, ..data(Format::Csv, false) };
     check(data, &text, &sizes, batch, |line| {
         if line == header.as_bytes() && std::ptr::eq(line.as_ptr(), text.as_ptr()) {
@@ -175,7 +184,11 @@ pub fn packed(bytes: &[u8]) {
     let pack = if gzip { pack_gzip } else { pack_zst };
     let members = [pack(front), pack(back)];
     let whole = members.concat();
-    let (want, wrong) = plain::all(&text, |l| plain::libsvm(l, false));
+    let (mut want, wrong) = plain::all(&text, |l| plain::libsvm(l, false));
+    if plain::settle(&mut want) {
+        assert!(matches!(read(&whole, &sizes), Err(ReadError::MixedLabels { .. })), "a mixture of labels");
+        return;
+    }
     let (rows, skipped) = read(&whole, &sizes).expect("a whole file");
     assert!(same(&rows, &want) && skipped == wrong);
     // Cut anywhere but between the two, it is truncated.

@@ -27,6 +27,14 @@ pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
     (good, wrong)
 }
 
+/// Makes each -0 the 0 that it stands for; whether there were both.
+pub fn settle(rows: &mut [Plain]) -> bool {
+    let zero = |minus: bool| rows.iter().any(|(y, ..)| *y == 0.0 && y.is_sign_negative() == minus);
+    let mixed = zero(true) && zero(false);
+    rows.iter_mut().filter(|(y, ..)| *y == 0.0).for_each(|(y, ..)| *y = 0.0);
+    mixed
+}
+
 fn blank(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r')
 }
@@ -60,6 +68,16 @@ fn example(label: f32, importance: f32, features: Vec<(u64, f32)>) -> Result<Pla
     Ok((label, importance, std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect()))
 }
 
+/// A label; -1, which stands for 0, is -0.
+fn sign(text: &[u8]) -> Result<f32, ()> {
+    match number(text)? {
+        1.0 => Ok(1.0),
+        0.0 if !text.starts_with(b"-") => Ok(0.0),
+        -1.0 => Ok(-0.0),
+        _ => Err(()),
+    }
+}
+
 pub fn libsvm(line: &[u8], unlabelled: bool) -> Line {
     let mut tokens = tokens(line);
     if let Some(comment) = tokens.iter().position(|t| t.starts_with(b"#")) {
@@ -71,8 +89,7 @@ pub fn libsvm(line: &[u8], unlabelled: bool) -> Line {
     let first = *tokens.first()?;
     let mut features = &tokens[1..];
     let label = match first {
-        b"1" | b"+1" => 1.0,
-        b"0" | b"-1" => 0.0,
+        first if sign(first).is_ok() => sign(first).unwrap_or(f32::NAN),
         _ if unlabelled && matches!(split_once(first, b':'), (id, Some(_)) if whole(id).is_ok()) => {
             features = &tokens;
             f32::NAN
@@ -143,11 +160,7 @@ pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
             match role {
                 Role::Skipped => {}
                 Role::Label => {
-                    label = match trimmed {
-                        b"1" | b"+1" => 1.0,
-                        b"0" | b"-1" => 0.0,
-                        _ => return Err(()),
-                    }
+                    label = sign(trimmed)?;
                 }
                 Role::Categorical => features.push((keys.categorical(field), 1.0)),
                 Role::Numeric if matches!(trimmed, b"" | b"NA") => features.push((keys.missing(), 1.0)),
@@ -169,7 +182,8 @@ pub fn criteo(line: &[u8], unlabelled: bool, counts: Counts) -> Line {
         let (label, fields) = match (fields.len(), fields[0]) {
             (39, _) if unlabelled => (f32::NAN, &fields[..]),
             (40, b"1" | b"+1") => (1.0, &fields[1..]),
-            (40, b"0" | b"-1") => (0.0, &fields[1..]),
+            (40, b"0") => (0.0, &fields[1..]),
+            (40, b"-1") => (-0.0, &fields[1..]),
             (40, b"") if unlabelled => (f32::NAN, &fields[1..]),
             _ => return Err(()),
         };
@@ -218,10 +232,9 @@ pub fn vw(line: &[u8], unlabelled: bool) -> Line {
         if touches || before.last().is_some_and(|t| t.starts_with(b"'")) {
             before.pop();
         }
-        let label = match before.first().map(|t| number(t)) {
+        let label = match before.first().map(|t| sign(t)) {
             None if unlabelled => f32::NAN,
-            Some(Ok(1.0)) => 1.0,
-            Some(Ok(0.0 | -1.0)) => 0.0,
+            Some(Ok(label)) => label,
             _ => return Err(()),
         };
         let importance = before.get(1).map_or(Ok(1.0), |t| number(t))?;

@@ -1,0 +1,129 @@
+//! What a save does to the model that was there: it is kept, once, in the folder `previous`; and what is not to be
+//! saved at all.
+
+use super::Failure;
+use super::failure::SYSTEM;
+use gannet::train::BadLines;
+use gannet::{Checkpoint, CheckpointWriter};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
+/// Where the model is that was there before.
+const PREVIOUS: &str = "previous";
+
+/// What tells the saves of this process from those of others.
+static RUN: LazyLock<String> = LazyLock::new(|| {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", std::process::id(), since.as_nanos())
+});
+
+/// Notes whose save it is, and how the training ended if it ended early: in words that follow "after".
+pub fn note(writer: &mut CheckpointWriter, ended: Option<&str>) {
+    writer.note("run", &RUN);
+    writer.note("complete", if ended.is_none() { "1" } else { "0" });
+    if let Some(ended) = ended {
+        writer.note("ended", ended);
+    }
+}
+
+/// How the training of a model ended, if it ended early. Models of former versions do not say.
+pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
+    let early = checkpoint.note("complete") == Some("0");
+    early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
+}
+
+/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended
+/// early does
+/// not take the place of a whole one, nor one of this run that of one before it.
+pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
+    let Ok(there) = Checkpoint::open(folder) else { return Ok(()) };
+    let previous = folder.join(PREVIOUS);
+    let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
+    if there.note("run") == Some(&RUN) || (whole_before && ended(&there).is_some()) {
+        return Ok(());
+    }
+    let failed = |path: &Path, error: std::io::Error| {
+        let text = format!("keeping the model that was in {}: {}: {error}", folder.display(), path.display());
+        Failure::new(SYSTEM, text)
+    };
+    let (new, old) = (folder.join("previous.new"), folder.join("previous.old"));
+    for left in [&new, &old] {
+        if left.exists() {
+            fs::remove_dir_all(left).map_err(|error| failed(left, error))?;
+        }
+    }
+    there.link_into(&new)?;
+    for layer in layers(folder) {
+        if let (Ok(table), Some(name)) = (Checkpoint::open(&layer), layer.file_name())
+            && table.note("save") == there.note("save")
+        {
+            table.link_into(&new.join(name))?;
+        }
+    }
+    if previous.exists() {
+        fs::rename(&previous, &old).map_err(|error| failed(&previous, error))?;
+    }
+    fs::rename(&new, &previous).map_err(|error| failed(&new, error))?;
+    let _ = fs::remove_dir_all(&old); // a left-over costs space only
+    Ok(())
+}
+
+/// The folders of the model's other tables.
+fn layers(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let other = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.is_dir() && !name.starts_with(PREVIOUS)
+    };
+    entries.map(|entry| entry.path()).filter(other).collect()
+}
+
+/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in
+/// another process of
+/// its job.
+///
+/// # Errors
+/// It has learned nothing, and no signal was the reason.
+pub fn may_save(
+    folder: &Path,
+    (examples, rows, alone): (u64, u64, bool),
+    stopped: bool,
+    bad: &BadLines,
+) -> Result<bool, Failure> {
+    if examples > 0 || (!alone && rows > 0) {
+        return Ok(true);
+    }
+    let folder = folder.display();
+    if stopped {
+        complain!(
+            "gannet: stopped before the first example: nothing is saved, and what is in {folder} stays as it was"
+        );
+        return Ok(false);
+    }
+    let why = match &bad.first[..] {
+        [] => String::new(),
+        [first, ..] => format!(" ({} bad lines were skipped, the first: {first})", bad.count),
+    };
+    Err(Failure::input(format!(
+        "0 examples were learned{why}: no model is saved, and what is in {folder} stays as it was"
+    )))
+}
+
+/// Where the model is that was there before the last save, for who reads of that one.
+pub fn before(folder: &Path) -> String {
+    let previous = folder.join(PREVIOUS);
+    let there = Checkpoint::open(&previous).is_ok();
+    if there { format!(" (the one before it is in {})", previous.display()) } else { String::new() }
+}
+
+/// Says that a model is of a training that ended early.
+pub fn warn_of_early_end(folder: &Path, ended: Option<&str>) {
+    if let Some(ended) = ended {
+        complain!(
+            "gannet: the training of the model in {} ended early: {ended}; it knows what was learned by then",
+            folder.display()
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! `--warm-start`: a training goes on from a model that was saved, with its optimizer's state where that is the same
+//! one's.
+
+use super::Failure;
+use super::args::{JobName, ModelName, TrainArgs};
+use super::model::{self, Reading};
+use super::models::Shape;
+use gannet::train::{BackendError, Begin, Found, Put};
+use gannet::{Checkpoint, Rule, Schema, Segment};
+use gannet_optim::{Update, Visitor};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Refuses it where it cannot be had.
+pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
+    if args.lbfgs.warm_start.is_none() || lbfgs {
+        return Ok(());
+    }
+    if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
+        return Err(Failure::input(
+            "--warm-start: for training in one process, and for --optimizer lbfgs; train here without --ps-hosts, or \
+             start the job \
+             without it (a job goes on by itself from the --data-dir of its servers)",
+        ));
+    }
+    if args.model.model == ModelName::Lda {
+        return Err(Failure::input(
+            "--warm-start: --model lda counts the topics of its documents' words, which a saved model has not; leave \
+             the flag out",
+        ));
+    }
+    Ok(())
+}
+
+/// How the data of the model was read that is begun from.
+pub fn reading(args: &TrainArgs) -> Result<Option<(Reading, PathBuf)>, Failure> {
+    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    let reading = model::reading(&Checkpoint::open(folder).map_err(|e| in_words(&e))?, folder)?;
+    Ok(Some((reading, folder.clone())))
+}
+
+fn in_words(error: &gannet::CheckpointError) -> Failure {
+    Failure::input(format!("--warm-start: {error}"))
+}
+
+fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
+    Failure::input(format!(
+        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; a training goes on with what it \
+         began with",
+        folder.display()
+    ))
+}
+
+/// Holds that data is read as the model's was.
+pub fn same_data(args: &TrainArgs, reading: &Reading, folder: &Path, found: &Found) -> Result<(), Failure> {
+    let format = if found.format == "tsv" { "csv" } else { found.format };
+    if format != reading.format_name() {
+        let asked = format!("{format} ({})", found.file);
+        return Err(differs(folder, "format", reading.format_name(), &asked));
+    }
+    let intercept = |has: bool| if has { "yes" } else { "no (--no-intercept)" };
+    if reading.intercept == args.no_intercept {
+        return Err(differs(
+            folder,
+            "intercept",
+            intercept(reading.intercept),
+            intercept(!args.no_intercept),
+        ));
+    }
+    if format == "criteo" && super::input::counts(&args.input) != reading.counts {
+        let name = |counts| format!("{counts:?}").to_lowercase();
+        let asked = name(super::input::counts(&args.input));
+        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &asked));
+    }
+    let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
+    if !model.alike(data) {
+        let asked = format!("{data} ({})", found.file);
+        return Err(differs(folder, "columns", &model.to_string(), &asked));
+    }
+    let (was, asked) = (model.scale.kind, super::input::scale(&args.input));
+    match asked.filter(|asked| *asked != was) {
+        Some(asked) => Err(differs(folder, "--scale", was.name(), asked.name())),
+        None => Ok(()),
+    }
+}
+
+/// The rows of a model that was saved.
+struct Saved {
+    /// The tables of the model, each with what its rows are and what they become.
+    tables: Vec<(Checkpoint, Vec<(Segment, Segment)>)>,
+}
+
+/// What this training begins with, whose tables have these schemas; none when nothing was asked for.
+pub fn begin(
+    args: &TrainArgs,
+    schemas: &[Schema],
+    shape: Option<&Shape>,
+) -> Result<Option<Arc<dyn Begin>>, Failure> {
+    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    let first = Checkpoint::open(folder).map_err(|e| in_words(&e))?;
+    same_shape(folder, &first, shape)?;
+    let mut tables = Vec::new();
+    let mut anew = None;
+    for (number, schema) in schemas.iter().enumerate() {
+        let checkpoint = match number {
+            0 => Checkpoint::open(folder),
+            _ => Checkpoint::open(&super::models::layer_of(folder, &first, schema)),
+        };
+        let checkpoint = checkpoint.map_err(|e| in_words(&e))?;
+        let saved = checkpoint.schema().clone();
+        let dims = |schema: &Schema| schema.segments().map(|segment| segment.dim).collect::<Vec<_>>();
+        if dims(&saved) != dims(schema) || checkpoint.note("save") != first.note("save") {
+            return Err(differs(
+                folder,
+                &format!("rows of table {}", schema.name),
+                &numbers(&dims(&saved)),
+                &numbers(&dims(schema)),
+            ));
+        }
+        let parts: Vec<(Segment, Segment)> = saved.segments().zip(schema.segments()).collect();
+        let other = parts.iter().find(|(from, to)| !has_state_for(&from.rule, &to.rule));
+        anew = anew.or(other.map(|(from, to)| (from.rule, to.rule)));
+        tables.push((checkpoint, parts));
+    }
+    if let Some((from, to)) = anew {
+        let with = match (from, to) {
+            (Rule::Add(_), _) => "lbfgs".to_owned(),
+            (from, to) if from.name() == to.name() => format!("other settings of {}", from.name()),
+            (from, _) => from.name().to_owned(),
+        };
+        complain!(
+            "gannet: --warm-start {}: the model was trained with {with}; its weights are taken over, the state of {} \
+             begins anew",
+            folder.display(),
+            to.name()
+        );
+    }
+    Ok(Some(Arc::new(Saved { tables })))
+}
+
+fn numbers(dims: &[u32]) -> String {
+    let numbers: Vec<String> = dims.iter().map(u32::to_string).collect();
+    format!("{} weights", numbers.join(" + "))
+}
+
+/// Holds that the model is of the shape that is trained.
+fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> Result<(), Failure> {
+    let note = |name: &str| checkpoint.note(name).unwrap_or("none");
+    let model = shape.map_or("lr", |shape| &shape.model);
+    if note("model") != model {
+        return Err(differs(folder, "--model", note("model"), model));
+    }
+    let Some(shape) = shape else { return Ok(()) };
+    let hidden: Vec<String> = shape.hidden.iter().map(usize::to_string).collect();
+    let settings = [
+        ("classes", shape.classes.to_string(), model == "softmax"),
+        ("factors", shape.factors.to_string(), matches!(model, "fm" | "deepfm" | "mf")),
+        ("hidden", hidden.join(","), model == "deepfm"),
+    ];
+    match settings.iter().find(|(name, asked, matters)| *matters && note(name) != asked) {
+        Some((name, asked, _)) => Err(differs(folder, &format!("--{name}"), note(name), asked)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with
+/// others they
+/// would change at once.
+fn has_state_for(from: &Rule, to: &Rule) -> bool {
+    match to {
+        Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,
+        _ => std::mem::discriminant(from) == std::mem::discriminant(to),
+    }
+}
+
+struct Weigh<'a>(&'a [f32], &'a mut [f32]);
+
+impl Visitor for Weigh<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        rule.weights(self.0, self.1);
+    }
+}
+
+struct Anew<'a>(&'a [f32], &'a mut [f32]);
+
+impl Visitor for Anew<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        rule.init(self.0, self.1);
+    }
+}
+
+/// A saved row as the training has it, behind `out`.
+fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
+    for (from, to) in parts {
+        let dim = from.dim as usize;
+        let (own, rest) = row.split_at(from.rule.floats(dim));
+        row = rest;
+        if has_state_for(&from.rule, &to.rule) {
+            out.extend_from_slice(own);
+            continue;
+        }
+        let (mut weights, start) = (vec![0.0; dim], out.len());
+        from.rule.visit(Weigh(own, &mut weights));
+        out.resize(start + to.rule.floats(dim), 0.0);
+        to.rule.visit(Anew(&weights, &mut out[start..]));
+    }
+}
+
+impl Begin for Saved {
+    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError> {
+        let Some((checkpoint, parts)) = self.tables.get(table) else { return Ok(()) };
+        let (floats, mut done, mut out) = (checkpoint.schema().floats(), Ok(()), Vec::new());
+        let read = checkpoint.read(|keys, rows| {
+            if done.is_ok() {
+                out.clear();
+                rows.chunks_exact(floats).for_each(|row| translate(parts, row, &mut out));
+                done = put(keys, &out);
+            }
+        });
+        read.map_err(|error| BackendError::Schema(format!("--warm-start: {error}")))?;
+        done
+    }
+}
