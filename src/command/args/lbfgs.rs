@@ -19,7 +19,7 @@ pub struct LbfgsArgs {
     pub tolerance: Option<f64>,
     /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it is of
     /// the same optimizer. In one process; L-BFGS, which takes the weights, also in a job.
-    #[arg(long, help_heading = "Model", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// lbfgs: memory that this worker's examples may take. Default: 8GiB.
     #[arg(long, value_name = "SIZE", value_parser = super::memory::size)]

@@ -11,18 +11,20 @@ const SECTIONS: [(&str, &[&str]); 11] = [
         &[
             "format",
             "label",
+            "positive",
             "categorical",
             "numeric",
+            "scale",
             "criteo-counts",
             "skip-bad-lines",
             "test",
-            "warm-start",
         ],
     ),
     (
         "Model",
         &[
             "model",
+            "warm-start",
             "no-intercept",
             "classes",
             "factors",
