@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 /// Where the model is that was there before.
 const PREVIOUS: &str = "previous";
 
-/// The folders in which this process has saved: what is there is its own. (A note in the model would do, but equal trainings
-/// make equal models, byte by byte.)
+/// The folders in which this process has saved: what is there is its own. (No note in the model says so: equal
+/// trainings make equal models, byte by byte.)
 static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Notes how the training ended if it ended early: in words that follow "after".
