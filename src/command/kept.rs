@@ -7,21 +7,17 @@ use gannet::train::BadLines;
 use gannet::{Checkpoint, CheckpointWriter};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-use std::time::SystemTime;
+use std::sync::{Mutex, PoisonError};
 
 /// Where the model is that was there before.
 const PREVIOUS: &str = "previous";
 
-/// What tells the saves of this process from those of others.
-static RUN: LazyLock<String> = LazyLock::new(|| {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", std::process::id(), since.as_nanos())
-});
+/// The folders in which this process has saved: what is there is its own. (No note in the model says so: equal
+/// trainings make equal models, byte by byte.)
+static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Notes whose save it is, and how the training ended if it ended early: in words that follow "after".
+/// Notes how the training ended if it ended early: in words that follow "after".
 pub fn note(writer: &mut CheckpointWriter, ended: Option<&str>) {
-    writer.note("run", &RUN);
     writer.note("complete", if ended.is_none() { "1" } else { "0" });
     if let Some(ended) = ended {
         writer.note("ended", ended);
@@ -38,10 +34,15 @@ pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
 /// early does
 /// not take the place of a whole one, nor one of this run that of one before it.
 pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if own.iter().any(|own| own == folder) {
+        return Ok(());
+    }
+    own.push(folder.to_path_buf());
     let Ok(there) = Checkpoint::open(folder) else { return Ok(()) };
     let previous = folder.join(PREVIOUS);
     let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
-    if there.note("run") == Some(&RUN) || (whole_before && ended(&there).is_some()) {
+    if whole_before && ended(&there).is_some() {
         return Ok(());
     }
     let failed = |path: &Path, error: std::io::Error| {
