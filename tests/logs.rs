@@ -51,7 +51,7 @@ fn failures_and_misused_flags_are_objects_too() {
         ("train nowhere.svm --log-json", 2, "nowhere.svm"),
         ("--log-json --log off train nowhere.svm", 2, "nowhere.svm"),
         ("server --listen 127.0.0.1:0 --threads 0 --log-json", 2, "1..=256"),
-        ("train --log-json", 2, "<DATA>"),
+        ("train --log-json", 2, "DATA is missing"),
         ("server --listen 0.0.0.0:0 --log-json", 2, "loopback"),
     ] {
         let done = run(line);
