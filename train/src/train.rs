@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
 /// between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a pipe are
-/// ended by [`Data::stop`].)
+/// ended by [`Data::stop`](crate::Data::stop).)
 ///
 /// # Errors
 /// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.
