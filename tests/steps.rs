@@ -120,7 +120,7 @@ fn workers_that_keep_step_in_different_ways_are_told() {
         (done.code == Some(3)).then_some(done)
     });
     let refused = refused.expect("two ways at once are refused");
-    assert!(refused.err.contains("--sync") && refused.err.contains("Ssp(3)"), "{refused:?}");
+    assert!(refused.err.contains("--sync") && refused.err.contains("ssp:3"), "{refused:?}");
     first.signal(rustix::process::Signal::KILL);
     drop(pipe);
     first.wait();
