@@ -6,14 +6,7 @@ use harness::*;
 use rustix::process::Signal;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path.display().to_string()
-}
 
 #[test]
 fn bad_data_gets_exit_2_and_says_where() {

@@ -4,13 +4,6 @@ mod harness;
 
 use harness::*;
 use std::fmt::Write as _;
-use std::path::Path;
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
-}
 
 /// Rows of a CSV file with a header.
 fn table(rows: usize) -> String {
@@ -135,7 +128,7 @@ fn an_unknown_flag_was_answered_with_another_meaning() {
     assert!(run("server --port 7700").err.contains("--listen HOST:PORT"));
     for flag in ["--l2 1", "--alpha 0.2"] {
         let folder = tempfile::tempdir().unwrap();
-        let data = write(folder.path(), "a.csv", &table(20));
+        let data = write(folder.path(), "a.csv", table(20));
         assert_eq!(run(&format!("train {data} {flag}")).code, Some(0), "{flag}");
     }
 }

@@ -22,13 +22,6 @@ impl Rng {
     }
 }
 
-fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
-    let path = folder.join(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(&path, bytes).unwrap();
-    path.display().to_string()
-}
-
 fn gzip(text: &str) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(text.as_bytes()).unwrap();

@@ -7,14 +7,7 @@ use gannet::{Add, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, Worke
 use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Stdio;
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
-}
 
 /// A file with bare CRs was one line: it was learned as one example, or printed whole.
 #[test]
@@ -43,7 +36,7 @@ fn a_file_with_bare_crs_was_learned_as_one_line_or_printed_whole() {
 fn a_message_about_a_column_named_thousands() {
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..3000).map(|i| format!("column{i}")).collect();
-    let data = write(folder.path(), "a.csv", &format!("label,{}\n1{}\n", names.join(","), ",1".repeat(3000)));
+    let data = write(folder.path(), "a.csv", format!("label,{}\n1{}\n", names.join(","), ",1".repeat(3000)));
     let done = run(&format!("train {data} --numeric age"));
     assert!(done.code == Some(2) && done.err.contains("and 29"), "{:.300}", done.err);
     assert!(done.err.len() < 700, "{}", done.err.len());

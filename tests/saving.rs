@@ -17,25 +17,6 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
-}
-
-fn ok(line: &str) -> Done {
-    let done = run(line);
-    assert_eq!(done.code, Some(0), "{line}: {done:?}");
-    done
-}
-
-/// Refused with exit code 2, in words that hold all of these.
-fn refused(line: &str, expected: &[&str]) {
-    let done = run(line);
-    assert_eq!(done.code, Some(2), "{line}: {done:?}");
-    assert!(expected.iter().all(|e| done.err.contains(e)), "{line}: {expected:?} in {done:?}");
-}
-
 fn scores(model: &str, data: &str) -> String {
     ok(&format!("predict --model {model} {data}")).out
 }
@@ -87,7 +68,7 @@ fn bad_lines_alone_replaced_a_good_model_with_nothing() {
     let f = folder.path();
     let (data, out) = (clicks(&f.join("good.svm"), 2_000, 1), f.join("model").display().to_string());
     let data = data.display().to_string();
-    let bad = write(f, "bad.svm", &"1 1:x\n".repeat(50));
+    let bad = write(f, "bad.svm", "1 1:x\n".repeat(50));
     for model in ["", "--model fm", "--optimizer lbfgs --l2 1"] {
         ok(&format!("train {data} {model} --out {out}"));
         let before = scores(&out, &data);
@@ -174,6 +155,32 @@ fn a_model_of_a_stopped_training_passed_for_a_whole_one() {
         assert_eq!(scores(&format!("{out}/previous"), &data), whole, "the whole one is kept");
         std::fs::remove_dir_all(&out).unwrap();
     }
+}
+
+/// Between two renames, the model before has another name for a moment.
+#[test]
+fn the_model_before_is_found_where_a_kill_left_it() {
+    let folder = scratch();
+    let f = folder.path();
+    let data = clicks(&f.join("good.svm"), 4_000, 1);
+    let (text, data) = (std::fs::read_to_string(&data).unwrap(), data.display().to_string());
+    let out = f.join("model");
+    let line = format!("train {data} --out {}", out.display());
+    ok(&line);
+    ok(&format!("{line} --epochs 2"));
+    let before = scores(&format!("{}/previous", out.display()), &data);
+    std::fs::rename(out.join("previous"), out.join("previous.old")).unwrap();
+    // The model in place is then one that ended early: what was before it stays.
+    let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
+    assert_eq!(piped.interrupt(), Some(130));
+    let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
+    assert_eq!(piped.interrupt(), Some(130));
+    std::fs::rename(out.join("previous"), out.join("previous.old")).unwrap();
+    let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
+    assert_eq!(piped.interrupt(), Some(130));
+    let previous = format!("{}/previous", out.display());
+    assert_ne!(scores(&previous, &data), before, "the model of two passes came after it");
+    assert!(!ok(&format!("predict --model {previous} {data}")).err.contains("ended early"));
 }
 
 #[test]
@@ -291,8 +298,8 @@ fn a_warm_start_says_what_differs() {
     let folder = scratch();
     let f = folder.path();
     let svm = clicks(&f.join("a.svm"), 300, 1).display().to_string();
-    let csv = write(f, "a.csv", &format!("label,a,b\n{}", "1,x,2\n0,y,3\n".repeat(100)));
-    let other = write(f, "b.csv", &format!("label,a,c\n{}", "1,x,2\n0,y,3\n".repeat(100)));
+    let csv = write(f, "a.csv", format!("label,a,b\n{}", "1,x,2\n0,y,3\n".repeat(100)));
+    let other = write(f, "b.csv", format!("label,a,c\n{}", "1,x,2\n0,y,3\n".repeat(100)));
     let m = f.join("model").display().to_string();
     let warm = format!("--warm-start {m}");
     for (flags, data, then, expected) in [

@@ -196,17 +196,36 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let job = Job::new();
     let servers = [(); 2].map(|()| Served::start(gannet("server --listen 127.0.0.1:0 --threads 2")));
     let addrs = servers.each_ref().map(|served| &*served.addr);
-    let (hosts, other) = (addrs.join(","), addrs.iter().max().unwrap());
-    let first = job.worker(&hosts, 0, &format!("--scheduler {other}"));
-    until_done(other, 2);
+    let (hosts, usual, other) = (addrs.join(","), addrs.iter().min().unwrap(), addrs.iter().max().unwrap());
+    let named = format!("--scheduler {other}");
+    // Of a second job with the other flag; what is left of the first is ended then.
+    for (scheduler, flag, other_flag) in [(other, &*named, ""), (usual, "", &*named)] {
+        let first = job.worker(&hosts, 0, flag);
+        until_done(scheduler, 2);
+        first.signal(Signal::KILL);
+        let second = run(&job.line(&hosts, 1, other_flag));
+        let says = format!("{scheduler} is the scheduler of a job that is not done");
+        assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
+        drop(first);
+        let third = run(&job.line(&hosts, 1, flag));
+        assert_eq!(third.code, Some(0), "{third:?}");
+        check_end(scheduler);
+    }
+}
+
+/// A job whose chief was killed before it had saved was trained a second time, by a scheduler that knew nothing of it.
+#[test]
+fn a_job_that_is_trained_and_not_saved_is_not_begun_with_another_scheduler() {
+    let job = Job::new();
+    let servers = [(); 2].map(|()| Served::start(gannet("server --listen 127.0.0.1:0 --threads 2")));
+    let addrs = servers.each_ref().map(|served| &*served.addr);
+    let (hosts, other, test) = (addrs.join(","), addrs.iter().max().unwrap(), fifo(&job));
+    let first = job.worker(&hosts, 0, &format!("--scheduler {other} --test {}", test.display()));
+    assert_eq!(until_saving(other, None), 0);
     first.signal(Signal::KILL);
     let second = run(&job.line(&hosts, 1, ""));
-    let says = format!("{other} is the scheduler of a job that is not done");
-    assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
+    assert!(second.code == Some(2) && second.err.contains("a job that is not done"), "{second:?}");
     drop(first);
-    let third = run(&job.line(&hosts, 1, &format!("--scheduler {other}")));
-    assert_eq!(third.code, Some(0), "{third:?}");
-    check_end(other);
 }
 
 #[test]

@@ -97,6 +97,40 @@ fn async_stays_at_the_door() {
     }
 }
 
+/// A trial by hand left five files at the root once, and they were committed.
+#[test]
+fn the_root_holds_what_is_listed() {
+    const LISTED: [&str; 17] = [
+        "bench",
+        "core",
+        "data",
+        "docs",
+        "examples",
+        "fuzz",
+        "node",
+        "optim",
+        "scripts",
+        "src",
+        "tests",
+        "train",
+        "transport",
+        "Cargo.lock",
+        "LICENSE",
+        "Makefile",
+        ".gitignore",
+    ];
+    let git =
+        std::process::Command::new("git").args(["ls-files"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    // Without git nothing can be committed.
+    let Some(git) = git.ok().filter(|git| git.status.success()) else { return };
+    for path in String::from_utf8(git.stdout).unwrap().lines() {
+        let name = path.split('/').next().unwrap();
+        let known =
+            LISTED.contains(&name) || name == ".ci" || [".md", ".toml"].iter().any(|end| name.ends_with(end));
+        assert!(known, "{path}: put it into a folder, or take it out of the repository");
+    }
+}
+
 #[test]
 fn every_room_is_listed() {
     let with_manifest: BTreeSet<String> = files("toml")

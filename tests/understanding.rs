@@ -4,26 +4,6 @@ mod harness;
 
 use harness::*;
 use std::fmt::Write as _;
-use std::path::Path;
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
-}
-
-fn ok(line: &str) -> Done {
-    let done = run(line);
-    assert_eq!(done.code, Some(0), "{line}: {done:?}");
-    done
-}
-
-/// Refused with exit code 2, in words that hold all of these.
-fn refused(line: &str, expected: &[&str]) {
-    let done = run(line);
-    assert_eq!(done.code, Some(2), "{line}: {done:?}");
-    assert!(expected.iter().all(|e| done.err.contains(e)), "{line}: {expected:?} in {done:?}");
-}
 
 fn number(v: &serde_json::Value, name: &str) -> f64 {
     v[name].as_f64().unwrap_or_else(|| panic!("{name}: {v}"))
@@ -54,14 +34,14 @@ fn labels_1_0_and_0_0_were_refused() {
     let f = folder.path();
     let plain = customers(600, "1", "0");
     let loss = |path: &str| number(&ok(&format!("train {path} --json")).json(), "logloss");
-    let (one, zero) = (write(f, "a.csv", &plain), write(f, "b.csv", &customers(600, "1.0", "0.0")));
-    let signs = write(f, "c.csv", &customers(600, "+1", "-1.0"));
+    let (one, zero) = (write(f, "a.csv", &plain), write(f, "b.csv", customers(600, "1.0", "0.0")));
+    let signs = write(f, "c.csv", customers(600, "+1", "-1.0"));
     assert_eq!(loss(&one), loss(&zero));
     assert_eq!(loss(&one), loss(&signs));
     let libsvm = |yes, no| format!("{yes} 1:1 2:3\n{no} 1:1 3:1\n").repeat(50);
-    let svm = write(f, "a.svm", &libsvm("1", "0"));
+    let svm = write(f, "a.svm", libsvm("1", "0"));
     for (name, yes, no) in [("b.svm", "1.0", "0.0"), ("c.svm", "+1.0", "-1.0"), ("d.svm", "1.0", "0.00")] {
-        assert_eq!(loss(&svm), loss(&write(f, name, &libsvm(yes, no))), "{name}");
+        assert_eq!(loss(&svm), loss(&write(f, name, libsvm(yes, no))), "{name}");
     }
 }
 
@@ -69,11 +49,11 @@ fn labels_1_0_and_0_0_were_refused() {
 fn labels_yes_and_no_had_no_way_in() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let ones = write(f, "ones.csv", &customers(900, "1", "0"));
+    let ones = write(f, "ones.csv", customers(900, "1", "0"));
     let expected = ok(&format!("train {ones} --test {ones} --json")).json();
     let model = f.join("model").display().to_string();
     for (yes, no) in [("yes", "no"), ("True", "False"), ("2", "1"), ("stays put", "leaves")] {
-        let named = write(f, "named.csv", &customers(900, yes, no));
+        let named = write(f, "named.csv", customers(900, yes, no));
         let advised = if yes == "stays put" { "--positive VALUE" } else { &format!("--positive {yes}") };
         refused(&format!("train {named}"), &["named.csv:", "stays", advised]);
         let mut train = gannet(&format!("train {named} --test {named} --json --out {model}"));
@@ -86,16 +66,16 @@ fn labels_yes_and_no_had_no_way_in() {
         // The model remembers which is which.
         let scored = ok(&format!("predict --model {model} {named} --json")).json();
         assert_eq!(scored["logloss"], expected["test_logloss"], "{yes}");
-        let third = write(f, "third.csv", &format!("{}maybe,1,1,Rome\n", customers(3, yes, no)));
+        let third = write(f, "third.csv", format!("{}maybe,1,1,Rome\n", customers(3, yes, no)));
         refused(&format!("predict --model {model} {third}"), &["third.csv:5", "maybe", yes, no]);
         refused(&format!("predict --model {model} {named} --positive {no}"), &["--positive", yes]);
     }
-    let third = write(f, "third.csv", &format!("{}maybe,1,1,Rome\n", customers(300, "yes", "no")));
+    let third = write(f, "third.csv", format!("{}maybe,1,1,Rome\n", customers(300, "yes", "no")));
     refused(&format!("train {third} --positive yes"), &["third.csv:302", "yes", "no", "maybe"]);
-    let svm = write(f, "named.svm", &"yes 1:1\nno 2:1\n".repeat(50));
+    let svm = write(f, "named.svm", "yes 1:1\nno 2:1\n".repeat(50));
     refused(&format!("train {svm}"), &["named.svm:1", "--positive yes"]);
     assert_eq!(number(&ok(&format!("train {svm} --positive yes --json")).json(), "examples"), 100.0);
-    let vw = write(f, "named.vw", &"2 |f a\n1 |f b\n".repeat(50));
+    let vw = write(f, "named.vw", "2 |f a\n1 |f b\n".repeat(50));
     assert_eq!(number(&ok(&format!("train {vw} --positive 2 --json")).json(), "examples"), 100.0);
     refused(&format!("train {svm} --positive yes --model linear"), &["--positive", "linear"]);
 }
@@ -123,7 +103,7 @@ fn minus_one_zero_and_one_were_taken_together() {
 fn one_class_was_learned_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let one = write(f, "one.svm", &"1 1:1\n".repeat(300));
+    let one = write(f, "one.svm", "1 1:1\n".repeat(300));
     let two = clicks(&f.join("two.svm"), 300, 1).display().to_string();
     for model in ["", "--model fm", "--optimizer lbfgs --l2 1"] {
         let done = ok(&format!("train {one} {model} --json"));
@@ -134,7 +114,7 @@ fn one_class_was_learned_without_a_word() {
         assert!(!done.err.contains("class"), "{done:?}");
     }
     // As the advice to skip bad lines had it.
-    let mixed = write(f, "mixed.csv", &customers(200, "1", "no"));
+    let mixed = write(f, "mixed.csv", customers(200, "1", "no"));
     let done = ok(&format!("train {mixed} --skip-bad-lines 200"));
     assert!(done.err.contains("label 1") && done.err.contains("bad lines were skipped"), "{done:?}");
 }
@@ -143,7 +123,7 @@ fn one_class_was_learned_without_a_word() {
 fn a_test_file_of_another_format_was_scored_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let csv = write(f, "a.csv", &customers(300, "1", "0"));
+    let csv = write(f, "a.csv", customers(300, "1", "0"));
     let svm = clicks(&f.join("b.svm"), 300, 1).display().to_string();
     let model = f.join("model").display().to_string();
     for more in ["", "--model fm", "--optimizer lbfgs --l2 1"] {
@@ -174,7 +154,7 @@ fn a_test_file_of_another_format_was_scored_all_the_same() {
 fn predict_read_the_columns_of_a_model_anew() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let csv = write(f, "a.csv", &customers(300, "1", "0"));
+    let csv = write(f, "a.csv", customers(300, "1", "0"));
     let svm = clicks(&f.join("b.svm"), 300, 1).display().to_string();
     let model = f.join("model").display().to_string();
     for more in ["", "--model fm"] {
@@ -192,7 +172,7 @@ fn predict_read_the_columns_of_a_model_anew() {
 #[test]
 fn columns_became_categories_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
-    let csv = write(folder.path(), "a.csv", &customers(300, "1", "0"));
+    let csv = write(folder.path(), "a.csv", customers(300, "1", "0"));
     let done = ok(&format!("train {csv} --numeric age"));
     for expected in ["label stays", "age: number", "city: category", "income: category", "--numeric income"] {
         assert!(done.err.contains(expected), "{expected}: {done:?}");
@@ -208,7 +188,7 @@ fn unscaled_numbers_ruined_sgd_and_nothing_could_be_done() {
     let (csv, test) = (customers(3_000, "1", "0"), customers(3_500, "1", "0"));
     let head = test.lines().next().unwrap();
     let rest: Vec<&str> = test.lines().skip(3_001).collect();
-    let (csv, test) = (write(f, "a.csv", &csv), write(f, "t.csv", &format!("{head}\n{}\n", rest.join("\n"))));
+    let (csv, test) = (write(f, "a.csv", &csv), write(f, "t.csv", format!("{head}\n{}\n", rest.join("\n"))));
     let model = f.join("model").display().to_string();
     for more in ["--optimizer sgd", "--model fm --optimizer sgd", "--model linear --optimizer sgd"] {
         let line = format!("train {csv} --numeric income,age {more} --json");
@@ -245,7 +225,7 @@ fn unscaled_numbers_ruined_sgd_and_nothing_could_be_done() {
 fn workers_of_a_job_scale_alike() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let csv = write(f, "a.csv", &customers(2_000, "yes", "no"));
+    let csv = write(f, "a.csv", customers(2_000, "yes", "no"));
     let (alone, job) = (f.join("alone").display().to_string(), f.join("job").display().to_string());
     let flags = "--numeric income,age --scale standard --positive yes --optimizer sgd";
     ok(&format!("train {csv} {flags} --push gradient --batch 128 --out {alone}"));

@@ -238,9 +238,8 @@ impl Checkpoint {
     }
 
     /// Puts the same checkpoint into another folder, which is made: its files are shared where the system can (hard
-    /// links), and
-    /// copied elsewhere. Row files are never written again, so the other one stays what it is whatever becomes of
-    /// this one.
+    /// links), and copied elsewhere. Row files are never written again, so the other one stays what it is whatever
+    /// becomes of this one.
     ///
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.
@@ -249,7 +248,9 @@ impl Checkpoint {
         let names = self.manifest.files.iter().map(|file| file.name.as_str()).chain([MANIFEST]);
         for name in names.filter(|name| !name.contains(['/', '\\'])) {
             let (from, to) = (self.folder.join(name), folder.join(name));
-            let linked = std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(|_| ()));
+            // A copy is no file of the save, which synced its own.
+            let copy = || std::fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
+            let linked = std::fs::hard_link(&from, &to).or_else(|_| copy());
             linked.map_err(io_error("keeping", &to))?;
         }
         let made = File::open(folder).map_err(io_error("opening", folder))?;

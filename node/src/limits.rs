@@ -121,9 +121,8 @@ pub const CLOCK_MAX: u64 = 1 << 62;
 pub const GROUP_WORKERS_MAX: u32 = 4096;
 /// Of those that train synchronously: a step is named by who was in it, a bit each.
 pub const BSP_WORKERS_MAX: u32 = 32;
-/// Bytes of pushes that a server keeps for steps that are not complete, for each of its threads, all tables
-/// together; with `--memory-limit` at most a quarter of that (kept.rs). Beyond half of it pushes ahead of the
-/// step that is next wait; a step that takes more than half may be refused.
+/// Bytes of pushes that a server without `--memory-limit` keeps for steps that are not complete, for each of its threads:
+/// one budget for all threads and tables (kept.rs).
 pub const BSP_BYTES_MAX: usize = 512 << 20;
 /// Bytes of requests of one session that wait for other workers and are put aside though `--keyset-memory` is used up: a
 /// fence that they wait for may come behind them.

@@ -13,6 +13,15 @@ pub fn share(range: Range<u32>, index: u32, parts: u32) -> Range<u32> {
     at(index)..at(index + 1)
 }
 
+/// A range of shards for people.
+pub(crate) fn in_words(shards: &Range<u32>) -> String {
+    match shards.len() {
+        0 => "no shards".to_owned(),
+        1 => format!("shard {}", shards.start),
+        _ => format!("shards {} to {}", shards.start, shards.end - 1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::share;

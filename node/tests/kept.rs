@@ -6,7 +6,7 @@ mod model;
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
     Buckets, Growing, Membership, Merge, Page, Read, Refusal, Schema, Server, ServerConfig, Store, SyncMode,
-    Together, Worker, WorkerConfig, WorkerError, Write,
+    TableId, Together, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::schema;
 use std::sync::Arc;
@@ -50,6 +50,20 @@ fn limited() -> Store {
     Store::memory_with(Growing { memory_limit: LIMIT, clock: None })
 }
 
+/// A worker that has joined over a table.
+fn joined(server: &Server, schema: &Schema, rank: u32) -> (Worker<Tcp>, TableId) {
+    let config = WorkerConfig::new([server.addr()], u64::from(rank) + 1, 1);
+    let mut worker = Worker::connect(Tcp::new(), config).unwrap();
+    let table = worker.open_table(schema).unwrap();
+    worker.join_all(&[table], member(rank)).unwrap();
+    (worker, table)
+}
+
+fn member(rank: u32) -> Membership {
+    let mode = SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum });
+    Membership { rank, workers: WORKERS, mode, worker_timeout: Duration::from_secs(5), strict: false }
+}
+
 /// Each worker on a thread of its own: steps of so many rows in each table. What each ended with.
 fn train(server: &Server, tables: &[Schema], steps: usize, rows: u64) -> Vec<Result<(), WorkerError>> {
     let worker = |rank: u32| {
@@ -60,10 +74,7 @@ fn train(server: &Server, tables: &[Schema], steps: usize, rows: u64) -> Vec<Res
         let mut worker = Worker::connect(Tcp::new(), config)?;
         let open = |schema: &Schema| worker.open_table(schema);
         let tables = tables.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let mode = SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum });
-        let worker_timeout = Duration::from_secs(5);
-        let member = Membership { rank, workers: WORKERS, mode, worker_timeout, strict: false };
-        worker.join_all(&tables, member)?;
+        worker.join_all(&tables, member(rank))?;
         let keys: Vec<u64> = (0..rows).collect();
         for _ in 0..steps {
             for &table in &tables {
@@ -127,6 +138,41 @@ fn steps_that_fit_are_applied_exactly_though_others_wait_for_room() {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", told());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What workers had pushed that were all dead stayed, and the steps of another job had no room.
+#[test]
+fn pushes_of_workers_that_are_all_gone_are_forgotten() {
+    let server = server(&limited());
+    let schema = schema("t", DIM, 8);
+    let kept = || {
+        let mut kept = Kept::default();
+        server.tally().tell(&mut kept);
+        kept.now
+    };
+    let until = |what: &str, is: &dyn Fn(f64) -> bool| {
+        let start = std::time::Instant::now();
+        while !is(kept()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}: {}", kept());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mut workers: Vec<_> = (0..WORKERS).map(|rank| joined(&server, &schema, rank)).collect();
+    // The other makes no step.
+    let (worker, table) = &mut workers[0];
+    let keys: Vec<u64> = (0..KEPT_MAX / ROW_BYTES / 4).collect();
+    let (cut, seq) = (Arc::new(worker.cut(*table, &keys)), worker.next_seq(*table));
+    let values = vec![1.0; keys.len() * DIM as usize];
+    worker.begin_push(*table, cut, Write::Gradient, values, None, seq).unwrap();
+    worker.tick(*table).unwrap();
+    let start = std::time::Instant::now();
+    while kept() < (keys.len() as u64 * ROW_BYTES) as f64 {
+        assert!(start.elapsed() < Duration::from_secs(20), "not all is kept: {}", kept());
+        workers[0].0.poll().unwrap();
+    }
+    drop(workers.pop());
+    drop(workers);
+    until("kept for the dead", &|bytes| bytes == 0.0);
 }
 
 #[test]

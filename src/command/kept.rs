@@ -30,9 +30,8 @@ pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
     early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
-/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended
-/// early does
-/// not take the place of a whole one, nor one of this run that of one before it.
+/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended early
+/// does not take the place of a whole one, nor one of this run that of one before it.
 pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     if own.iter().any(|own| own == folder) {
@@ -40,16 +39,19 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     }
     own.push(folder.to_path_buf());
     let Ok(there) = Checkpoint::open(folder) else { return Ok(()) };
-    let previous = folder.join(PREVIOUS);
-    let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
-    if whole_before && ended(&there).is_some() {
-        return Ok(());
-    }
     let failed = |path: &Path, error: std::io::Error| {
         let text = format!("keeping the model that was in {}: {}: {error}", folder.display(), path.display());
         Failure::new(SYSTEM, text)
     };
-    let (new, old) = (folder.join("previous.new"), folder.join("previous.old"));
+    let [previous, new, old] = [PREVIOUS, "previous.new", "previous.old"].map(|name| folder.join(name));
+    if !previous.exists() && old.exists() {
+        // Whoever kept one before was killed between the two renames below.
+        fs::rename(&old, &previous).map_err(|error| failed(&old, error))?;
+    }
+    let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
+    if whole_before && ended(&there).is_some() {
+        return Ok(());
+    }
     for left in [&new, &old] {
         if left.exists() {
             fs::remove_dir_all(left).map_err(|error| failed(left, error))?;
@@ -81,9 +83,8 @@ fn layers(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(other).collect()
 }
 
-/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in
-/// another process of
-/// its job.
+/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in another
+/// process of its job.
 ///
 /// # Errors
 /// It has learned nothing, and no signal was the reason.

@@ -14,9 +14,8 @@ fn wrong(error: ReadError) -> Failure {
     super::train::train_failure(error.into())
 }
 
-/// Looks at the training data, and at the test data by it: both are then read alike. `tells`: whether this process
-/// says what the
-/// columns become.
+/// Looks at the training data, and at the test data by it: both are then read alike. `tells`: whether this process says
+/// what the columns become.
 ///
 /// # Errors
 /// A file cannot be read, files do not go together, or flags do not fit them.
@@ -112,23 +111,27 @@ fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure>
     let how = if scale == ScaleKind::None { String::new() } else { format!(", --scale {}", scale.name()) };
     let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
     let categories = columns.categorical.iter().map(|name| format!("{name}: category"));
-    let mut all: Vec<String> = numbers.chain(categories).collect();
+    let label = columns.label.as_deref().unwrap_or("(none)");
+    complain!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
+    let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
+    let numeric: Vec<String> = columns.categorical.iter().filter(looks).cloned().collect();
+    if let Some(first) = numeric.first() {
+        let flag = if numeric.len() > COLUMNS_TOLD { format!("{first},..") } else { numeric.join(",") };
+        complain!(
+            "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
+             meant: --numeric {flag}",
+            first_few(numeric, ", "),
+        );
+    }
+    Ok(())
+}
+
+/// All of them, or so many as are told and how many more there are.
+fn first_few(mut all: Vec<String>, between: &str) -> String {
     if all.len() > COLUMNS_TOLD {
         let more = all.len() - COLUMNS_TOLD;
         all.truncate(COLUMNS_TOLD);
         all.push(format!("and {more} more"));
     }
-    let label = columns.label.as_deref().unwrap_or("(none)");
-    complain!("gannet: columns: label {label}; {}", all.join("; "));
-    let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
-    let numeric: Vec<&str> = columns.categorical.iter().filter(looks).map(String::as_str).collect();
-    if !numeric.is_empty() {
-        complain!(
-            "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
-             meant: --numeric {}",
-            numeric.join(", "),
-            numeric.join(",")
-        );
-    }
-    Ok(())
+    all.join(between)
 }

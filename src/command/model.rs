@@ -339,8 +339,7 @@ impl Reading {
         if format != own {
             return Err(Failure::input(format!(
                 "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in \
-                 the other; score \
-                 {own}, or say --format {own} if it is that",
+                 the other; score {own}, or say --format {own} if it is that",
                 found.file
             )));
         }

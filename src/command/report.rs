@@ -183,7 +183,7 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
 pub fn warn_of_one_class(label: u8) {
     complain!(
         "gannet: every example had the label {label}: a model of one class has nothing to tell apart; see whether \
-         lines were skipped \
+         lines were skipped, \
          and which column is the label"
     );
 }
@@ -200,8 +200,7 @@ pub fn warn_of_loss(which: &str, name: &str, (loss, mean): (f64, f64), price: f6
     }
     complain!(
         "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
-         example; numbers \
-         that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower \
+         example; numbers that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower \
          --alpha)"
     );
 }

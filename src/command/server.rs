@@ -58,13 +58,12 @@ pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), 
 /// # Errors
 /// The folder is a saved model's, or cannot be had.
 pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
-    if let Some(folder) =
-        data_dir.filter(|folder| !matches!(Checkpoint::open(folder), Err(CheckpointError::Missing(_))))
-    {
+    let is_model =
+        |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
+    if let Some(folder) = data_dir.filter(is_model) {
         return Err(Failure::input(format!(
             "--data-dir {}: holds a saved model (--out), and no shards; name another folder (to go on from the model, \
-             say \
-             --warm-start {0})",
+             say --warm-start {0})",
             folder.display()
         )));
     }

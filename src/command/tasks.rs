@@ -87,7 +87,7 @@ fn settings(args: &TrainArgs, schema: &Schema) -> Vec<String> {
             "--format, --label and columns are {}",
             in_words(&(input.format, &input.label, &input.categorical, &input.numeric))
         ),
-        format!("--positive and --scale are {:?}", (&input.positive, input.scale)),
+        format!("--positive and --scale are {}", in_words(&(&input.positive, input.scale))),
         format!("--no-intercept is {}", args.no_intercept),
         format!("--start-together is {}", args.job.tasks.start_together),
     ]

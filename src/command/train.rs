@@ -158,9 +158,8 @@ fn train_and_save<B: Backend>(
     Ok(trained)
 }
 
-/// What can be known before the training to fail after it, besides what the [data](look::look) says: a folder that
-/// cannot be
-/// written.
+/// What can be known before the training to fail after it, besides what the [data](look::look) says: a folder that cannot
+/// be written.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
     if options.epochs > 1 {
         let once = options.data.must_be_files("a second epoch");

@@ -19,8 +19,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
         return Err(Failure::input(
             "--warm-start: for training in one process, and for --optimizer lbfgs; train here without --ps-hosts, or \
-             start the job \
-             without it (a job goes on by itself from the --data-dir of its servers)",
+             start the job without it (a job goes on by itself from the --data-dir of its servers)",
         ));
     }
     if args.model.model == ModelName::Lda {
@@ -104,7 +103,7 @@ pub fn begin(
     for (number, schema) in schemas.iter().enumerate() {
         let checkpoint = match number {
             0 => Checkpoint::open(folder),
-            _ => Checkpoint::open(&super::models::layer_of(folder, &first, schema)),
+            _ => Checkpoint::open(&super::models::layer(folder, &first, schema)),
         };
         let checkpoint = checkpoint.map_err(|e| in_words(&e))?;
         let saved = checkpoint.schema().clone();
@@ -163,9 +162,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with
-/// others they
-/// would change at once.
+/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with others
+/// they would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
     match to {
         Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,

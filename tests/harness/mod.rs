@@ -163,6 +163,28 @@ pub fn run(line: &str) -> Done {
     Process::start(gannet(line)).wait()
 }
 
+/// Runs a command that is to end well.
+pub fn ok(line: &str) -> Done {
+    let done = run(line);
+    assert_eq!(done.code, Some(0), "{line}: {done:?}");
+    done
+}
+
+/// Refused with exit code 2, in words that hold all of these.
+pub fn refused(line: &str, expected: &[&str]) {
+    let done = run(line);
+    assert_eq!(done.code, Some(2), "{line}: {done:?}");
+    assert!(expected.iter().all(|e| done.err.contains(e)), "{line}: {expected:?} in {done:?}");
+}
+
+/// Writes a file, and the folders that it is in; its name.
+pub fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
 /// A server process that has said where it listens.
 pub struct Served {
     pub child: Owned,

@@ -141,8 +141,7 @@ pub enum ReadError {
     /// The test set has another format than the training data.
     #[error(
         "--test {test} is {test_format}, and the training data, {data}, is {format}: the features of one mean nothing \
-         in the other; \
-         test on data of the same format"
+         in the other; test on data of the same format"
     )]
     TestDiffers {
         /// A file of the test set.
@@ -188,8 +187,8 @@ pub enum ReadError {
     /// The labels of a file are -1, 0 and 1.
     #[error(
         "{file}:{line}: labels are a mixture of -1, 0 and 1, first here, in {text:?}: of two classes one has the \
-         label 1 and the other \
-         0, or else -1; take the lines of a third class out, or give them the label that they should have"
+         label 1 and the other 0, or \
+         else -1; take the lines of a third class out, or give them the label that they should have"
     )]
     MixedLabels {
         /// The file.

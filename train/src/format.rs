@@ -151,9 +151,13 @@ impl First {
         First { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
     }
 
-    /// Holds that the first line is one: a CR in it that no LF follows, outside of quotes, is the end of a line elsewhere.
+    /// Holds that the first line is one: where no other follows it, a CR in it that no LF follows, outside of quotes, ends a
+    /// line of an old Mac. Where others follow it is a bad line, of which there is more to say.
     fn ends_in_lf(&self, source: &Source) -> Result<(), ReadError> {
-        let (buf, ..) = source.lines();
+        let (buf, _, end) = source.lines();
+        if self.next < end {
+            return Ok(());
+        }
         let line = &buf[self.at..self.next];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -254,14 +258,12 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
 
 /// What becomes of the numbers in each column of the header.
 fn scaling(data: &Data, header: &[String], columns: &Columns) -> Result<Vec<Scaling>, String> {
-    let of = |name: &String| {
-        match columns.numeric.contains(name) {
-        true => data.scale.of(name).ok_or_else(|| {
-            format!("column {name:?} is one of numbers, and --scale has not looked at it: it was not in the training \
-            data")
-        }),
+    let unknown = |name: &str| {
+        format!("column {name:?} holds numbers, and --scale has not seen it in the training data")
+    };
+    let of = |name: &String| match columns.numeric.contains(name) {
+        true => data.scale.of(name).ok_or_else(|| unknown(name)),
         false => Ok(Scaling::Kept),
-    }
     };
     header.iter().map(of).collect()
 }

@@ -18,9 +18,8 @@ pub enum Labels {
     Classes(u32),
 }
 
-/// Two values that labels have: the one that stands for 1, and the other one, which is the first that is seen.
-/// Copies have
-/// both in common.
+/// Two values that labels have: the one that stands for 1, and the other one, which is the first that is seen. Copies
+/// have both in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TwoLabels(&'static Values);
 
@@ -82,9 +81,8 @@ const NOT_A_SIGN: &str = "expected a label 0, 1, +1 or -1";
 const NOT_OF_TWO: &str = "expected one of two labels";
 
 impl Labels {
-    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a
-    /// reader can tell
-    /// it from 0.
+    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a reader can
+    /// tell it from 0.
     ///
     /// # Errors
     /// What was expected; [`Labels::more`] says more.

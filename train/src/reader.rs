@@ -207,9 +207,8 @@ impl Reader {
         Ok(first.map(found))
     }
 
-    /// Holds that a test set has the format that training data was found to have, where that could not be known
-    /// before: of
-    /// standard input and pipes.
+    /// Holds that a test set has the format that training data was found to have, where that could not be known before:
+    /// of standard input and pipes.
     ///
     /// # Errors
     /// It has another, or cannot be read.

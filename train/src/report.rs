@@ -45,8 +45,7 @@ pub(crate) fn no_rows(rows: u64) -> Result<(), BackendError> {
         0 => Ok(()),
         rows => Err(BackendError::Schema(format!(
             "--warm-start: the table of this training has rows already ({rows}); begin from the model with an empty \
-             --data-dir, or \
-             go on from the rows without --warm-start"
+             --data-dir, or go on from the rows without --warm-start"
         ))),
     }
 }

@@ -4,7 +4,7 @@
 use super::book::{Book, BookError};
 use super::member::Life;
 use crate::limits::TABLES_MAX;
-use crate::worker::identity::in_words;
+use crate::partition::in_words;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
 

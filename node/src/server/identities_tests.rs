@@ -34,6 +34,23 @@ fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (
     ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &control::seal_as(2, &request))
 }
 
+/// A table for which there was no memory could not be made with fewer shards: it was taken for one that is there.
+#[test]
+fn a_table_that_could_not_be_made_is_forgotten() {
+    let sim = Sim::new(1, Faults::none());
+    let store = Store::memory_with(gannet_core::Growing { memory_limit: 4 << 20, clock: None });
+    let config = ServerConfig { threads: 1, store, ..ServerConfig::new("sim:0") };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    sim.add_actor(move || server.run().unwrap());
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([&*addr], 1, 1)).unwrap();
+    let many = worker.open_table(&Schema { shards: 4096, ..schema() }).unwrap_err().to_string();
+    assert!(many.contains("limit"), "{many}");
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([&*addr], 1, 2)).unwrap();
+    let table = worker.open_table(&schema()).unwrap();
+    assert_eq!(worker.status(table).unwrap().stats.rows, 0);
+}
+
 #[test]
 fn a_creation_that_was_killed_between_two_servers_goes_on() {
     let sim = Sim::new(1, Faults::none());

@@ -6,7 +6,7 @@ use crate::control::{self, ImagesV1};
 use crate::error::Refusal;
 use crate::limits::IMAGES_PER_REQUEST;
 use crate::message::{self, unpair};
-use crate::worker::identity::in_words;
+use crate::partition::in_words;
 use gannet_transport::{Frame, Full, Stream, Transmit};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;

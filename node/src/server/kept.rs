@@ -87,7 +87,7 @@ impl KeptBudget {
                     bytes,
                     most,
                     limit,
-                    "rows leave less of --memory-limit than synchronous steps may keep"
+                    "rows have taken most of --memory-limit: synchronous steps may keep less than a quarter of it"
                 );
             }
         }

@@ -8,7 +8,7 @@ use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::error::Refusal;
 use crate::limits::REGIONS_PER_REQUEST;
 use crate::message::{self, REGIONS_ANY, REGIONS_LINES, unpair};
-use crate::worker::identity::in_words;
+use crate::partition::in_words;
 use gannet_core::{Readable, Stretch};
 use gannet_transport::{Frame, Head, NetError, Region, Registrar, Stream, Transmit};
 

@@ -1,4 +1,5 @@
-//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up, who is waited for.
+//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up and who
+//! is waited for.
 
 use super::bulk::Pusher;
 use super::clocks::{Behind, State};

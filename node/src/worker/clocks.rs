@@ -290,8 +290,8 @@ impl<N: Net> Worker<N> {
         if fences > 0 && peer.link.is_some() && peer.credit.frames < least {
             let (name, frames) = (&peer.name, peer.credit.frames);
             return Err(WorkerError::Call(format!(
-                "synchronous steps of these workers need {least} requests under way, and {name} allows {frames}: start it with \
-                 --credit-requests {least} or more"
+                "a job in synchronous steps (--sync bsp) needs two requests under way for each worker and table, and two \
+                 more: {least} here; {name} allows {frames}: start it with --credit-requests {least} or more"
             )));
         }
         peer.fences = fences;

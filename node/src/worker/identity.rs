@@ -8,7 +8,7 @@ use super::tables::{Answer, Ask, TableId, To};
 use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
 use crate::error::{Refusal, WorkerError};
 use crate::message;
-use crate::partition::share;
+use crate::partition::{in_words, share};
 use crate::scheduler::holdings::{Holder, TableRecord};
 use gannet_core::{Schema, TableUid};
 use gannet_transport::Net;
@@ -77,15 +77,6 @@ impl OpenedAs {
 
 fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
     WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: in_words(&shards) }
-}
-
-/// A range of shards for people.
-pub(crate) fn in_words(shards: &Range<u32>) -> String {
-    match shards.len() {
-        0 => "no shards".to_owned(),
-        1 => format!("shard {}", shards.start),
-        _ => format!("shards {} to {}", shards.start, shards.end - 1),
-    }
 }
 
 /// As what a table is to be opened, by what the servers say that they hold.

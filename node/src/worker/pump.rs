@@ -123,7 +123,7 @@ impl<N: Net> Worker<N> {
         if told {
             return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");
         }
-        tracing::warn!(%peer, waiting, why, links, "a link was lost; it will be made again, as all links of this server that are lost");
+        tracing::warn!(%peer, waiting, why, links, "a link was lost; the worker makes it again, and the other lost links to this server");
         self.peers[number].loss_logged = Some(now);
     }
 

@@ -54,9 +54,8 @@ pub struct InputArgs {
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
-    /// CSV: what becomes of the numbers of --numeric columns before they are learned; standard and minmax read the
-    /// data once
-    /// before. The model remembers it. Default: none.
+    /// CSV: what becomes of the numbers of --numeric columns before they are learned. standard and minmax read the data
+    /// once before. The model remembers it. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]
     pub scale: Option<ScaleName>,
     /// Labels have two values other than 1 and 0 (or -1): VALUE stands for 1, the other one for 0. The model

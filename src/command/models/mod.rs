@@ -5,7 +5,7 @@ mod saved;
 mod topics;
 
 pub use report::{in_words, put};
-pub use saved::{Shape, layer as layer_of, load, predict};
+pub use saved::{Shape, layer, load, predict};
 
 use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};

@@ -42,7 +42,7 @@ pub fn save<T: Tables>(
     let save = since.as_nanos().to_string();
     let mut rows = 0;
     for (table, (schema, _)) in (1..).zip(model.dense()) {
-        let mut writer = CheckpointWriter::create(&layer_of(folder, &schema, &save), &schema)?;
+        let mut writer = CheckpointWriter::create(&layer_of_save(folder, &schema, &save), &schema)?;
         writer.note("save", &save);
         rows += write(writer, &schema, |page| tables.scan(table, page))?;
     }
@@ -64,16 +64,16 @@ pub fn save<T: Tables>(
 
 /// The folder of a table other than the first, of a model that is there.
 pub fn layer(folder: &Path, checkpoint: &Checkpoint, schema: &Schema) -> PathBuf {
-    layer_of(folder, schema, checkpoint.note("save").unwrap_or_default())
+    layer_of_save(folder, schema, checkpoint.note("save").unwrap_or_default())
 }
 
-fn layer_of(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
+fn layer_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
     folder.join(format!("{}-{save}", schema.name))
 }
 
 /// Removes what other saves left of a table; where that fails it costs space only.
 fn remove_others(folder: &Path, schema: &Schema, save: &str) {
-    let (ours, prefix) = (layer_of(folder, schema, save), format!("{}-", schema.name));
+    let (ours, prefix) = (layer_of_save(folder, schema, save), format!("{}-", schema.name));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) && entry.path() != ours {
             let _ = std::fs::remove_dir_all(entry.path());
