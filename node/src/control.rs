@@ -142,6 +142,12 @@ pub(crate) struct ConfirmV1 {
     pub(crate) uid: [u8; 16],
 }
 
+/// A worker says that a table's rows are to go.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct DropTableV1 {
+    pub(crate) table: String,
+}
+
 /// A worker joins those that keep step over a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JoinV1 {

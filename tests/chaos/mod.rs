@@ -185,7 +185,8 @@ impl<'a> Job<'a> {
                 What::KillServer { which, after, threads, limits } => {
                     self.servers[which].take().unwrap().kill();
                     self.pass(after);
-                    self.servers[which] = Some(self.server(which, &self.addrs[which].clone(), threads, &limits));
+                    self.servers[which] =
+                        Some(self.server(which, &self.addrs[which].clone(), threads, &limits));
                     self.dealt[3] += 1;
                 }
             }

@@ -82,7 +82,12 @@ impl KeptBudget {
             *aside = store.set_aside(bytes);
             if *aside && bytes < most as u64 {
                 self.max.store(bytes as usize, Relaxed);
-                tracing::warn!(bytes, most, limit, "rows leave less of --memory-limit than synchronous steps may keep");
+                tracing::warn!(
+                    bytes,
+                    most,
+                    limit,
+                    "rows leave less of --memory-limit than synchronous steps may keep"
+                );
             }
         }
         Ok(())

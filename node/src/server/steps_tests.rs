@@ -104,7 +104,8 @@ fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
     for range in &ranges {
         let mut own = open(range);
         finish(&store, &mut own, AGGREGATE).unwrap();
-        let known: Vec<_> = own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | 5).collect();
+        let known: Vec<_> =
+            own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | 5).collect();
         assert!(known.iter().all(|known| known.closed), "{known:?}");
     }
 }

@@ -26,6 +26,7 @@ mod pipeline;
 mod pump;
 mod reach;
 mod reconnect;
+mod run;
 mod seat;
 mod simple;
 mod stamps;
@@ -38,11 +39,13 @@ pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::NO_INCARNATION;
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
+pub use run::{RunSeat, RunWanted, registrar, wall_clock};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 
 use crate::cut::Cut;
 use crate::error::WorkerError;
+use crate::runs::RunId;
 use crate::tally::WorkerTally;
 use crate::token::Token;
 use cache::Caching;
@@ -102,6 +105,8 @@ pub struct WorkerConfig {
     pub token: Option<Token>,
     /// When rows are read without asking.
     pub one_sided: OneSided,
+    /// The run whose tables it opens: its name goes before theirs. `None`: tables are called as they are.
+    pub run: Option<RunId>,
 }
 
 impl WorkerConfig {
@@ -126,6 +131,7 @@ impl WorkerConfig {
             one_thread: false,
             token: None,
             one_sided: OneSided::Auto,
+            run: None,
         }
     }
 }
