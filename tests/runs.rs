@@ -51,7 +51,19 @@ fn start(line: &str) -> Process {
 
 /// A worker whose data comes through a pipe, so that it trains for as long as the test wants.
 fn piped(hosts: &str, workers: usize, index: usize, more: &str) -> (Process, std::process::ChildStdin) {
-    let mut command = gannet(&line_of("-", hosts, workers, index, more));
+    piped_for(20, hosts, workers, index, more)
+}
+
+/// The same with another peer timeout.
+fn piped_for(
+    seconds: u32,
+    hosts: &str,
+    workers: usize,
+    index: usize,
+    more: &str,
+) -> (Process, std::process::ChildStdin) {
+    let line = line_of("-", hosts, workers, index, more);
+    let mut command = gannet(&line.replace("--peer-timeout 20", &format!("--peer-timeout {seconds}")));
     command.stdin(Stdio::piped());
     let mut worker = Process::start(command);
     let pipe = worker.child.0.stdin.take().unwrap();
@@ -165,7 +177,10 @@ fn workers_that_were_given_other_flags_trained_along() {
     let other = clicks(&world.file("other.svm"), 700, 8);
     let chief = start(&world.line(&server.addr, 2, 0, "--tasks off --epochs 3 --batch 64"));
     until("the run is there", || !runs(&server.addr).is_empty());
-    let say = |data: &Path, more: &str| run(&line_of(&data.display().to_string(), &server.addr, 2, 1, more));
+    let say = |data: &Path, more: &str| {
+        let line = line_of(&data.display().to_string(), &server.addr, 2, 1, more);
+        run(&if more.contains("--model") { line.replace("--damping off ", "") } else { line })
+    };
     let cases = [
         ("--tasks off --epochs 4 --batch 64", "--epochs: worker 0 has 3, this worker (1) was given 4"),
         ("--tasks off --epochs 3 --batch 32", "--batch: worker 0 has 64, this worker (1) was given 32"),
@@ -218,8 +233,8 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     let world = World::new(1_000);
     let server = world.server("127.0.0.1:0", "a", 2);
     let bytes = std::fs::read(&world.data).unwrap();
-    let (chief, mut one) = piped(&server.addr, 2, 0, "--batch 64");
-    let (killed, mut two) = piped(&server.addr, 2, 1, "--batch 64");
+    let (chief, mut one) = piped_for(3, &server.addr, 2, 0, "--batch 64");
+    let (killed, mut two) = piped_for(3, &server.addr, 2, 1, "--batch 64");
     for pipe in [&mut one, &mut two] {
         pipe.write_all(&bytes).unwrap();
     }
@@ -241,7 +256,7 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
 fn data_was_not_handed_out_unless_it_was_asked_for() {
     let world = World::new(3_000);
     let server = world.server("127.0.0.1:0", "a", 2);
-    let done = run(&world.line(&server.addr, 2, 0, ""));
+    let done = run(&world.line(&server.addr, 2, 0, "--log info"));
     let told = ok(&done);
     assert_eq!(told["examples"], 3_000, "{done:?}");
     assert!(done.err.contains("handed out in pieces (--tasks auto)"), "{done:?}");

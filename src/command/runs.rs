@@ -114,7 +114,10 @@ pub fn join(
         WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
         error => error.into(),
     })?;
-    tell(seat.id(), seat.decided(), want(run), job.tasks.tasks == super::args::TasksName::Off);
+    // A client first says where it listens.
+    if rank != gannet::CLIENT {
+        tell(seat.id(), seat.decided(), want(run), job.tasks.tasks == super::args::TasksName::Off);
+    }
     line.config.run = Some(seat.id().clone());
     let late = seat.decided() == Decided::Late;
     let hosts = job.worker_hosts.clone();

@@ -38,7 +38,7 @@ pub fn settle(args: &mut TrainArgs) {
     let why_not = why_not(args);
     args.job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
     match why_not {
-        None => complain!("gannet: the data is handed out in pieces (--tasks auto)"),
+        None => tracing::info!("the data is handed out in pieces (--tasks auto)"),
         Some(why) => {
             complain!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
@@ -60,6 +60,10 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
         ),
         (job.sync.deterministic, "--deterministic"),
         (job.sync.replicas_to_aggregate.is_some_and(|k| k < workers), "--replicas-to-aggregate"),
+        (
+            args.optimizer.schedule.schedule.is_some() || args.optimizer.schedule.warmup.is_some(),
+            "--schedule or --warmup, which count each worker's own batches",
+        ),
         (workers > JOB_WORKERS_MAX, "the number of workers"),
     ];
     let reason = reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why);
