@@ -261,7 +261,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let table = backend.table();
     backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
-    run.done()?;
+    if !trained.stopped {
+        run.done()?;
+    }
     let mut account = run.account();
     let batches = trained.batches;
     let share = |rank| Some(runs::share(batches, args.epochs, rank, workers));

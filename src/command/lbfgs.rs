@@ -185,8 +185,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let stopped = match index {
         0 => {
             let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
-            run.done()?;
             if !stopped {
+                run.done()?;
                 run.finish(rows, &account)?;
             }
             stopped
@@ -196,7 +196,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             let patience = plan.settings.patience;
             let done = follow(&mut columns, &mut examples, (index, line.config.incarnation), patience, &stop)
                 .map_err(failure)?;
-            run.done()?;
+            if !done.stopped {
+                run.done()?;
+            }
             report::warn_of_bad_lines(&loaded.bad_lines);
             if args.json {
                 let (passes, examples) = (done.passes, examples.len());

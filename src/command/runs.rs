@@ -75,16 +75,15 @@ pub fn settings(
     }
 }
 
-/// Says what became of the process, where that is not what a first start expects.
-fn tell(id: &RunId, decided: Decided, want: Want, fixed: bool) {
+/// Says what became of the process, where that is not what a first start expects; `again`: what is done anew.
+fn tell(id: &RunId, decided: Decided, want: Want, again: &str) {
     let name = &id.name;
     match (decided, want) {
         (Decided::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
         (Decided::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
-        (Decided::Resumed, _) if fixed => complain!(
-            "gannet: run {name:?} is not finished and goes on with its rows. This process reads its share of the data from the \
-             beginning again: --tasks on trains each record once"
-        ),
+        (Decided::Resumed, _) if !again.is_empty() => {
+            complain!("gannet: run {name:?} is not finished and goes on with its rows. {again}");
+        }
         (Decided::Resumed, _) => complain!("gannet: run {name:?} is not finished and goes on with its rows"),
         (Decided::Begun, Want::Continue) => {
             complain!("gannet: run {name:?} begins: nothing is here that could be continued")
@@ -116,7 +115,11 @@ pub fn join(
     })?;
     // A client first says where it listens.
     if rank != gannet::CLIENT {
-        tell(seat.id(), seat.decided(), want(run), job.tasks.tasks == super::args::TasksName::Off);
+        let again = match job.tasks.tasks == super::args::TasksName::Off {
+            true => "It reads its share of the data from the beginning: --tasks on trains each record once",
+            false => "",
+        };
+        tell(seat.id(), seat.decided(), want(run), again);
     }
     line.config.run = Some(seat.id().clone());
     let late = seat.decided() == Decided::Late;
@@ -239,7 +242,8 @@ impl InRun {
         let (mut account, begun) = (self.account(), Instant::now());
         let mut said: Option<Instant> = None;
         loop {
-            let come = self.seat.members()?.iter().any(|member| member.life.rank == 0);
+            let is_there = |member: &RunMember| member.life.rank == 0 && (member.live || member.done);
+            let come = self.seat.members()?.iter().any(is_there);
             if come || stop.load(Relaxed) {
                 return Ok(account);
             }
@@ -251,7 +255,7 @@ impl InRun {
                 said = Some(Instant::now());
                 let chief = self.named(0);
                 complain!(
-                    "gannet: run {:?} waits for {chief}, which has not come; it tests and saves",
+                    "gannet: run {:?} waits for {chief}, which is not there; it tests and saves",
                     self.seat.id().name
                 );
             }
@@ -380,7 +384,8 @@ pub fn alone(
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
-    tell(&id, decided, want(run), true);
+    let again = "Its data is read from the beginning: --fresh begins with new rows";
+    tell(&id, decided, want(run), again);
     Ok(Some(Alone { registry, id, decided }))
 }
 

@@ -60,10 +60,6 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
         ),
         (job.sync.deterministic, "--deterministic"),
         (job.sync.replicas_to_aggregate.is_some_and(|k| k < workers), "--replicas-to-aggregate"),
-        (
-            args.optimizer.schedule.schedule.is_some() || args.optimizer.schedule.warmup.is_some(),
-            "--schedule or --warmup, which count each worker's own batches",
-        ),
         (workers > JOB_WORKERS_MAX, "the number of workers"),
     ];
     let reason = reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why);

@@ -2,6 +2,7 @@
 //! run decides what the run is, and the others take its decision.
 
 mod asking;
+mod joining;
 mod kept;
 mod registry;
 #[cfg(test)]

@@ -11,9 +11,8 @@
 use super::asking::{JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, RunWhatV1, Setting, Want};
 use super::kept::{self, RunsError};
 use crate::error::Refusal;
-use crate::limits::{LATE_TIME, RUN_MEMBERS_TOLD, RUN_SILENCE, RUN_TABLES_MAX, RUNS_MAX};
+use crate::limits::{RUN_MEMBERS_TOLD, RUN_SILENCE};
 use crate::scheduler::member::Life;
-use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use std::time::Duration;
 pub const CLIENT: u32 = u32::MAX - 1;
 
 /// A worker in words, or the client.
-fn who(rank: u32) -> String {
+pub(super) fn who(rank: u32) -> String {
     if rank == CLIENT { "the client".into() } else { format!("worker {rank}") }
 }
 
@@ -54,7 +53,7 @@ impl Decided {
         Decided::Late,
     ];
 
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         Decided::ALL.iter().position(|decided| *decided == self).unwrap_or(0) as u32
     }
 
@@ -97,9 +96,9 @@ pub(super) struct Kept {
 
 /// When a worker was heard of.
 #[derive(Debug, Clone, Copy)]
-struct Heard {
-    at: Duration,
-    session: Option<u32>,
+pub(super) struct Heard {
+    pub(super) at: Duration,
+    pub(super) session: Option<u32>,
     /// Its session has ended.
     gone: bool,
 }
@@ -108,21 +107,17 @@ struct Heard {
 #[derive(Debug, Default)]
 pub struct Registry {
     file: Option<PathBuf>,
-    runs: BTreeMap<String, Kept>,
-    heard: BTreeMap<(String, u32), Heard>,
+    pub(super) runs: BTreeMap<String, Kept>,
+    pub(super) heard: BTreeMap<(String, u32), Heard>,
     /// When runs were finished, of those that were in this life.
-    finished: BTreeMap<String, Duration>,
+    pub(super) finished: BTreeMap<String, Duration>,
 }
 
-type Refused = (Refusal, String);
-
-fn mismatch(text: String) -> Refused {
-    (Refusal::Mismatch, text)
-}
+pub(super) type Refused = (Refusal, String);
 
 impl Kept {
     /// The first flag that differs, in words.
-    fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
+    pub(super) fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
         let shown = |of: Option<&Setting>| of.map_or("none".to_owned(), |setting| setting.shown.clone());
         let find = |all: &[Setting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
         let flags = self.settings.iter().chain(settings).map(|setting| &setting.flag);
@@ -138,18 +133,8 @@ impl Kept {
         Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
     }
 
-    fn id(&self, name: &str) -> RunId {
+    pub(super) fn id(&self, name: &str) -> RunId {
         RunId { name: name.to_owned(), generation: self.generation, rows_since: self.rows_since }
-    }
-}
-
-/// How long ago, in words.
-fn ago(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        7200..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
     }
 }
 
@@ -274,12 +259,12 @@ impl Registry {
         }
     }
 
-    fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
+    pub(super) fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
         let heard = Heard { at: now, session: Some(session), gone: false };
         self.heard.insert((name.to_owned(), rank), heard);
     }
 
-    fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
+    pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
         let heard = self.heard.get(&(name.to_owned(), rank));
         heard.is_some_and(|heard| !heard.gone && now.saturating_sub(heard.at) < RUN_SILENCE)
     }
@@ -334,7 +319,7 @@ impl Registry {
         self.keep(name, Some(before))
     }
 
-    fn keep(&mut self, name: &str, before: Option<Kept>) -> Result<(), Refused> {
+    pub(super) fn keep(&mut self, name: &str, before: Option<Kept>) -> Result<(), Refused> {
         let Some(file) = &self.file else { return Ok(()) };
         kept::save(file, &self.runs).map_err(|error| {
             match before {
@@ -364,200 +349,5 @@ impl Registry {
             self.finished.insert(name.to_owned(), now);
         }
         Ok(RunToldV1::Noted)
-    }
-
-    /// Brings a life of a worker into a run, which it may begin.
-    fn join(
-        &mut self,
-        name: &str,
-        life: Life,
-        join: JoinV1,
-        session: u32,
-        now: Duration,
-    ) -> Result<RunToldV1, Refused> {
-        RunId::check_name(name).map_err(|text| (Refusal::Malformed, text))?;
-        if life.incarnation == NO_INCARNATION {
-            let text = format!("worker {} has no incarnation (0): allocate one when it starts", life.rank);
-            return Err((Refusal::Name, text));
-        }
-        let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX };
-        let unfit = |own: &&String| gannet_core::Schema::check_name(&run.table(own)).is_err();
-        if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(|own| unfit(&own)) {
-            let text =
-                format!("{} tables of run {name:?}, or a table's name that none may have", join.tables.len());
-            return Err((Refusal::Limit, text));
-        }
-        let decided = match self.runs.get(name) {
-            None if self.runs.len() >= RUNS_MAX => {
-                let text = format!(
-                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin with \
-                     empty data folders"
-                );
-                return Err((Refusal::Limit, text));
-            }
-            None => Decided::Begun,
-            Some(run) if run.finished.is_none() => match self.of_running(name, run, life, &join, now)? {
-                Ok(decided) => decided,
-                Err(taken) => return Ok(taken),
-            },
-            Some(run) => self.of_finished(name, run, life, &join, now)?,
-        };
-        self.enter(name, life, join, decided)?;
-        self.hear(name, life.rank, session, now);
-        let Some(run) = self.runs.get(name) else { return Ok(RunToldV1::Noted) };
-        let (generation, rows_since, doomed) = (run.generation, run.rows_since, run.doomed.clone());
-        tracing::info!(run = name, generation, worker = life.rank, decided = decided.name(), "a run");
-        Ok(RunToldV1::Joined { generation, rows_since, decided: decided.code(), doomed })
-    }
-
-    /// What becomes of whoever comes to a run that goes on.
-    fn of_running(
-        &self,
-        name: &str,
-        run: &Kept,
-        life: Life,
-        join: &JoinV1,
-        now: Duration,
-    ) -> Result<Result<Decided, RunToldV1>, Refused> {
-        let differs = run.differs(&join.settings, life.rank);
-        let live: Vec<u32> =
-            run.members.keys().copied().filter(|&rank| self.is_live(name, rank, now)).collect();
-        // Who is started again with the same flags goes on: the rows of a run that was begun anew are the new ones.
-        if join.want == Want::Fresh && (run.begun != Want::Fresh || differs.is_some()) {
-            if let Some(rank) = live.first() {
-                return Err(mismatch(format!(
-                    "run {name:?}: {} is in it and lives, so its rows are not dropped (--fresh): end its workers \
-                     first, or give this job a name of its own (--run NAME)",
-                    who(*rank)
-                )));
-            }
-            return Ok(Ok(Decided::Fresh));
-        }
-        if let Some(difference) = differs {
-            let anew = match live.is_empty() {
-                true => "; nobody of the run lives: --fresh begins it anew, without its rows",
-                false => "",
-            };
-            return Err(mismatch(format!(
-                "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it wants \
-                 a name of its own (--run NAME){anew}"
-            )));
-        }
-        let Some(known) = run.members.get(&life.rank) else { return Ok(Ok(Decided::Joined)) };
-        if known.incarnation > life.incarnation {
-            let text = format!("run {name:?}: a newer life of worker {} is in it: start it again", life.rank);
-            return Err((Refusal::Fenced, text));
-        }
-        if known.incarnation == life.incarnation {
-            // The answer to the first was lost.
-            return Ok(Ok(match run.by == life {
-                false => Decided::Joined,
-                true if run.generation == 1 => Decided::Begun,
-                true if run.rows_since == run.generation => Decided::Fresh,
-                true => Decided::Continued,
-            }));
-        }
-        let heard = self.heard.get(&(name.to_owned(), life.rank));
-        let linked = heard.filter(|heard| heard.session.is_some() && self.is_live(name, life.rank, now));
-        match linked {
-            Some(heard) => {
-                let silent_ms = now.saturating_sub(heard.at).as_millis() as u64;
-                Ok(Err(RunToldV1::Taken { silent_ms }))
-            }
-            None => Ok(Ok(Decided::Resumed)),
-        }
-    }
-
-    /// What becomes of whoever comes to a run that is over.
-    fn of_finished(
-        &self,
-        name: &str,
-        run: &Kept,
-        life: Life,
-        join: &JoinV1,
-        now: Duration,
-    ) -> Result<Decided, Refused> {
-        let known = run.members.get(&life.rank);
-        let again = known.is_some_and(|known| known.incarnation == life.incarnation);
-        let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
-        let of_it = join.want == Want::Auto || join.want == run.begun;
-        let same = run.differs(&join.settings, life.rank).is_none();
-        if again || known.is_none() && just && of_it && same {
-            return Ok(Decided::Late);
-        }
-        match join.want {
-            Want::Continue => Ok(Decided::Continued),
-            Want::Fresh => Ok(Decided::Fresh),
-            Want::Auto => {
-                let Finished { at, rows } = run.finished.unwrap_or(Finished { at: 0, rows: 0 });
-                let ended = ago(join.at.saturating_sub(at));
-                Err(mismatch(format!(
-                    "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
-                     further, --fresh begins with new rows (those are then gone), --run NAME is for another job"
-                )))
-            }
-        }
-    }
-
-    /// Notes who is in a run now, and what it is when it begins.
-    fn enter(&mut self, name: &str, life: Life, join: JoinV1, decided: Decided) -> Result<(), Refused> {
-        let before = self.runs.get(name).cloned();
-        let mut run = match (decided, before.clone()) {
-            (Decided::Begun | Decided::Continued | Decided::Fresh, Some(run)) if run.by == life => run,
-            (Decided::Begun, _) | (_, None) => Kept {
-                generation: 1,
-                rows_since: 1,
-                begun: Want::Auto,
-                by: life,
-                settings: join.settings,
-                tables: Vec::new(),
-                doomed: Vec::new(),
-                members: BTreeMap::new(),
-                finished: None,
-            },
-            (Decided::Continued | Decided::Fresh, Some(run)) => next(name, run, life, join.settings, decided),
-            (_, Some(run)) => run,
-        };
-        for own in join.tables {
-            if !run.tables.contains(&own) {
-                run.tables.push(own);
-            }
-        }
-        run.members
-            .insert(life.rank, Taking { incarnation: life.incarnation, done: decided == Decided::Late });
-        if before.as_ref() == Some(&run) {
-            return Ok(());
-        }
-        if matches!(decided, Decided::Begun | Decided::Continued | Decided::Fresh) {
-            self.heard.retain(|(of, _), _| of != name);
-            self.finished.remove(name);
-        }
-        self.runs.insert(name.to_owned(), run);
-        self.keep(name, before)
-    }
-}
-
-/// The next generation of a run.
-fn next(name: &str, run: Kept, by: Life, settings: Vec<Setting>, decided: Decided) -> Kept {
-    let generation = run.generation.saturating_add(1);
-    let id = run.id(name);
-    let Kept { rows_since, tables, mut doomed, .. } = run;
-    let (begun, rows_since, tables) = match decided {
-        Decided::Fresh => {
-            doomed.extend(tables.iter().map(|own| id.table(own)));
-            (Want::Fresh, generation, Vec::new())
-        }
-        _ => (Want::Continue, rows_since, tables),
-    };
-    Kept {
-        generation,
-        rows_since,
-        begun,
-        by,
-        settings,
-        tables,
-        doomed,
-        members: BTreeMap::new(),
-        finished: None,
     }
 }

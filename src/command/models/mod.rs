@@ -239,7 +239,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     };
     tables.close_pusher().map_err(backend_failure)?;
     let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
-    run.done()?;
+    if !fitted.stopped {
+        run.done()?;
+    }
     let mut account = run.account();
     if fixed && !fitted.stopped {
         let (batches, workers) = (fitted.batches, share.workers);

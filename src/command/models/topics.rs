@@ -120,7 +120,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     super::keep_step(&mut tables, member);
     let mut sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
     tables.close_pusher().map_err(backend_failure)?;
-    run.done()?;
+    if !sampled.stopped {
+        run.done()?;
+    }
     let mut account = run.account();
     if !alone && !sampled.stopped {
         let table = tables.id(0);
