@@ -258,7 +258,7 @@ fn what_is_there_of_another_schema_is_named_and_kept() {
         assert!(other.err.contains(part), "{part}: {}", other.err);
     }
     assert_eq!(run(&format!("predict --model {out} {data}")).out, before);
-    let other = run(&format!("train {data} --data-dir {images} --l1 0.5"));
+    let other = run(&format!("train {data} --data-dir {images} --l1 0.5 --continue"));
     assert!(other.code != Some(0) && other.code != Some(101), "{other:?}");
     for part in ["shard-0000.image", "its rule is Ftrl", "l1: 0.5 }) was asked", "another --data-dir"] {
         assert!(other.err.replace(", l2: 0.0", "").contains(part), "{part}: {}", other.err);
