@@ -37,8 +37,7 @@ pub use gannet_node::{
     Orders, Plan, PlanFile, Seat, Standing, Task, Told, Work,
 };
 pub use gannet_node::{
-    CLIENT, Decided, Registry, Run, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want,
-    registrar, wall_clock,
+    CLIENT, Decided, Registry, Run, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want, registrar,
 };
 pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{

@@ -51,5 +51,5 @@ pub use token::{Token, TokenError};
 pub use worker::{
     Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NO_INCARNATION, Offer,
     OneSided, PullId, Pulled, PushId, RowCache, RunSeat, RunWanted, Saw, Seat, Staleness, TableId,
-    TableStatus, Text, WaitingFor, Worker, WorkerConfig, registrar, wall_clock,
+    TableStatus, Text, WaitingFor, Worker, WorkerConfig, registrar,
 };

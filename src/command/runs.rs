@@ -7,12 +7,12 @@ use super::{Failure, settings};
 use gannet::train::Options;
 use gannet::{
     Decided, PlanFile, PusherStatus, Refusal, Registry, RunId, RunMember, RunSeat, RunWanted, Setting, Store,
-    TableId, Want, Wires, Worker, WorkerError, wall_clock,
+    TableId, Want, Wires, Worker, WorkerError,
 };
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Between two words about whom a run waits for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
@@ -46,6 +46,11 @@ pub struct InRun {
     hosts: Vec<String>,
     peer_timeout: Duration,
     allowed: bool,
+}
+
+/// Seconds since 1970, for words about when a run ended: nothing is decided by them.
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What is wanted of a run.
@@ -107,6 +112,7 @@ pub fn join(
         want: want(run),
         settings,
         tables: tables.iter().map(|own| (*own).to_owned()).collect(),
+        at: wall_clock(),
     };
     let seat = RunSeat::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
         // Words for whoever started it: the server's name is no part of them.
@@ -165,7 +171,7 @@ impl InRun {
     /// The run is finished, with so many rows; not when a worker's share is missing, unless that is allowed.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
-            self.seat.finish(rows)?;
+            self.seat.finish(rows, wall_clock())?;
         }
         Ok(())
     }

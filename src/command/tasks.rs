@@ -192,7 +192,7 @@ pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
-    named.map_or_else(|| default_scheduler(&job.ps_hosts), |named| named)
+    named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
 }
 
 /// The server that is the scheduler where none is named: the same in whatever order the servers are named.

@@ -39,7 +39,7 @@ pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::NO_INCARNATION;
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
-pub use run::{RunSeat, RunWanted, registrar, wall_clock};
+pub use run::{RunSeat, RunWanted, registrar};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 

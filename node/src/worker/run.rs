@@ -11,7 +11,7 @@ use crate::runs::{Decided, JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, R
 use crate::scheduler::member::Life;
 use gannet_transport::Net;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// What a worker comes to a run with.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct RunWanted {
     pub settings: Vec<Setting>,
     /// Its tables, by their own names.
     pub tables: Vec<String>,
+    /// What time it is, in seconds since 1970: for words about when a run ended, and for nothing else.
+    pub at: u64,
 }
 
 /// See the module.
@@ -50,11 +52,6 @@ pub fn registrar(servers: &[String]) -> Option<&String> {
     servers.iter().min()
 }
 
-/// Seconds since 1970, for words about when a run ended: nothing is decided by them.
-pub fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 impl<N> RunSeat<N>
 where
     N: Net + Send + 'static,
@@ -74,8 +71,8 @@ where
     ) -> Result<RunSeat<N>, WorkerError> {
         let life = Life { rank, incarnation: config.incarnation };
         let mut worker = Worker::connect(net.clone(), of_registry(config))?;
-        let RunWanted { name, want, settings, tables } = wanted;
-        let join = JoinV1 { want, settings, tables, at: wall_clock() };
+        let RunWanted { name, want, settings, tables, at } = wanted;
+        let join = JoinV1 { want, settings, tables, at };
         let mut ask = RunAskV1 { name, life, what: RunWhatV1::Join(join) };
         if control::seal(&ask).len() > RUN_BYTES_MAX {
             let text = format!("the flags of run {:?} are too long for one message: name fewer", ask.name);
@@ -157,13 +154,13 @@ impl<N: Net> RunSeat<N> {
         self.shared.ask(RunWhatV1::Done { generation: self.id.generation }).map(|_| ())
     }
 
-    /// Says that the run is finished, with so many rows: all is trained, and the model is saved.
+    /// Says that the run is finished, with so many rows, at this time: all is trained, and the model is saved.
     ///
     /// # Errors
     /// As [`members`](Self::members).
-    pub fn finish(&self, rows: u64) -> Result<(), WorkerError> {
+    pub fn finish(&self, rows: u64, at: u64) -> Result<(), WorkerError> {
         let generation = self.id.generation;
-        self.shared.ask(RunWhatV1::Finish { generation, rows, at: wall_clock() }).map(|_| ())
+        self.shared.ask(RunWhatV1::Finish { generation, rows, at }).map(|_| ())
     }
 }
 
