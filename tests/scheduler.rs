@@ -201,7 +201,7 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     until_done(other, 2);
     first.signal(Signal::KILL);
     let second = run(&job.line(&hosts, 1, ""));
-    let says = format!("{other} is the scheduler of a job that is not done");
+    let says = format!("--scheduler: worker 0 has {other}");
     assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
     drop(first);
     let third = run(&job.line(&hosts, 1, &format!("--scheduler {other}")));
@@ -223,9 +223,9 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     assert_eq!(examples, 2 * LINES);
     check_end(&scheduler.addr);
     assert_eq!(status(&served.addr), serde_json::Value::Null);
-    let other = run(&job.line(&served.addr, 0, ""));
+    let other = run(&job.line(&served.addr, 0, "--continue"));
     assert!(other.code != Some(0) && other.err.contains("shards"), "{other:?}");
-    assert!(Path::new(&book).join("scheduler.book").is_file());
+    assert!(Path::new(&book).join("scheduler.default.book").is_file());
     let wrong = run(&job.line(&scheduler.addr, 0, ""));
     assert!(wrong.code == Some(3) && wrong.err.contains("this is a scheduler"), "{wrong:?}");
     let said = scheduler.stop();
@@ -264,8 +264,9 @@ fn status_says_who_waits_for_whom() {
     // It may have been given up by then.
     assert!(matches!(second.code, Some(0 | 3)), "{second:?}");
     check_end(&served.addr);
-    let alone =
-        run(&line(1).replace("--peer-timeout 20", "--peer-timeout 1").replace("--epochs 2", "--epochs 1"));
+    let alone = run(&line(1)
+        .replace("--peer-timeout 20", "--run alone --peer-timeout 1")
+        .replace("--epochs 2", "--epochs 1"));
     assert!(alone.code == Some(3) && alone.err.contains("workers [0] have not come"), "{alone:?}");
 }
 
@@ -280,12 +281,9 @@ fn what_does_not_fit_is_refused_by_name() {
     let same = run(&job.line(addr, 1, ""));
     assert!(same.code == Some(2) && same.err.contains("two workers have the same --task-index"), "{same:?}");
     let other = run(&job.line(addr, 0, "--no-intercept"));
-    assert!(
-        other.code == Some(2) && other.err.contains("every worker of a job must be given the same"),
-        "{other:?}"
-    );
+    assert!(other.code == Some(2) && other.err.contains("every worker of a run the same"), "{other:?}");
     let more = run(&job.line(addr, 0, "").replace("a:1,b:1,c:1", "a:1,b:1,c:1,d:1"));
-    assert!(more.code == Some(2) && more.err.contains("the number of workers is 3 in this job"), "{more:?}");
+    assert!(more.code == Some(2) && more.err.contains("--worker-hosts: worker 1 has 3 workers"), "{more:?}");
     let beyond = run(&job.line(addr, 3, ""));
     assert!(beyond.code == Some(2) && beyond.err.contains("--task-index 3"), "{beyond:?}");
     let pipe = run(&job.line(addr, 0, "").replace(job.data.to_str().unwrap(), "-"));

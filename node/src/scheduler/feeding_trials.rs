@@ -85,7 +85,7 @@ fn text(index: u64, from: u64, bytes: usize) -> Feed {
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (feeding, stock) = feeding();
     let board = feeding.board.clone();
-    let mut asked = Asked(Scheduler::open(None, Some(feeding), Duration::ZERO).unwrap());
+    let mut asked = Asked(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
     // Nobody is in the job.
     assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(asked.feed(life(0), Feed::Head { file: 0, bytes: 10 }).unwrap_err().0, Refusal::Unknown);
@@ -192,7 +192,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 fn data_that_changed_is_one_reason_for_all() {
     let (feeding, stock) = feeding();
     let board = feeding.board.clone();
-    let mut asked = Asked(Scheduler::open(None, Some(feeding), Duration::ZERO).unwrap());
+    let mut asked = Asked(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
     for rank in 0..2 {
         asked.ask(life(rank), WhatV1::Register { plan: plan() }).unwrap();
     }
@@ -214,7 +214,7 @@ fn data_that_changed_is_one_reason_for_all() {
 #[test]
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |feeding| Scheduler::open(Some(folder.path()), Some(feeding), Duration::ZERO);
+    let open = |feeding| Scheduler::open(Some(folder.path()), "", Some(feeding), Duration::ZERO);
     let mut asked = Asked(open(feeding().0).unwrap());
     let other = Plan { settings: vec!["--alpha 0.2".into()], ..plan() };
     let refused = asked.ask(life(0), WhatV1::Register { plan: other.clone() }).unwrap_err();

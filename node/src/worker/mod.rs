@@ -27,6 +27,7 @@ mod pipeline;
 mod pump;
 mod reach;
 mod reconnect;
+mod run;
 mod seat;
 mod simple;
 mod stamps;
@@ -40,11 +41,13 @@ pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
+pub use run::{RunSeat, RunWanted, registrar};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 
 use crate::cut::Cut;
 use crate::error::WorkerError;
+use crate::runs::RunId;
 use crate::tally::WorkerTally;
 use crate::token::Token;
 use cache::Caching;
@@ -104,6 +107,8 @@ pub struct WorkerConfig {
     pub token: Option<Token>,
     /// When rows are read without asking.
     pub one_sided: OneSided,
+    /// The run whose tables it opens: its name goes before theirs. `None`: tables are called as they are.
+    pub run: Option<RunId>,
 }
 
 impl WorkerConfig {
@@ -127,6 +132,7 @@ impl WorkerConfig {
             one_thread: false,
             token: None,
             one_sided: OneSided::Auto,
+            run: None,
         }
     }
 }

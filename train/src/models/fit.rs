@@ -68,6 +68,8 @@ pub struct Fitted {
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
+    /// Batches of one pass, over all shares; 0 where pieces of the data are handed out.
+    pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,
     /// Examples that were left out because their outputs were NaN or infinite, and rows of pushes dropped for that.
@@ -193,6 +195,7 @@ pub fn fit_watched<T: Tables>(
         push,
         format: found.format,
         columns: found.columns,
+        batches: found.batches,
         bad_lines: found.bad_lines,
         not_finite: not_finite + tables.not_finite(),
         not_admitted: tables.not_admitted(),
