@@ -4,6 +4,7 @@
 
 mod deepfm;
 mod fit;
+mod fitted;
 mod fm;
 mod gamma;
 mod lda;
@@ -15,7 +16,8 @@ mod score;
 mod softmax;
 
 pub use deepfm::DeepFm;
-pub use fit::{FitWatch, Fitted, Fitting, fit, fit_watched, push_of};
+pub use fit::{FitWatch, fit, fit_watched, push_of};
+pub use fitted::{Fitted, Fitting};
 pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
