@@ -48,7 +48,7 @@ def job(args, setting):
     server, addr, metrics = start(args.gannet)
     worker = lambda index, more: [
         args.gannet, "train", args.train, "--ps-hosts", addr, "--worker-hosts", "127.0.0.1:9,127.0.0.1:10", "--job-name", "worker",
-        "--task-index", str(index), "--transport", "tcp", "--json", *args.flags.split(), *setting.split(), *more]
+        "--task-index", str(index), "--tasks", "off", "--transport", "tcp", "--json", *args.flags.split(), *setting.split(), *more]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.time()
     other = subprocess.Popen(worker(1, []), stdout=subprocess.PIPE, text=True)

@@ -115,7 +115,7 @@ def gannet(o, mode, data):
     host = server.stdout.readline().split()[4]
     line = lambda index: [o.gannet, "train", data, "--model", "linear", "--label", "y", "--numeric", "x", "--optimizer", "sgd", "--alpha", 0.01,
                           "--push", "gradient", "--batch", 1, "--ps-hosts", host, "--worker-hosts", "127.0.0.1:9,127.0.0.1:10", "--job-name",
-                          "worker", "--task-index", index, "--issync", int(mode == "sync"), "--transport", o.transport, "--json"]
+                          "worker", "--tasks", "off", "--task-index", index, "--issync", int(mode == "sync"), "--transport", o.transport, "--json"]
     answers = together([line(i) for i in range(WORKERS)], server, WORKERS)
     steps = max(a["steps"] for a in answers) if mode == "sync" else sum(a["steps"] for a in answers)
     return {"steps_per_second": steps / max(a["seconds"] for a in answers),

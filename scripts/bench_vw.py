@@ -88,7 +88,7 @@ def tcp(o):
     with tempfile.TemporaryFile("w+") as log:
         ps = subprocess.Popen(command + ["--job-name", "ps"], stdout=log, stderr=log)
         try:
-            answer = json_of(command + ["--job-name", "worker"])
+            answer = json_of(command + ["--job-name", "worker", "--tasks", "off"])
             if ps.poll() is not None:
                 log.seek(0)
                 raise SystemExit(f"the ps ended with {ps.returncode}: {log.read()[-2000:]}")

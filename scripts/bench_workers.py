@@ -28,7 +28,7 @@ def job(o, workers, damping):
         at = server.stdout.readline().split()[4]
         hosts = ",".join(f"127.0.0.1:{9 + i}" for i in range(workers))
         command = [str(o.gannet), "train", str(o.train), *shlex.split(o.flags), "--ps-hosts", at, "--worker-hosts", hosts,
-                   "--job-name", "worker", "--transport", "tcp", "--damping", damping, "--json"]
+                   "--job-name", "worker", "--tasks", "off", "--transport", "tcp", "--damping", damping, "--json"]
         others = [subprocess.Popen([*command, "--task-index", str(i)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                   for i in range(1, workers)]
         started += others

@@ -24,7 +24,7 @@ pub use gannet_core::{
     Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, SHARDS_DEFAULT,
     SKETCH_BYTES_DEFAULT, Shards, hash, initial_weights, mix, shard_of, try_huge_page,
 };
-pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN};
+pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN, JOB_WORKERS_MAX};
 pub use gannet_node::{
     Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, Cut, GrowError, Growing, Growth,
     Init, Membership, Merge, NEXT_INCARNATION, NO_INCARNATION, OneSided, Page, PullId, Pulled, PushId,
@@ -35,6 +35,9 @@ pub use gannet_node::{
 pub use gannet_node::{
     Attendance, Board, Doing, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member,
     Orders, Plan, PlanFile, Seat, Standing, Task, Told, Work,
+};
+pub use gannet_node::{
+    CLIENT, Decided, Registry, Run, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want, registrar,
 };
 pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{

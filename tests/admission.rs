@@ -29,7 +29,10 @@ fn keys_get_rows_at_their_nth_batch_and_not_before() {
     let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
     let counts = batches_with_key(&data);
     let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
-    let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --batch 256", served.addr);
+    let job = format!(
+        "--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --tasks off --batch 256",
+        served.addr
+    );
     let images = format!("--data-dir {}", folder.path().join("images").display());
     for (n, place) in [(3, ""), (3, &job[..]), (5, &images)] {
         let line = format!("train {} --json --admit-count {n} {place}", data.display());
@@ -52,7 +55,10 @@ fn draws_are_the_same_over_servers() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 5_000, 1);
     let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
-    let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --batch 256", served.addr);
+    let job = format!(
+        "--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --tasks off --batch 256",
+        served.addr
+    );
     let line = format!("train {} --json --admit-probability 0.3", data.display());
     let (all, alone) = (run(&format!("train {} --json", data.display())).json(), run(&line).json());
     let (rows, every) = (alone["rows"].as_u64().unwrap(), all["rows"].as_u64().unwrap());

@@ -8,7 +8,7 @@ use std::path::Path;
 fn line(data: &Path, addr: &str, index: usize, flags: &str) -> String {
     format!(
         "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} --json \
-         --l1 0.1 --batch 200 --transport tcp {flags}",
+         --l1 0.1 --batch 200 --tasks off --transport tcp {flags}",
         data.display()
     )
 }

@@ -83,7 +83,7 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
             format!("train {data} {job} --job-name worker --sync bsp --replicas-to-aggregate 2"),
             "names 1 workers",
         ),
-        (format!("train {data} {job} --job-name worker --worker-timeout 5"), "--worker-timeout"),
+        (format!("train {data} {job} --job-name worker --tasks off --worker-timeout 5"), "--worker-timeout"),
         (
             format!("train {data} {job} --job-name worker --tasks on --deterministic"),
             "--deterministic cannot be had with --tasks on",
@@ -208,7 +208,7 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     let never = folder.path().join("never");
     rustix::fs::mkfifoat(rustix::fs::CWD, &never, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
-    let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker", served.addr);
+    let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --tasks off", served.addr);
     for (name, job) in [("alone", ""), ("job", &job)] {
         let model = folder.path().join(name);
         let (data, out) = (data.display(), model.display());
@@ -251,7 +251,7 @@ fn what_is_there_of_another_schema_is_named_and_kept() {
         assert!(other.err.contains(part), "{part}: {}", other.err);
     }
     assert_eq!(run(&format!("predict --model {out} {data}")).out, before);
-    let other = run(&format!("train {data} --data-dir {images} --l1 0.5"));
+    let other = run(&format!("train {data} --data-dir {images} --l1 0.5 --continue"));
     assert!(other.code != Some(0) && other.code != Some(101), "{other:?}");
     for part in ["shard-0000.image", "its rule is ftrl", "l1 0.5) was asked", "another --data-dir"] {
         assert!(other.err.replace(", l2 0.0", "").contains(part), "{part}: {}", other.err);

@@ -39,7 +39,7 @@ fn a_damped_job_saves_what_it_tested() {
         let model = gannet::Checkpoint::open(&out).unwrap();
         assert_eq!((model.schema().floats(), model.schema().more.len()), (2, 0));
         // A worker that leaves the rows uncounted finds another table.
-        let other = run(&line(&data, &served.addr, 1, 0, ""));
+        let other = run(&line(&data, &served.addr, 1, 0, "--continue"));
         assert!(other.code != Some(0) && other.err.contains("lr"), "{other:?}");
     }
 }

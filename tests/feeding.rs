@@ -221,7 +221,10 @@ fn a_client_that_is_killed_goes_on_where_it_stood() {
     // With another setting it is another job.
     let line = job.line(&served.addr, "client", &addr);
     let other = run(&format!("train {} {line} --task-bytes 64KiB {more} --alpha 0.5", job.data.display()));
-    assert!(other.code == Some(2) && other.err.contains("is of another job"), "{other:?}");
+    assert!(
+        other.code == Some(2) && other.err.contains("--alpha: the client has 0.1, the client was given 0.5"),
+        "{other:?}"
+    );
     let client = job.client(&served.addr, &addr, &more);
     until_done(&addr, 10);
     client.kill();
@@ -242,9 +245,10 @@ fn what_goes_wrong_is_one_message_for_all() {
     let job = Job::new("a:1,b:1", 200);
     let served = job.server();
     // The data changes under the job.
-    let client = job.client(&served.addr, "127.0.0.1:0", "");
+    let one = "--run one";
+    let client = job.client(&served.addr, "127.0.0.1:0", one);
     let workers =
-        [job.worker(&served.addr, &client.addr, 0, ""), job.worker(&served.addr, &client.addr, 1, "")];
+        [job.worker(&served.addr, &client.addr, 0, one), job.worker(&served.addr, &client.addr, 1, one)];
     until_done(&client.addr, 2);
     let text = std::fs::read_to_string(&job.data).unwrap();
     std::fs::write(&job.data, format!("{text}1 1:1\n")).unwrap();
@@ -259,15 +263,15 @@ fn what_goes_wrong_is_one_message_for_all() {
     // A bad line, which a worker finds.
     let at = text.match_indices('\n').nth(30_000).unwrap().0 + 1;
     std::fs::write(&job.data, format!("{}7 1:1\n{}", &text[..at], &text[at..])).unwrap();
-    let client = job.client(&served.addr, "127.0.0.1:0", "");
-    let worker = job.worker(&served.addr, &client.addr, 0, "").wait();
+    let client = job.client(&served.addr, "127.0.0.1:0", "--run two");
+    let worker = job.worker(&served.addr, &client.addr, 0, "--run two").wait();
     assert!(worker.code == Some(2) && worker.err.contains("train.svm from byte "), "{worker:?}");
     let done = client.wait();
     assert!(done.code == Some(2) && done.err.contains("train.svm from byte "), "{done:?}");
     std::fs::write(&job.data, text).unwrap();
     // The client is asked to stop while a worker waits for another, as the client has told it to.
-    let client = job.client(&served.addr, "127.0.0.1:0", "--start-together");
-    let worker = job.worker(&served.addr, &client.addr, 0, "");
+    let client = job.client(&served.addr, "127.0.0.1:0", "--run three --start-together");
+    let worker = job.worker(&served.addr, &client.addr, 0, "--run three");
     let start = Instant::now();
     while status(&client.addr)["workers"].as_array().is_none_or(Vec::is_empty) {
         assert!(start.elapsed() < limit());
@@ -277,8 +281,9 @@ fn what_goes_wrong_is_one_message_for_all() {
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(worker.code == Some(3) && worker.err.contains("stopped by a signal"), "{worker:?}");
     // Nobody comes.
-    let line =
-        job.line(&served.addr, "client", "127.0.0.1:0").replace("--peer-timeout 20", "--peer-timeout 1");
+    let line = job
+        .line(&served.addr, "client", "127.0.0.1:0")
+        .replace("--peer-timeout 20", "--run four --peer-timeout 1");
     let alone = run(&format!("train {} {line}", job.data.display()));
     assert!(alone.code == Some(3) && alone.err.contains("no worker has been in the job"), "{alone:?}");
 }
@@ -292,7 +297,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let data = job.data.display().to_string();
     let worker = |more: &str| run(&format!("train {} {more}", job.line(&served.addr, "worker", &feed)));
     let cases = [
-        ("--alpha 0.7", "every worker of a job must be given the same"),
+        ("--alpha 0.7", "every worker of a run the same"),
         ("--batch 32", "--batch"),
         ("--format libsvm", "the client says how its data is read"),
         ("--no-intercept", "the client says how its data is read"),
@@ -319,7 +324,7 @@ fn what_does_not_fit_is_refused_by_name() {
     // A server, and a scheduler, have no data.
     let none = run(&format!("train {}", job.line(&served.addr, "worker", &served.addr)));
     assert!(none.code == Some(3) && none.err.contains("no data here to feed workers with"), "{none:?}");
-    let line = job.line(&served.addr, "client", "127.0.0.1:0");
+    let line = format!("{} --run next", job.line(&served.addr, "client", "127.0.0.1:0"));
     let clients = [
         (format!("train {line}"), "DATA is missing"),
         (format!("train - {line}"), "can be read only once"),

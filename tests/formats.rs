@@ -238,7 +238,7 @@ fn workers_of_a_job_train_each_record_of_many_files_once() {
     let worker = |index| {
         gannet(&format!(
             "train {days}/*.vw --json --batch 100 --ps-hosts {} --worker-hosts 127.0.0.1:9,127.0.0.1:10 \
-             --job-name worker --task-index {index} --peer-timeout 20",
+             --job-name worker --task-index {index} --tasks off --peer-timeout 20",
             served.addr
         ))
     };

@@ -119,10 +119,10 @@ fn empty(folder: &Path) {
 
 #[test]
 fn the_schedulers_book_goes_on_over_emptied_folders() {
-    a_book_goes_on_over_emptied_folders("lr", "lr");
+    a_book_goes_on_over_emptied_folders("lr", "default.lr");
 }
 
 #[test]
 fn the_schedulers_book_goes_on_over_emptied_folders_of_several_tables() {
-    a_book_goes_on_over_emptied_folders("deepfm --hidden 4", "deepfm");
+    a_book_goes_on_over_emptied_folders("deepfm --hidden 4", "default.deepfm");
 }

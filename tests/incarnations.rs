@@ -22,14 +22,14 @@ fn worker(data: &Path, hosts: &str, workers: usize, index: usize) -> Process {
     let worker_hosts = (0..workers).map(|i| format!("127.0.0.1:{}", 9 + i)).collect::<Vec<_>>().join(",");
     Process::start(gannet(&format!(
         "train {} --ps-hosts {hosts} --worker-hosts {worker_hosts} --job-name worker --task-index {index} --json \
-         --damping off --peer-timeout 30",
+         --damping off --tasks off --continue --peer-timeout 30",
         data.display()
     )))
 }
 
 /// What the servers have of the table that `gannet train` makes, and remember of its workers.
 fn status(addr: &str) -> TableStatus {
-    let schema = Schema::scalar("lr", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
+    let schema = Schema::scalar("default.lr", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     let mut reader = Worker::connect(Tcp::new(), WorkerConfig::reader([addr])).unwrap();
     let table = reader.open_table(&schema).unwrap();
     reader.status(table).unwrap()

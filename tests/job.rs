@@ -35,7 +35,7 @@ fn worker_line(data: &Path, test: &Path, hosts: &str, workers: usize, index: usi
     let worker_hosts = (0..workers).map(|i| format!("127.0.0.1:{}", 9 + i)).collect::<Vec<_>>().join(",");
     format!(
         "train {} --test {} --ps-hosts {hosts} --worker-hosts {worker_hosts} --job-name worker --task-index {index} \
-         --json --l1 0.1 --peer-timeout 20",
+         --json --l1 0.1 --tasks off --peer-timeout 20",
         data.display(),
         test.display()
     )
@@ -216,15 +216,16 @@ fn a_worker_may_be_started_first() {
 }
 
 #[test]
-fn a_worker_that_never_comes_is_named_and_not_waited_for() {
+fn a_worker_that_never_comes_is_named_and_its_share_is_missed() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 1000, 1);
     let (_served, hosts) = servers(1, None);
     let line = worker_line(&data, &data, &hosts, 2, 0).replace("--peer-timeout 20", "--peer-timeout 1");
     let done = run(&line);
-    assert_eq!(done.code, Some(0), "{done:?}");
-    assert_eq!(done.err.matches("worker 1 (127.0.0.1:10) has pushed nothing").count(), 1, "{done:?}");
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.err.contains("worker 1 (127.0.0.1:10) gave no sign for 1 s"), "{done:?}");
     assert!(done.json()["test_logloss"].is_number());
+    assert_eq!(done.json()["missing_workers"], serde_json::json!([1]), "{done:?}");
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn another_schema_is_refused_by_name() {
     let (_served, hosts) = servers(1, None);
     let line = worker_line(&data, &data, &hosts, 1, 0);
     assert_eq!(run(&line).code, Some(0));
-    let done = run(&line.replace("--l1 0.1", "--l1 0.2"));
+    let done = run(&line.replace("--l1 0.1", "--l1 0.2 --continue"));
     assert_eq!(done.code, Some(3), "{done:?}");
     assert!(done.err.contains("lr") && done.err.contains("0.2"), "{done:?}");
 }
@@ -258,7 +259,8 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let served = Served::start(command);
     let few = run(&worker_line(&data, &data, &served.addr, 1, 0)).json();
     let before = few["rows"].as_u64().unwrap();
-    let line = worker_line(&many, &data, &served.addr, 1, 0).replace("--peer-timeout 20", "--peer-timeout 3");
+    let line = worker_line(&many, &data, &served.addr, 1, 0);
+    let line = line.replace("--peer-timeout 20", "--continue --peer-timeout 3");
     // Two chunks of rows in one shard.
     let one_shard: String = (0u64..)
         .filter(|&k| gannet::shard_of(gannet::hash(k), 64) == 5)
@@ -271,13 +273,14 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let done = run(&line);
     assert_eq!(done.code, Some(3), "{done:?}");
     assert!(done.err.contains("no space for new rows in shard 5"), "{done:?}");
+    let addr = served.addr.clone();
     served.kill();
     // Room again: every row acknowledged before is there.
     let served = Served::start(gannet(&format!(
         "server --listen 127.0.0.1:0 --threads 1 --data-dir {}",
         images.display()
     )));
-    let again = run(&worker_line(&data, &data, &served.addr, 1, 0)).json();
+    let again = run(&line.replace(&addr, &served.addr)).json();
     assert!(again["rows"].as_u64().unwrap() > before + 10_000, "{again}");
 }
 

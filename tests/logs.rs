@@ -114,7 +114,10 @@ fn a_job_tells_peers_and_tables_in_fields() {
     assert_eq!(with("serving")[0]["addr"], addr.as_str());
     let opened = with("table opened");
     assert_eq!(opened.len(), threads);
-    assert!(opened.iter().all(|object| object["table"] == "lr" && object["thread"].is_u64()), "{opened:?}");
+    assert!(
+        opened.iter().all(|object| object["table"] == "default.lr" && object["thread"].is_u64()),
+        "{opened:?}"
+    );
     let ended = with("a session ended");
     // Over shared memory: on one host that is how.
     let of = |o: &serde_json::Value| o["peer"].as_str().unwrap().to_owned();

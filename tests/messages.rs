@@ -8,6 +8,7 @@ use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// A file with bare CRs was one line: it was learned as one example, or printed whole.
 #[test]
@@ -59,7 +60,7 @@ fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
             server.addr
         );
         assert_eq!(run(&line).code, Some(0));
-        let other = run(&format!("{line} --l1 0.5"));
+        let other = run(&format!("{line} --l1 0.5 --continue"));
         assert!(other.code == Some(3) && other.err.contains(advice), "{other:?}");
         for part in ["its rule is ftrl (alpha 0.1, beta 1", "l1 0.5"] {
             assert!(other.err.contains(part), "{part}: {other:?}");
@@ -69,63 +70,66 @@ fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
     }
 }
 
-/// `Bsp(Together { aggregate: 2, merge: Sum })`.
-#[test]
-fn another_way_to_keep_step_was_told_in_rust() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
-    let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
-    let worker = |index: u32, sync: &str| {
-        Process::start(gannet(&format!(
-            "train {} --ps-hosts {} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} \
-             --peer-timeout 20 --worker-timeout 2 --push gradient --sync {sync}",
-            data.display(),
-            server.addr
-        )))
-    };
-    let first = worker(0, "bsp");
-    let is_refused = |done: &Done| done.err.contains("keep step by");
-    // Whoever comes second is refused; one that was through before the other came tries again.
-    let mut all: Vec<Done> = Vec::new();
-    while all.len() < 10 && !all.iter().any(is_refused) {
-        all.push(worker(1, "ssp:3").wait());
-    }
-    all.push(first.wait());
-    let refused: Vec<&Done> = all.iter().filter(|done| is_refused(done)).collect();
-    assert!(!refused.is_empty(), "{all:?}");
-    for done in refused {
-        assert!(
-            done.err.contains("ssp:3") && done.err.contains("bsp (a step is the pushes of 2"),
-            "{done:?}"
-        );
-        assert!(!done.err.contains('{') && !done.err.contains("Together"), "{done:?}");
+/// Waits until a worker is in a run of this server.
+fn until_in_a_run(server: &str) {
+    let since = Instant::now();
+    while !run(&format!("status --ps-hosts {server}")).out.contains("run        default") {
+        assert!(since.elapsed() < Duration::from_secs(60), "no worker came");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The one of two workers with the same index that is replaced was only told to start again, to replace the other.
+/// `Bsp(Together { aggregate: 2, merge: Sum })`.
+#[test]
+fn another_way_to_keep_step_was_told_in_rust() {
+    let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
+    let worker = |index: u32, sync: &str| {
+        let mut command = gannet(&format!(
+            "train - --format libsvm --ps-hosts {} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker \
+             --task-index {index} --peer-timeout 20 --worker-timeout 2 --push gradient --sync {sync}",
+            server.addr
+        ));
+        command.stdin(Stdio::piped());
+        Process::start(command)
+    };
+    // It waits for its data, and is in the run.
+    let mut first = worker(0, "bsp");
+    until_in_a_run(&server.addr);
+    let second = worker(1, "ssp:3").wait();
+    let says = "--sync: worker 0 has bsp, this worker (1) was given ssp:3";
+    assert!(second.code == Some(2) && second.err.contains(says), "{second:?}");
+    assert!(!second.err.contains('{') && !second.err.contains("Together"), "{second:?}");
+    drop(first.child.0.stdin.take());
+}
+
+/// The one of two workers with the same index that was replaced was only told to start again, to replace the other. Now the
+/// second is refused while the first lives.
 #[test]
 fn one_of_two_workers_of_one_index_was_told_to_start_again() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 3_000, 1);
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
-    let flags = format!(
-        "--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --peer-timeout 20 --batch 64",
-        server.addr
-    );
-    let mut command = gannet(&format!("train - --format libsvm {flags}"));
-    command.stdin(Stdio::piped());
-    let mut first = Process::start(command);
+    let worker = || {
+        let mut command = gannet(&format!(
+            "train - --format libsvm --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --peer-timeout 20 --batch 64",
+            server.addr
+        ));
+        command.stdin(Stdio::piped());
+        Process::start(command)
+    };
+    let mut first = worker();
     let text = std::fs::read_to_string(&data).unwrap();
     let mut stdin = first.child.0.stdin.take().unwrap();
     stdin.write_all(text.as_bytes()).unwrap();
     stdin.flush().unwrap();
-    assert_eq!(run(&format!("train {} {flags}", data.display())).code, Some(0));
-    // More than a pipe and a chunk hold, so that it must push again; it may be gone before it has read all.
-    let _ = (0..20).try_for_each(|_| stdin.write_all(text.as_bytes()));
+    until_in_a_run(&server.addr);
+    let second = worker().wait();
+    let says = "two workers have the same --task-index";
+    assert!(second.code == Some(2) && second.err.contains(says), "{second:?}");
+    stdin.write_all(text.as_bytes()).unwrap();
     drop(stdin);
     let first = first.wait();
-    assert_eq!(first.code, Some(3), "{first:?}");
-    assert!(first.err.contains("--task-index, give each its own"), "{first:?}");
+    assert_eq!(first.code, Some(0), "{first:?}");
 }
 
 /// Progress was a share of nobody knew what; only other models had the loss of the last pass.
@@ -236,7 +240,7 @@ fn each_thread_of_a_lost_server_was_told_of() {
     let text = std::fs::read_to_string(&data).unwrap();
     let mut stdin = worker.child.0.stdin.take().unwrap();
     stdin.write_all(text.as_bytes()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     server.kill();
     let _ = (0..20).try_for_each(|_| stdin.write_all(text.as_bytes()));
     drop(stdin);

@@ -222,7 +222,7 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     let idle = server.page();
     assert!(!idle.has("gannet_table_rows") && idle.sum("gannet_server_sessions") == 0.0);
     let flags = "--metrics 127.0.0.1:0 --epochs 10000 --l1 0.1 --json";
-    let job = format!("--ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker");
+    let job = format!("--ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --tasks off");
     let worker = Running::start(gannet(&format!("train {} {flags} {job}", data.display())));
     let alone = Running::start(gannet(&format!("train {} {flags}", data.display())));
     let model = Running::start(gannet(&format!(
@@ -252,9 +252,9 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     assert!(later.get("gannet_worker_pushed_rows_total{outcome=applied}") > 0.0);
     assert!(later.get("gannet_worker_round_trip_seconds_count{kind=pull}") > 0.0);
     assert!((0.0..0.9).contains(&later.get("gannet_train_log_loss")));
-    // Both on this host: over shared memory.
-    assert_eq!(at_server.get("gannet_server_sessions{transport=shm}"), 2.0);
-    assert_eq!(at_server.sum("gannet_server_sessions"), 2.0);
+    // Both on this host: over shared memory. One to each thread, and one on which the worker says that it is in the run.
+    assert_eq!(at_server.get("gannet_server_sessions{transport=shm}"), 3.0);
+    assert_eq!(at_server.sum("gannet_server_sessions"), 3.0);
     assert!(at_server.get("gannet_server_received_bytes_total{transport=shm}") > 4_000.0);
     assert_eq!(at_server.get("gannet_server_received_bytes_total{transport=tcp}"), 0.0);
     assert!(at_server.get("process_resident_memory_bytes") > 1e6);

@@ -38,7 +38,7 @@ fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
 fn pair(line: &str, chief: &str) -> [Value; 2] {
     let job = |index, chief| {
         format!(
-            "{line} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} --peer-timeout 20 {chief}"
+            "{line} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} --tasks off --peer-timeout 20 {chief}"
         )
     };
     let second = Process::start(gannet(&job(1, "")));
@@ -182,24 +182,27 @@ fn a_worker_that_dies_is_not_waited_for_in_any_table() {
     let bytes = std::fs::read(&data).unwrap();
     for sync in ["ssp:1", "bsp"] {
         let (_served, hosts) = serve(1, 2);
-        let worker = |data: &Path, index| {
-            gannet(&format!(
-                "train {} --model deepfm --hidden 4 --batch 100 --sync {sync} --worker-timeout 3 --peer-timeout 5 --json \
-                 --ps-hosts {hosts} --worker-hosts a:1,b:1 --job-name worker --task-index {index}",
-                data.display()
-            ))
+        let worker = |index| {
+            let mut command = gannet(&format!(
+                "train - --model deepfm --hidden 4 --batch 100 --sync {sync} --worker-timeout 3 --peer-timeout 5 --json \
+                 --ps-hosts {hosts} --worker-hosts a:1,b:1 --job-name worker --task-index {index}"
+            ));
+            command.stdin(Stdio::piped());
+            Process::start(command)
         };
-        let mut command = worker(Path::new("-"), 1);
-        command.stdin(Stdio::piped());
-        let mut victim = Process::start(command);
+        let mut victim = worker(1);
         let mut pipe = victim.child.0.stdin.take().unwrap();
         pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
-        let chief = Process::start(worker(&data, 0));
+        let mut chief = worker(0);
+        let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
+        // It takes all of it only when worker 1 is given up.
+        std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);
         let done = chief.wait();
         drop(pipe);
-        assert_eq!((done.code, &done.json()["examples"]), (Some(0), &1_500.into()), "{sync}: {done:?}");
+        assert_eq!((done.code, &done.json()["examples"]), (Some(3), &1_500.into()), "{sync}: {done:?}");
+        assert_eq!(done.json()["missing_workers"], serde_json::json!([1]), "{sync}: {done:?}");
         assert!(done.err.contains("waiting for worker 1, which is at clock"), "{sync}: {done:?}");
     }
 }

@@ -108,7 +108,8 @@ fn a_job_learns_what_one_process_learns() {
         let images = images.path().join(number_of.to_string());
         let shards = run(&format!("{line} --data-dir {}", images.display())).json();
         let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
-        let job = format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker", server.addr);
+        let job =
+            format!("--ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --tasks off", server.addr);
         let served = run(&format!("{line} {job} --peer-timeout 20")).json();
         for name in ["logloss", "test_logloss"] {
             let want = number(&alone, name);
@@ -134,7 +135,7 @@ fn two_workers_learn_together() {
     let job = |index| {
         format!(
             "{line} --ps-hosts {} --worker-hosts 127.0.0.1:9,127.0.0.1:10 --job-name worker --task-index {index} \
-             --peer-timeout 20",
+             --tasks off --peer-timeout 20",
             server.addr
         )
     };

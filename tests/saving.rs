@@ -256,7 +256,7 @@ fn training_could_not_go_on_from_a_saved_model() {
             assert_eq!(rows(&first), rows(&one), "{flags}: rows of one run, in their folder");
         } else {
             // The folder has the rows now, with what was learned since: they are not to be replaced.
-            refused(&line, &["--warm-start", "--data-dir", "has rows"]);
+            refused(&format!("{line} --continue"), &["--warm-start", "--data-dir", "has rows"]);
         }
         for folder in [first, on, one, f.join("images")] {
             let _ = std::fs::remove_dir_all(folder);

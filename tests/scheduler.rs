@@ -198,13 +198,13 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let addrs = servers.each_ref().map(|served| &*served.addr);
     let (hosts, usual, other) = (addrs.join(","), addrs.iter().min().unwrap(), addrs.iter().max().unwrap());
     let named = format!("--scheduler {other}");
-    // Of a second job with the other flag; what is left of the first is ended then.
-    for (scheduler, flag, other_flag) in [(other, &*named, ""), (usual, "", &*named)] {
+    // The run is begun anew in the second round.
+    for (scheduler, flag, other_flag) in [(other, &*named, ""), (usual, "--fresh", &*named)] {
         let first = job.worker(&hosts, 0, flag);
         until_done(scheduler, 2);
         first.signal(Signal::KILL);
         let second = run(&job.line(&hosts, 1, other_flag));
-        let says = format!("{scheduler} is the scheduler of a job that is not done");
+        let says = format!("--scheduler: worker 0 has {scheduler}, this worker (1) was given");
         assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
         drop(first);
         let third = run(&job.line(&hosts, 1, flag));
@@ -224,7 +224,8 @@ fn a_job_that_is_trained_and_not_saved_is_not_begun_with_another_scheduler() {
     assert_eq!(until_saving(other, None), 0);
     first.signal(Signal::KILL);
     let second = run(&job.line(&hosts, 1, ""));
-    assert!(second.code == Some(2) && second.err.contains("a job that is not done"), "{second:?}");
+    let says = format!("--scheduler: worker 0 has {other}");
+    assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
     drop(first);
 }
 
@@ -242,9 +243,9 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     assert_eq!(examples, 2 * LINES);
     check_end(&scheduler.addr);
     assert_eq!(status(&served.addr), serde_json::Value::Null);
-    let other = run(&job.line(&served.addr, 0, ""));
+    let other = run(&job.line(&served.addr, 0, "--continue"));
     assert!(other.code != Some(0) && other.err.contains("shards"), "{other:?}");
-    assert!(Path::new(&book).join("scheduler.book").is_file());
+    assert!(Path::new(&book).join("scheduler.default.book").is_file());
     let wrong = run(&job.line(&scheduler.addr, 0, ""));
     assert!(wrong.code == Some(3) && wrong.err.contains("this is a scheduler"), "{wrong:?}");
     let said = scheduler.stop();
@@ -283,8 +284,9 @@ fn status_says_who_waits_for_whom() {
     // It may have been given up by then.
     assert!(matches!(second.code, Some(0 | 3)), "{second:?}");
     check_end(&served.addr);
-    let alone =
-        run(&line(1).replace("--peer-timeout 20", "--peer-timeout 1").replace("--epochs 2", "--epochs 1"));
+    let alone = run(&line(1)
+        .replace("--peer-timeout 20", "--run alone --peer-timeout 1")
+        .replace("--epochs 2", "--epochs 1"));
     assert!(alone.code == Some(3) && alone.err.contains("workers [0] have not come"), "{alone:?}");
 }
 
@@ -299,12 +301,9 @@ fn what_does_not_fit_is_refused_by_name() {
     let same = run(&job.line(addr, 1, ""));
     assert!(same.code == Some(2) && same.err.contains("two workers have the same --task-index"), "{same:?}");
     let other = run(&job.line(addr, 0, "--no-intercept"));
-    assert!(
-        other.code == Some(2) && other.err.contains("every worker of a job must be given the same"),
-        "{other:?}"
-    );
+    assert!(other.code == Some(2) && other.err.contains("every worker of a run the same"), "{other:?}");
     let more = run(&job.line(addr, 0, "").replace("a:1,b:1,c:1", "a:1,b:1,c:1,d:1"));
-    assert!(more.code == Some(2) && more.err.contains("the number of workers is 3 in this job"), "{more:?}");
+    assert!(more.code == Some(2) && more.err.contains("--worker-hosts: worker 1 has 3 workers"), "{more:?}");
     let beyond = run(&job.line(addr, 3, ""));
     assert!(beyond.code == Some(2) && beyond.err.contains("--task-index 3"), "{beyond:?}");
     let pipe = run(&job.line(addr, 0, "").replace(job.data.to_str().unwrap(), "-"));

@@ -32,7 +32,7 @@ fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
 /// The same with another time limit: what is refused at once does not wait for it.
 fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> Command {
     let mut command = gannet(&format!(
-        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --transport tcp --json \
+        "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --transport tcp --json --continue \
          --peer-timeout {peer_timeout} {flags}",
         data.display()
     ));

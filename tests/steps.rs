@@ -22,7 +22,7 @@ fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
 fn line(data: &Path, addrs: &str, workers: usize, index: usize, flags: &str) -> String {
     format!(
         "train {} --ps-hosts {addrs} --worker-hosts {} --job-name worker --task-index {index} --json --l1 0.1 \
-         --peer-timeout 30 {flags}",
+         --tasks off --peer-timeout 30 {flags}",
         data.display(),
         hosts(workers)
     )
@@ -83,14 +83,20 @@ fn a_killed_worker_is_named_and_the_others_go_on() {
         let mut pipe = victim.child.0.stdin.take().unwrap();
         pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
         // The chief alone waits for worker 1, which waits for its data.
-        let chief = Process::start(gannet(
-            &line(&data, &addrs, 2, 0, flags).replace("--peer-timeout 30", "--peer-timeout 5"),
-        ));
+        let chief =
+            line(Path::new("-"), &addrs, 2, 0, flags).replace("--peer-timeout 30", "--peer-timeout 5");
+        let mut chief = gannet(&chief);
+        chief.stdin(Stdio::piped());
+        let mut chief = Process::start(chief);
+        let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
+        // It takes all of it only when worker 1 is given up.
+        std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);
         let done = chief.wait();
         drop(pipe);
-        assert_eq!((done.code, &done.json()["examples"]), (Some(0), &1_500.into()), "{flags}: {done:?}");
+        assert_eq!((done.code, &done.json()["examples"]), (Some(3), &1_500.into()), "{flags}: {done:?}");
+        assert_eq!(done.json()["missing_workers"], serde_json::json!([1]), "{flags}: {done:?}");
         assert!(done.err.contains("waiting for worker 1, which is at clock"), "{flags}: {done:?}");
     }
 }
@@ -107,8 +113,6 @@ fn a_deterministic_job_fails_when_a_worker_is_away() {
 
 #[test]
 fn workers_that_keep_step_in_different_ways_are_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = clicks(&folder.path().join("train.svm"), 1_000, 1);
     let (_served, addrs) = serve(1, 1);
     let mut command = gannet(&line(Path::new("-"), &addrs, 2, 1, "--sync ssp:3"));
     command.stdin(Stdio::piped());
@@ -116,11 +120,14 @@ fn workers_that_keep_step_in_different_ways_are_told() {
     let pipe = first.child.0.stdin.take().unwrap();
     let refused = (0..100).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let done = run(&line(&data, &addrs, 2, 0, "--sync ssp:4 --worker-timeout 1"));
-        (done.code == Some(3)).then_some(done)
+        let done = run(&line(Path::new("-"), &addrs, 2, 0, "--sync ssp:4 --worker-timeout 1"));
+        (done.code == Some(2)).then_some(done)
     });
     let refused = refused.expect("two ways at once are refused");
-    assert!(refused.err.contains("--sync") && refused.err.contains("ssp:3"), "{refused:?}");
+    assert!(
+        refused.err.contains("--sync: worker 1 has ssp:3, this worker (0) was given ssp:4"),
+        "{refused:?}"
+    );
     first.signal(rustix::process::Signal::KILL);
     drop(pipe);
     first.wait();

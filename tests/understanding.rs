@@ -232,7 +232,7 @@ fn workers_of_a_job_scale_alike() {
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
     let hosts = format!("--ps-hosts {} --worker-hosts 127.0.0.1:1,127.0.0.1:2", server.addr);
     let worker = |index: u32| {
-        let line = format!("train {csv} {flags} --batch 64 --sync bsp {hosts} --job-name worker");
+        let line = format!("train {csv} {flags} --batch 64 --sync bsp --tasks off {hosts} --job-name worker");
         Process::start(gannet(&format!("{line} --task-index {index} --out {job} --json")))
     };
     let done = [worker(0), worker(1)].map(Process::wait);

@@ -42,7 +42,7 @@ fn validations_agree_with_the_report() {
     for model in ["lr", "fm"] {
         let job = |index| {
             format!(
-                "{line} --validate-every 25 --model {model} --sync bsp --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json",
+                "{line} --validate-every 25 --model {model} --run {model} --tasks off --sync bsp --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json",
                 served.addr
             )
         };

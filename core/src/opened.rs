@@ -14,6 +14,11 @@ pub(crate) struct Claim {
 }
 
 impl Opened {
+    /// Whether a shard of a table is open.
+    pub(crate) fn has(&self, table: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(name, _)| name == table)
+    }
+
     /// Claims a shard; `None` when it is open.
     pub(crate) fn claim(self: &Arc<Opened>, table: &str, number: u32) -> Option<Claim> {
         let shard = (table.to_owned(), number);

@@ -173,6 +173,23 @@ impl Store {
         Ok(names)
     }
 
+    /// Removes a table's images, once none of its shards is open; `false`: some are. Those in memory are gone when they are
+    /// closed.
+    ///
+    /// # Errors
+    /// The system does not let them be removed.
+    pub fn drop_table(&self, table: &str) -> io::Result<bool> {
+        if self.0.opened.has(table) {
+            return Ok(false);
+        }
+        let Some(folder) = &self.0.folder else { return Ok(true) };
+        match std::fs::remove_dir_all(folder.path.join(table)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => synced::folder(&folder.path)?,
+        }
+        Ok(true)
+    }
+
     /// Writes the names of a table's images to the medium, at every opening: whoever made the images may have been
     /// killed before it did.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {

@@ -142,6 +142,12 @@ pub(crate) struct ConfirmV1 {
     pub(crate) uid: [u8; 16],
 }
 
+/// A worker says that a table's rows are to go.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct DropTableV1 {
+    pub(crate) table: String,
+}
+
 /// A worker joins those that keep step over a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JoinV1 {
@@ -372,6 +378,8 @@ mod tests {
         want.extend([5; 16]);
         want.extend([1, 0, 0, 0, 2, 0, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(seal(&IdentityV1 { held: Some(held) }), want);
+        let drop_table = seal(&DropTableV1 { table: "t".into() });
+        assert_eq!(drop_table, [1, 0, 0, 0, 8, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255]);
         let mut want = vec![1, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0];
         want.extend([5; 16]);
         assert_eq!(seal(&ConfirmV1 { table: 3, uid: [5; 16] }), want);

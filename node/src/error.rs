@@ -1,5 +1,6 @@
 //! What can go wrong in the roles, by family. Every error names the peer, the limit and the remedy where there is one.
 
+use crate::runs::RunsError;
 use crate::scheduler::LedgerError;
 use crate::server::incarnations::CounterError;
 use gannet_core::{OpenError, PullError, PushError};
@@ -140,6 +141,9 @@ pub enum ServerError {
     /// The scheduler's book cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The registry of runs cannot be read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
     /// The counter of incarnations cannot be read.
     #[error(transparent)]
     Counter(#[from] CounterError),

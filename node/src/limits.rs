@@ -147,6 +147,20 @@ pub const TASKS_MAX: u64 = 1 << 20;
 pub const JOB_WORKERS_MAX: u32 = 1024;
 /// Bytes of a job's plan as it travels: file names are most of it.
 pub const PLAN_BYTES_MAX: usize = 128 << 10;
+/// Bytes of a run's name: with a generation and a table's own name it is a table's name.
+pub const RUN_NAME_BYTES_MAX: usize = 32;
+/// Runs that a server knows of.
+pub const RUNS_MAX: usize = 256;
+/// Tables of a run.
+pub const RUN_TABLES_MAX: usize = 16;
+/// Bytes that a worker says of its run: its flags are most of it.
+pub const RUN_BYTES_MAX: usize = 16 << 10;
+/// Workers of a run that its status names.
+pub const RUN_MEMBERS_TOLD: usize = 32;
+/// A worker of a run that says nothing for so long is taken for dead.
+pub const RUN_SILENCE: Duration = Duration::from_secs(20);
+/// How long a worker waits for the session of an earlier life, or of another process, to end.
+pub const TAKEN_PATIENCE: Duration = Duration::from_secs(1);
 /// Tasks that a worker may hold: the one that it learns and the one that it reads ahead.
 pub const HELD_MAX: usize = 2;
 /// Barriers at which somebody waits.
@@ -222,6 +236,9 @@ const _: () = {
     assert!(PLAN_BYTES_MAX + READING_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
     assert!(FEED_BYTES_MAX <= FRAME_BYTES_MAX && FEEDS_UNDER_WAY <= CREDIT_FRAMES as usize);
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
+    // What is known of all runs is one frame.
+    assert!(RUNS_MAX * (64 + RUN_NAME_BYTES_MAX + RUN_MEMBERS_TOLD * 24) + 1024 <= FRAME_BYTES_MAX);
+    assert!(RUN_BYTES_MAX <= FRAME_BYTES_MAX && RUN_SILENCE.as_secs() > 4 * BEAT_MAX.as_secs());
     // More requests than the credit allows are seen while they wait in the receive buffer.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
     assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);

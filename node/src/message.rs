@@ -66,6 +66,10 @@ pub(crate) const ALLOCATED: u16 = 56;
 pub(crate) const ALLOCATE_LOOK: u64 = 1;
 pub(crate) const JOB_TABLE: u16 = 57;
 pub(crate) const JOB_TABLE_NOTED: u16 = 58;
+pub(crate) const RUN: u16 = 59;
+pub(crate) const RUN_IS: u16 = 60;
+pub(crate) const DROP_TABLE: u16 = 61;
+pub(crate) const TABLE_DROPPED: u16 = 62;
 /// In the high half of word 1 of SUBSCRIBE: instead of all before; and the rows' state is to be sent, not their weights.
 pub(crate) const SUBSCRIBE_ANEW: u32 = 1;
 pub(crate) const SUBSCRIBE_STATE: u32 = 2;
@@ -87,7 +91,7 @@ pub(crate) fn is_ordered(kind: u16) -> bool {
 
 /// Requests that say something to each thread of each server; their answers say only that it was heard.
 pub(crate) fn is_for_each(kind: u16) -> bool {
-    matches!(kind, TICK | FENCE | LEAVE | CLOSE_PUSHER)
+    matches!(kind, TICK | FENCE | LEAVE | CLOSE_PUSHER | DROP_TABLE)
 }
 
 /// The kind that answers a request of this kind.

@@ -6,10 +6,9 @@ use super::failure::{INPUT, PEER, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
+use super::runs::Account;
 use super::watching::Watching;
-use super::{
-    Failure, fed, input, job, keeping, kept, lbfgs, others, security, server, signals, tasks, train,
-};
+use super::{Failure, fed, input, job, keeping, kept, lbfgs, runs, security, server, signals, tasks, train};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, BadLines, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote,
@@ -102,8 +101,9 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     tasks::are_wanted(args, &options)?;
     train::preflight(args, &options, &schema)?;
     let seen = tasks::see(&options)?;
-    let plan =
-        tasks::plan(args, &options, plan_files(&options.data.files, &seen), std::slice::from_ref(&schema))?;
+    let files = plan_files(&options.data.files, &seen);
+    let settings = runs::settings(args, &options.data.files, Some(&files), Some(&options))?;
+    let plan = tasks::plan(args, &options, files, &settings)?;
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
@@ -118,7 +118,13 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
-    let line = job::line_of_reader(job, READER)?;
+    let mut line = job::line_of_reader(job, READER)?;
+    let mut of_run = line.clone();
+    of_run.config.incarnation = line.allocate()?;
+    let name = schema.name.as_str();
+    let joined = runs::join(args, &mut of_run, settings, &[name], gannet::CLIENT)?;
+    let Some(run) = joined else { return Ok(()) };
+    line.config.run = of_run.config.run;
     let board = feeding.board.clone();
     let timeout = feeding.plan.worker_timeout();
     let bytes = feeding.plan.files.iter().map(|file| file.bytes).sum();
@@ -134,12 +140,10 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
             true => Remote::open_damped(worker, &schema, 0),
             false => Remote::open(worker, &schema, 0),
         };
-        job.run(&mut opened.map_err(train::backend_failure)?)
+        let account = run.account();
+        let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
+        run.finish(rows, &account)
     });
-    if worked.is_ok() {
-        let damped = keeping::is_damped(&args.job, push)?;
-        others::mark_end(&line, &[if damped { schema.counting() } else { schema }]);
-    }
     let kept = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
@@ -220,8 +224,8 @@ fn together(job: &JobStatus) -> (u64, f64, f64) {
 }
 
 impl Job<'_> {
-    /// Looks on until all is trained, then sums up.
-    fn run(&mut self, backend: &mut Remote<Wires>) -> Result<(), Failure> {
+    /// Looks on until all is trained, then sums up; the rows.
+    fn run(&mut self, backend: &mut Remote<Wires>, account: &Account) -> Result<u64, Failure> {
         let mut watching = Watching::new(self.args, self.options.test.as_ref(), Task::Click, &|| true);
         let mut teller = Teller::new(self.args.json);
         let trained = self.look_on(backend, &mut watching, &mut teller);
@@ -267,9 +271,10 @@ impl Job<'_> {
             fed: self.board.fed(),
             format: self.format,
         };
-        report.print(self.args.json, watching.into_validations());
+        report.print(self.args.json, watching.into_validations(), account);
         train::tell_saved(self.args, stopped, saved);
-        train::ended_early(stopped, report.examples())
+        train::ended_early(stopped, report.examples())?;
+        Ok(report.stats.rows)
     }
 
     /// Until all tasks are trained; `None`: a signal came first.
@@ -372,7 +377,7 @@ impl Fed {
         self.job.as_ref().map_or(0, |job| job.examples)
     }
 
-    fn print(&self, as_json: bool, validations: Option<Vec<Value>>) {
+    fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
         let Fed { job, seconds, stopped, test, stats, transport, fed, format } = self;
         let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
         let (speed, bytes_per_row) =
@@ -415,6 +420,7 @@ impl Fed {
         if let Some(validations) = validations {
             object["validations"] = validations.into();
         }
+        account.put(&mut object);
         say!("{object}");
     }
 }

@@ -3,16 +3,16 @@
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::fed::Fed;
 use super::metrics::Metrics;
-use super::others::{self, Others};
 use super::tasks::InJob;
 use super::watching::Watching;
-use super::{Failure, caching, feeding, keeping, security, signals, tasks, train};
+use super::{Failure, caching, feeding, keeping, runs, security, signals, tasks, train};
 use gannet::train::models::Task;
 use gannet::train::{
     Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
 };
 use gannet::{Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Batches pulled ahead of the one that is learned: a second one gained nothing on one machine.
@@ -45,6 +45,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--memory-limit",
             "a process that has tables, which a worker has not",
         ),
+        (runs::misplaced(job).is_some(), runs::misplaced(job).unwrap_or_default(), "a worker or a client"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
         (alone && job.one_sided.one_sided.is_some(), "--one-sided", OF_A_JOB),
         (alone && job.damping.damping.is_some(), "--damping", OF_A_JOB),
@@ -184,6 +185,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     // With a scheduler any worker may become the chief.
     let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
     let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    options.push = Some(push);
     let damped = keeping::is_damped(job, push)?;
     if let Some(fed) = &fed {
         options.data.files = fed.files();
@@ -209,20 +211,24 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         ));
     }
     let scheduled = tasks::are_wanted(args, &options)?;
-    let line = match &fed {
+    let mut line = match &fed {
         Some(fed) => fed.line(),
         None => line(job, Some(&metrics))?,
     };
+    let files = fed.as_ref().map(|fed| &fed.plan().files[..]);
+    let settings = runs::settings(args, &options.data.files, files, Some(&options))?;
+    let joined = runs::join(args, &mut line, settings.clone(), &[&kept.name], job.task_index)?;
+    let Some(run) = joined else { return Ok(()) };
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match scheduled {
-        true => Some(tasks::join(args, &mut options, std::slice::from_ref(&kept), &line, fed)?),
+        true => Some(tasks::join(args, &mut options, std::slice::from_ref(&kept), &line, fed, &settings)?),
         false => None,
     };
     let mut worker = line.connect(&metrics)?;
-    let others = match chief && seat.is_none() && workers > 1 {
-        true => Some(Others::look(&mut worker, &kept)?),
-        false => None,
-    };
+    let fixed = seat.is_none() && workers > 1;
+    if fixed {
+        run.say_who_is_missing()?;
+    }
     if let Some(seat) = &seat {
         seat.open_tables(&mut worker)?;
     }
@@ -260,12 +266,23 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let table = backend.table();
     backend.leave().map_err(train::backend_failure)?;
     backend.worker().close_pusher(table)?;
+    if !trained.stopped {
+        run.done()?;
+    }
+    let mut account = run.account();
+    let batches = trained.batches;
+    let share = |rank| Some(runs::share(batches, args.epochs, rank, workers));
+    let is_first = job.task_index == 0;
     let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
     let mut test: Option<Quality> = None;
+    if fixed && !trained.stopped {
+        account = match is_first {
+            true => run.wait(backend.worker(), table, &share, &stop)?,
+            false => run.wait_for_chief(&share, &stop)?,
+        };
+        trained.stopped = stop.load(Relaxed);
+    }
     if chief && !trained.stopped {
-        if let Some(others) = &others {
-            others.wait(backend.worker(), table, job, &stop)?;
-        }
         if let Some(data) = held_out {
             match evaluate(&data, &mut backend) {
                 // Whoever ends the wait for the test set keeps what was learned.
@@ -278,12 +295,12 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
     }
     if chief {
-        train::finish(args, &mut backend, &trained, test.as_ref(), validations)?;
-        if workers > 1 {
-            others::mark_end(&line, &[kept]);
+        train::finish(args, &mut backend, &trained, (test.as_ref(), &account), validations)?;
+        if !trained.stopped {
+            run.finish(trained.rows, &account)?;
         }
     } else {
-        super::report::print_or_json(args.json, &trained);
+        super::report::print_or_json(args.json, &trained, &account);
     }
     if let Some(seat) = seat {
         seat.tell_end(&trained);
@@ -292,5 +309,6 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         }
         seat.leave(&mut options);
     }
-    train::ended(&trained)
+    train::ended(&trained)?;
+    run.ended(&account, args.out.as_deref().filter(|_| chief))
 }

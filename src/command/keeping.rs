@@ -130,7 +130,8 @@ pub fn timeout(args: &SyncArgs) -> Duration {
     Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT))
 }
 
-fn is_bsp(args: &SyncArgs) -> bool {
+/// Whether a batch of all workers is one push.
+pub fn is_bsp(args: &SyncArgs) -> bool {
     args.deterministic || matches!((args.sync, args.issync), (Some(SyncName::Bsp), _) | (None, Some(1)))
 }
 

@@ -4,10 +4,11 @@ use super::args::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksN
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
+use super::runs::{self, Account, Alone};
 use super::{Failure, input, job, kept, look, optimizer, report, server, signals, train};
 use gannet::train::lbfgs::{
-    Chief, Columns, Examples, Layout, LbfgsError, Learned, Loaded, LocalColumns, RemoteColumns, Settings,
-    Trained, follow,
+    self, Chief, Columns, Examples, Layout, LbfgsError, Learned, Loaded, LocalColumns, RemoteColumns,
+    Settings, Trained, follow,
 };
 use gannet::train::{Backend, Data, Quality, ReadError, Share, Stop, TrainError, evaluate};
 use gannet::{Rule, Schema};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// The table that a model is saved as.
 const TABLE: &str = "lr";
+/// Those at the servers.
+const TABLES: [&str; 2] = [lbfgs::TABLE, lbfgs::CELLS_TABLE];
 const HISTORY: u16 = 10;
 /// Both are scikit-learn's.
 const ITERATIONS: u32 = 100;
@@ -154,10 +157,15 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
-    let mut columns = LocalColumns::open(&store, plan.layout).map_err(train::backend_failure)?;
-    let stopped = lead(args, plan, &mut columns, &stop)?;
+    let settings = || runs::settings(args, &plan.data.files, None, None);
+    let run = runs::alone(args, &store, settings, &TABLES)?;
+    let account = run.as_ref().map(Alone::account).unwrap_or_default();
+    let columns = LocalColumns::open_in(run.as_ref().map(Alone::id), &store, plan.layout);
+    let mut columns = columns.map_err(train::backend_failure)?;
+    let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
     columns.close().map_err(train::backend_failure)?;
-    ended(stopped)
+    ended(stopped)?;
+    run.map_or(Ok(()), |run| run.finish(rows))
 }
 
 /// Trains as a worker of a job.
@@ -170,20 +178,36 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = job::line(&args.job, Some(&metrics))?;
+    let mut line = job::line(&args.job, Some(&metrics))?;
+    let settings = runs::settings(args, &plan.data.files, None, None)?;
+    let joined = runs::join(args, &mut line, settings, &TABLES, index)?;
+    let Some(run) = joined else { return Ok(()) };
+    let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
     let stopped = match index {
-        0 => lead(args, plan, &mut columns, &stop)?,
+        0 => {
+            let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
+            if !stopped {
+                run.done()?;
+                run.finish(rows, &account)?;
+            }
+            stopped
+        }
         _ => {
             let (mut examples, loaded, _) = read(&plan, index, &stop)?;
             let patience = plan.settings.patience;
             let done = follow(&mut columns, &mut examples, (index, line.config.incarnation), patience, &stop)
                 .map_err(failure)?;
+            if !done.stopped {
+                run.done()?;
+            }
             report::warn_of_bad_lines(&loaded.bad_lines);
             if args.json {
                 let (passes, examples) = (done.passes, examples.len());
-                say!("{}", json!({"examples": examples, "passes": passes, "stopped": done.stopped}));
+                let mut object = json!({"examples": examples, "passes": passes, "stopped": done.stopped});
+                account.put(&mut object);
+                say!("{object}");
             } else {
                 say!("worker {index}: {} passes over {} examples", done.passes, examples.len());
             }
@@ -212,13 +236,14 @@ fn read(plan: &Plan, worker: u32, stop: &Arc<AtomicBool>) -> Result<(Examples, L
     Ok((examples, loaded, start.elapsed().as_secs_f64()))
 }
 
-/// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it.
+/// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it, and the rows.
 fn lead<C: Columns>(
     args: &TrainArgs,
     plan: Plan,
     columns: &mut C,
     stop: &Arc<AtomicBool>,
-) -> Result<bool, Failure> {
+    account: &Account,
+) -> Result<(bool, u64), Failure> {
     let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
     let one_class = examples.one_class();
     if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &args.out) {
@@ -262,18 +287,21 @@ fn lead<C: Columns>(
     }
     let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
     let stats = learned.stats().map_err(train::backend_failure)?;
+    let stopped = trained.stopped;
     let told =
         Told { one_class, trained, seconds, load_seconds, nonzero, test, loaded: &loaded, plan: &plan };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
-        say!("{}", told.json(&transport, stats.rows, bytes));
+        let mut object = told.json(&transport, stats.rows, bytes);
+        account.put(&mut object);
+        say!("{object}");
     } else {
         told.print(&transport, stats.rows, bytes);
         if let (Some(rows), Some(folder)) = (saved, &args.out) {
             say!("model        {rows} rows in {}", folder.display());
         }
     }
-    Ok(trained.stopped)
+    Ok((stopped, stats.rows))
 }
 
 fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {

@@ -6,14 +6,14 @@ use clap::ValueEnum;
 use gannet::train::{Push, Reduce};
 use gannet::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
-    Schedule, Schema, Sgd, Shaping,
+    Schedule, Schema, Setting, Sgd, Shaping,
 };
 
 /// A flag and its default.
-type Setting = (&'static str, f32);
+type Known = (&'static str, f32);
 
 /// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these agree.
-fn settings(optimizer: OptimizerName) -> &'static [Setting] {
+fn settings(optimizer: OptimizerName) -> &'static [Known] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
         OptimizerName::GroupFtrl => {
@@ -40,7 +40,7 @@ fn settings(optimizer: OptimizerName) -> &'static [Setting] {
 }
 
 /// The settings of a schedule by flag, with their defaults.
-fn decays(schedule: ScheduleName) -> &'static [Setting] {
+fn decays(schedule: ScheduleName) -> &'static [Known] {
     match schedule {
         ScheduleName::Constant => &[],
         ScheduleName::Exponential => &[("--decay-rate", 0.96)],
@@ -54,7 +54,7 @@ fn decays(schedule: ScheduleName) -> &'static [Setting] {
 /// What was given for some flags.
 struct Given<'a> {
     flags: &'a [(&'static str, Option<f32>)],
-    known: &'static [Setting],
+    known: &'static [Known],
 }
 
 impl Given<'_> {
@@ -77,7 +77,7 @@ fn spelt<T: ValueEnum>(choice: &T) -> String {
 }
 
 /// Refuses a setting that a choice does not have, and says which choices have it.
-fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'static [Setting]) -> Failure {
+fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'static [Known]) -> Failure {
     let takes: Vec<&str> = settings(chosen.clone()).iter().map(|s| s.0).collect();
     let takes = if takes.is_empty() { "none".into() } else { takes.join(", ") };
     let has = |choice: &&T| settings((*choice).clone()).iter().any(|s| s.0 == flag);
@@ -170,6 +170,35 @@ pub fn asked(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -
     let shaping = Shaping { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
     rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
     Ok(Asked { rule, shaping: Shaping { l2: 0.0, ..shaping }, l2 })
+}
+
+/// What the flags come to, one by one, as every process of a run must have it.
+pub fn told(
+    args: &OptimizerArgs,
+    default: OptimizerName,
+    alpha: Option<f32>,
+) -> Result<Vec<Setting>, Failure> {
+    let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);
+    let flags = flags(args, alpha.filter(|_| optimizer == default));
+    let given = given(optimizer, &flags)?;
+    let mut all = vec![Setting::new("--optimizer", spelt(&optimizer))];
+    all.extend(given.known.iter().map(|(flag, _)| Setting::new(flag, given.value(flag))));
+    let or_none = |value: Option<f32>| value.map_or("none".to_owned(), |value| value.to_string());
+    all.push(Setting::new("--clip-value", or_none(s.clip_value)));
+    all.push(Setting::new("--clip-norm", or_none(s.clip_norm)));
+    let schedule = &args.schedule;
+    let how = schedule.schedule.unwrap_or(ScheduleName::Constant);
+    all.push(Setting::new("--schedule", spelt(&how)));
+    all.push(Setting::new("--warmup", schedule.warmup.unwrap_or(0)));
+    all.push(Setting::new("--decay-steps", schedule.decay_steps.unwrap_or(0)));
+    let rates = [
+        ("--decay-rate", schedule.decay_rate),
+        ("--decay-end", schedule.decay_end),
+        ("--decay-power", schedule.decay_power),
+    ];
+    all.extend(rates.map(|(flag, value)| Setting::new(flag, or_none(value))));
+    all.push(Setting::new("--reduce", args.reduce.map_or("by the rule".into(), |reduce| spelt(&reduce))));
+    Ok(all)
 }
 
 /// The schema of logistic regression, with the rule that the flags ask for and what shapes its gradients.

@@ -1,6 +1,7 @@
 //! What a training did, for a person and for a program; and its progress.
 
 use super::log;
+use super::runs::Account;
 use gannet::train::{BadLines, Progress, Quality, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -8,9 +9,9 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// The JSON object of `train --json`. Numbers that there are none of are null.
-pub fn json(report: &Report, test: Option<&Quality>) -> Value {
+pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value {
     let first = report.progressive.as_ref();
-    json!({
+    let mut object = json!({
         "examples": report.examples,
         "seconds": report.seconds,
         "examples_per_second": report.examples_per_second,
@@ -45,7 +46,9 @@ pub fn json(report: &Report, test: Option<&Quality>) -> Value {
             "refreshed": wire.cache_refreshed,
         })),
         "stopped": report.stopped,
-    })
+    });
+    account.put(&mut object);
+    object
 }
 
 /// How many pulls found the worker furthest behind so many steps behind them; null without other workers.
@@ -289,9 +292,9 @@ impl Teller {
 }
 
 /// The report of a worker that neither tests nor saves.
-pub fn print_or_json(as_json: bool, report: &Report) {
+pub fn print_or_json(as_json: bool, report: &Report, account: &Account) {
     if as_json {
-        say!("{}", json(report, None));
+        say!("{}", json(report, None, account));
     } else {
         print(report, None);
     }

@@ -3,7 +3,7 @@
 use super::args::StatusArgs;
 use super::failure::PEER;
 use super::{Failure, security, tasks};
-use gannet::{Doing, JobStatus, Life, Member, Standing, Wires, Worker, WorkerConfig};
+use gannet::{Doing, JobStatus, Life, Member, Run, RunId, Standing, Wires, Worker, WorkerConfig};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
         token: secured.token.clone(),
         peer_timeout: Duration::from_secs(args.peer_timeout),
         one_thread: true,
+        run: Some(RunId { name: args.run.clone(), generation: 0, rows_since: 0 }),
         ..WorkerConfig::reader([addr.clone()])
     };
     let job = JobStatus::of(secured.net.clone(), config(scheduler))?;
@@ -37,14 +38,19 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
             Reached { addr: addr.clone(), transport }
         })
         .collect();
+    let runs = match args.ps_hosts.iter().min() {
+        Some(addr) => Run::all(secured.net.clone(), &config(addr)),
+        None => Ok(Vec::new()),
+    };
+    let known = runs.as_deref().unwrap_or_default();
     if args.json {
-        say!("{}", as_json(scheduler, job.as_ref(), &servers));
+        say!("{}", as_json(scheduler, job.as_ref(), &servers, known));
     } else {
-        print(scheduler, job.as_ref(), &servers);
+        print(scheduler, job.as_ref(), &servers, (&args.run, known));
     }
     match servers.iter().find_map(|server| server.transport.as_ref().err()) {
         Some(why) => Err(Failure::new(PEER, why.clone())),
-        None => Ok(()),
+        None => Ok(runs.map(|_| ())?),
     }
 }
 
@@ -61,7 +67,11 @@ fn held(job: &JobStatus, life: Life) -> Vec<u64> {
     job.leases.iter().filter(|(_, of)| *of == life).map(|(task, _)| *task).collect()
 }
 
-fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Value {
+fn state(run: &Run) -> &'static str {
+    if run.finished { "finished" } else { "running" }
+}
+
+fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached], runs: &[Run]) -> Value {
     let workers = |job: &JobStatus| -> Vec<Value> {
         let member = |(number, member): (usize, &Member)| {
             let told = &member.told;
@@ -83,6 +93,19 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) -> Val
     };
     json!({
         "scheduler": scheduler,
+        "runs": runs.iter().map(|run| json!({
+            "name": run.name,
+            "state": state(run),
+            "generation": run.generation,
+            "rows_since": run.rows_since,
+            "rows": run.finished.then_some(run.rows),
+            "finished_at": run.finished.then_some(run.finished_at),
+            "workers": run.members.iter().map(|member| json!({
+                "worker": member.life.rank,
+                "live": member.live,
+                "done": member.done,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
         "servers": servers.iter().map(|server| json!({
             "address": server.addr,
             "transport": server.transport.as_ref().ok(),
@@ -140,15 +163,23 @@ fn rate(job: &JobStatus) -> f64 {
     job.members.iter().filter(|m| m.standing == Standing::Live).fold(0.0, |sum, m| sum + m.told.rate)
 }
 
-fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached]) {
+fn print(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached], (name, runs): (&str, &[Run])) {
     for server in servers {
         match &server.transport {
             Ok(transport) => say!("server     {}  answers over {transport}", server.addr),
             Err(why) => say!("server     {}  {why}", server.addr),
         }
     }
+    for run in runs {
+        let live = run.members.iter().filter(|member| member.live).count();
+        let more = match run.finished {
+            true => format!("{} rows", run.rows),
+            false => format!("{live} workers live"),
+        };
+        say!("run        {}  {}, generation {}, {more}", run.name, state(run), run.generation);
+    }
     let Some(job) = job else {
-        say!("scheduler  {scheduler}  has had no job");
+        say!("scheduler  {scheduler}  has had no job of run {name}");
         return;
     };
     let state = match (&job.failed, job.live) {

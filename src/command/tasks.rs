@@ -1,16 +1,16 @@
 //! A worker's part in a job whose data a scheduler hands out: what it trains on, its membership, its duty to fence.
 
-use super::args::{JobArgs, TasksName, TrainArgs};
+use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
 use super::fed::Fed;
 use super::job::Line;
-use super::{Failure, keeping};
+use super::{Failure, input, keeping};
+use gannet::JOB_WORKERS_MAX;
 use gannet::train::{Options, Report, Scheduled, Seen, plan_files};
 use gannet::{
-    Attendance, Hands, JobStatus, Life, Plan, PlanFile, Refusal, Schema, Seat, Wires, Worker, WorkerConfig,
+    Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Setting, Wires, Worker, WorkerConfig,
     WorkerError,
 };
-use gannet_optim::in_words;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,6 +26,44 @@ pub struct InJob {
     fed: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
+}
+
+/// Settles what `--tasks auto` comes to, for a worker that is not fed, and says so.
+pub fn settle(args: &mut TrainArgs) {
+    let job = &args.job;
+    let of_it = job.job_name == Some(JobName::Worker) && job.feeding.feed.is_none();
+    if !of_it || job.tasks.tasks != TasksName::Auto {
+        return;
+    }
+    let why_not = why_not(args);
+    args.job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
+    match why_not {
+        None => tracing::info!("the data is handed out in pieces (--tasks auto)"),
+        Some(why) => {
+            complain!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
+        }
+    }
+}
+
+/// Why the data cannot be handed out.
+fn why_not(args: &TrainArgs) -> Option<&'static str> {
+    let (job, workers) = (&args.job, args.job.worker_hosts.len() as u32);
+    let read_once = || {
+        let data = input::data(&args.data, &args.input, !args.no_intercept);
+        data.is_ok_and(|data| data.must_be_files("--tasks").is_err())
+    };
+    let reasons = [
+        (args.model.model == ModelName::Lda, "--model lda, whose workers keep the topics of their words"),
+        (
+            args.optimizer.optimizer == Some(OptimizerName::Lbfgs),
+            "--optimizer lbfgs, whose workers keep their data",
+        ),
+        (job.sync.deterministic, "--deterministic"),
+        (job.sync.replicas_to_aggregate.is_some_and(|k| k < workers), "--replicas-to-aggregate"),
+        (workers > JOB_WORKERS_MAX, "the number of workers"),
+    ];
+    let reason = reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why);
+    reason.or_else(|| read_once().then_some("data that can be read only once"))
 }
 
 /// Whether the job's data is handed out.
@@ -51,7 +89,7 @@ pub fn plan(
     args: &TrainArgs,
     options: &Options,
     files: Vec<PlanFile>,
-    schemas: &[Schema],
+    settings: &[Setting],
 ) -> Result<Plan, Failure> {
     let TrainArgs { job, .. } = args;
     // The least that a scheduler and its workers can keep to.
@@ -67,30 +105,15 @@ pub fn plan(
         batch: options.batch as u32,
         epochs: args.epochs,
         worker_timeout_ms: timeout.as_millis() as u64,
-        settings: settings(args, &schemas[0]),
+        settings: settings.iter().filter(|s| !s.flag.starts_with("DATA")).map(in_words).collect(),
     };
     plan.check().map_err(Failure::input)?;
     Ok(plan)
 }
 
-/// What else shapes the model, flag by flag; `schema` is that of its first table.
-fn settings(args: &TrainArgs, schema: &Schema) -> Vec<String> {
-    let input = &args.input;
-    vec![
-        format!("--model {}", in_words(&args.model)),
-        format!("the optimizer is {}", in_words(&schema.rule)),
-        format!("the schedule, clipping and L2 are {}", in_words(&schema.shaping)),
-        format!("--admit is {}", in_words(&schema.admission)),
-        format!("--push is {}", in_words(&args.optimizer.push)),
-        format!("--damping is {}", in_words(&args.job.damping.damping)),
-        format!(
-            "--format, --label and columns are {}",
-            in_words(&(input.format, &input.label, &input.categorical, &input.numeric))
-        ),
-        format!("--positive and --scale are {}", in_words(&(&input.positive, input.scale))),
-        format!("--no-intercept is {}", args.no_intercept),
-        format!("--start-together is {}", args.job.tasks.start_together),
-    ]
+/// A setting, as a plan has it.
+fn in_words(setting: &Setting) -> String {
+    format!("{} {}", setting.flag, setting.shown)
 }
 
 /// Comes into the job, which trains these tables: afterwards the options' data comes in pieces.
@@ -100,23 +123,23 @@ pub fn join(
     schemas: &[Schema],
     line: &Line,
     fed: Option<Fed>,
+    settings: &[Setting],
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
     let (plan, seen) = match &fed {
         Some(fed) => {
             let plan = Plan {
                 task_bytes: fed.plan().task_bytes,
-                ..plan(args, options, fed.plan().files.clone(), schemas)?
+                ..plan(args, options, fed.plan().files.clone(), settings)?
             };
             (plan, fed.seen())
         }
         None => {
             let seen = see(options)?;
-            (plan(args, options, plan_files(&options.data.files, &seen), schemas)?, seen)
+            (plan(args, options, plan_files(&options.data.files, &seen), settings)?, seen)
         }
     };
     let server = scheduler(job);
-    one_scheduler(job, net, config)?;
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership = Seat::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
         // What this process was given is not what the others were.
@@ -139,26 +162,6 @@ pub fn join(
     Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
 }
 
-/// Refuses a second scheduler, which would hand out the data twice: the job may have been begun with another `--scheduler`,
-/// or by a program that took the first of the hosts.
-fn one_scheduler(job: &JobArgs, net: &Wires, config: &WorkerConfig) -> Result<(), Failure> {
-    let own = scheduler(job);
-    if job.feeding.feed.is_some() {
-        return Ok(());
-    }
-    for host in job.ps_hosts.iter().filter(|host| *host != own) {
-        let reader = WorkerConfig { servers: vec![host.clone()], ..config.clone() };
-        let other = JobStatus::of(net.clone(), reader)?;
-        if other.is_some_and(|job| !(job.tasks_done == job.tasks && job.saved) && job.failed.is_none()) {
-            return Err(Failure::input(format!(
-                "{host} is the scheduler of a job that is not done, and this worker would ask {own}: name {host} with --scheduler; \
-                 to begin another job move its scheduler.book away"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Looks at the data files, which are to stay as they are.
 pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
     let seen = options.data.files.iter().map(|file| Seen::of(file)).collect::<Result<Vec<_>, _>>();
@@ -168,7 +171,7 @@ pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
 /// Where the scheduler is.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
-    named.map_or(default_scheduler(&job.ps_hosts), String::as_str)
+    named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
 }
 
 /// The server that is the scheduler where none is named: the same in whatever order the servers are named.

@@ -5,10 +5,12 @@ use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
+use super::runs::{Account, Alone};
 use super::server::Serving;
 use super::watching::Watching;
 use super::{
-    Failure, fed, feeding, input, job, keeping, kept, lbfgs, look, models, optimizer, server, signals, warm,
+    Failure, fed, feeding, input, job, keeping, kept, lbfgs, look, models, optimizer, runs, server, signals,
+    tasks, warm,
 };
 use gannet::train::models::Task;
 use gannet::train::{
@@ -26,6 +28,7 @@ const TABLE: &str = "lr";
 
 /// Runs the command.
 pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
+    tasks::settle(&mut args);
     job::check_role(&args)?;
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_asked(&args)?;
@@ -132,15 +135,21 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         true => {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
             metrics.add_store(&store);
-            let mut backend = Embedded::open(&store, &schema, 1).map_err(backend_failure)?;
-            let trained = train_and_save(args, &options, &mut backend, &stop, &metrics)?;
+            let settings = || runs::settings(args, &options.data.files, None, Some(&options));
+            let run = runs::alone(args, &store, settings, &[TABLE])?;
+            let id = run.as_ref().map(Alone::id);
+            let mut backend = Embedded::open_in(id, &store, &schema, 1).map_err(backend_failure)?;
+            let account = run.as_ref().map(Alone::account).unwrap_or_default();
+            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             backend.close().map_err(backend_failure)?;
-            ended(&trained)
+            ended(&trained)?;
+            run.map_or(Ok(()), |run| run.finish(trained.rows))
         }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = Flat::within(&schema, limit).map_err(backend_failure)?;
-            ended(&train_and_save(args, &options, &mut backend, &stop, &metrics)?)
+            runs::none(&args.job.run)?;
+            ended(&train_and_save(args, &options, &mut backend, (&stop, &metrics), &Account::default())?)
         }
     }
 }
@@ -149,12 +158,12 @@ fn train_and_save<B: Backend>(
     args: &TrainArgs,
     options: &Options,
     backend: &mut B,
-    stop: &AtomicBool,
-    metrics: &Metrics,
+    (stop, metrics): (&AtomicBool, &Metrics),
+    account: &Account,
 ) -> Result<Report, Failure> {
     let mut watching = Watching::new(args, options.test.as_ref(), Task::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut watching)?;
-    finish(args, backend, &trained, trained.test.as_ref(), watching.into_validations())?;
+    finish(args, backend, &trained, (trained.test.as_ref(), account), watching.into_validations())?;
     Ok(trained)
 }
 
@@ -219,7 +228,7 @@ pub fn finish<B: Backend>(
     args: &TrainArgs,
     backend: &mut B,
     trained: &Report,
-    test: Option<&Quality>,
+    (test, account): (Option<&Quality>, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let alone = args.job.job_name.is_none();
@@ -238,7 +247,7 @@ pub fn finish<B: Backend>(
     };
     report::warn_of_quality(trained.progressive.as_ref(), test);
     if args.json {
-        let mut object = report::json(trained, test);
+        let mut object = report::json(trained, test, account);
         if let Some(validations) = validations {
             object["validations"] = validations.into();
         }

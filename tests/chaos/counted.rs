@@ -1,6 +1,6 @@
 //! How often each key was pushed, as the data has it, and as the rows have it.
 
-use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT};
+use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT, default_run};
 use gannet::train::INTERCEPT_KEY;
 use gannet::{Ftrl, Plan, PlanFile, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig};
 use std::collections::{BTreeSet, HashMap};
@@ -72,7 +72,10 @@ pub fn counts_in_rows(addrs: &[String], counting: Counting) -> HashMap<u64, u64>
         }
         Counting::Records => Schema::scalar("lr", Rule::Sgd(Sgd { lr: rate })),
     };
-    let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1 << 40, 1)).unwrap();
+    let mut worker = {
+        let config = WorkerConfig { run: Some(default_run()), ..WorkerConfig::new(addrs, 1 << 40, 1) };
+        Worker::connect(Tcp::new(), config).unwrap()
+    };
     let table = worker.open_table(&schema).unwrap();
     let count = |row: &[f32]| match counting {
         Counting::Pushes => row[row.len() - 1] as u64,

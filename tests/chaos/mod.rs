@@ -8,7 +8,7 @@ pub use round::Round;
 use round::{Limits, What};
 
 use crate::harness::{Done, Process, Served, gannet, limit, run};
-use gannet::{JobStatus, Tcp, WorkerConfig};
+use gannet::{JobStatus, RunId, Tcp, WorkerConfig};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,6 +18,11 @@ pub const PASSES: u32 = 3;
 const BATCH: u32 = 32;
 const PIECE: u64 = 64 << 10;
 const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The run of all jobs here.
+pub fn default_run() -> RunId {
+    RunId { name: "default".into(), generation: 1, rows_since: 1 }
+}
 
 /// A worker that has not been killed.
 struct Running {
@@ -109,7 +114,7 @@ impl<'a> Job<'a> {
     pub fn status(&self) -> Option<JobStatus> {
         // As workers choose it.
         let scheduler = self.addrs.iter().min().unwrap().clone();
-        let config = WorkerConfig::new([scheduler], 1 << 40, 1);
+        let config = WorkerConfig { run: Some(default_run()), ..WorkerConfig::new([scheduler], 1 << 40, 1) };
         JobStatus::of(Tcp::new(), config).unwrap()
     }
 

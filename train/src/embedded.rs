@@ -2,7 +2,9 @@
 
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
-use gannet_node::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, open_whole, pieces, shard_of};
+use gannet_node::{
+    PushName, Read, RunId, Schema, Shards, Stats, Store, Write, hash, open_whole, pieces, shard_of,
+};
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.
@@ -13,6 +15,8 @@ const PAGE_ROWS: usize = 1 << 13;
 /// A table's shards, all of them, owned by the thread that trains.
 pub struct Embedded {
     shards: Shards,
+    /// The table by its own name.
+    schema: Schema,
     name: PushName,
     /// Answers of pulls begun and not finished, with the slots of their rows.
     pulled: VecDeque<(Rows, Vec<u32>)>,
@@ -31,12 +35,26 @@ impl Embedded {
     /// # Errors
     /// The images cannot be opened.
     pub fn open(store: &Store, schema: &Schema, pusher: u64) -> Result<Embedded, BackendError> {
-        let shards = open_whole(store, schema)?;
+        Embedded::open_in(None, store, schema, pusher)
+    }
+
+    /// The same of a run, whose name goes before the table's.
+    ///
+    /// # Errors
+    /// The images cannot be opened.
+    pub fn open_in(
+        run: Option<&RunId>,
+        store: &Store,
+        schema: &Schema,
+        pusher: u64,
+    ) -> Result<Embedded, BackendError> {
+        let shards = open_whole(store, &of_run(run, schema))?;
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(Embedded {
             shards,
+            schema: schema.clone(),
             name: PushName { pusher, incarnation, seq: 0, row: 0 },
             pulled: VecDeque::new(),
             slots: Vec::new(),
@@ -58,13 +76,19 @@ impl Embedded {
     }
 }
 
+/// A table as it is called among those of other runs.
+pub(crate) fn of_run(run: Option<&RunId>, schema: &Schema) -> Schema {
+    let name = run.map_or_else(|| schema.name.clone(), |run| run.table(&schema.name));
+    Schema { name, ..schema.clone() }
+}
+
 impl Backend for Embedded {
     fn transport(&self) -> String {
         "embedded".to_owned()
     }
 
     fn schema(&self) -> &Schema {
-        self.shards.schema()
+        &self.schema
     }
 
     fn depth(&self) -> usize {

@@ -154,6 +154,8 @@ pub(crate) struct Found {
     pub columns: Option<Columns>,
     /// Of the first pass.
     pub bad_lines: BadLines,
+    /// Of one pass, over all shares; 0 where pieces are handed out.
+    pub batches: u64,
 }
 
 /// The data, opened to know its format.
@@ -308,7 +310,11 @@ impl Maker {
     }
 
     fn found(self) -> Found {
-        Found { format: self.format, columns: self.columns, bad_lines: self.bad_lines }
+        let batches = match &self.supply {
+            Supply::Passes(reader) => reader.batches(),
+            Supply::Pieces(..) => 0,
+        };
+        Found { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
     }
 }
 

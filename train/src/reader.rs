@@ -273,6 +273,11 @@ impl Reader {
         self.next_batch.saturating_sub(1)
     }
 
+    /// At its end: the batches of a pass, counted over all shares.
+    pub fn batches(&self) -> u64 {
+        self.next_batch.saturating_sub(1)
+    }
+
     /// Where it stands in the files.
     pub fn position(&self) -> &Position {
         &self.position

@@ -136,6 +136,7 @@ pub fn train_watched<B: Backend>(
         push,
         format: found.format,
         columns: found.columns,
+        batches: found.batches,
         bad_lines: found.bad_lines,
         repeated_keys: merged,
         not_finite: way.not_finite() + backend.not_finite(),

@@ -3,7 +3,8 @@
 
 use super::seats;
 use crate::control::{
-    self, ConfirmV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1, VectorV1,
+    self, ConfirmV1, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
+    VectorV1,
 };
 use crate::message::{self, Pull, Push, pair};
 use crate::newer::{bit_words, ones};
@@ -178,6 +179,7 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let clock = (choices.below(4) == 0).then(|| choices.below(5));
     match choices.below(28) {
         24 | 25 => keeping_step(choices, id, table),
+        26 if choices.below(3) == 0 => seats::run(choices, id),
         26 => seats::request(choices, id),
         27 => program(choices, seq, id, table),
         0..9 => {
@@ -225,7 +227,11 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         }
         22 if choices.below(2) == 0 => {
             let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
-            let (kind, payload) = match choices.below(2) {
+            let (kind, payload) = match choices.below(3) {
+                // Not a table that scripts use: others know what they pushed there.
+                2 if !matches!(&*table, "hostile-0" | "kept") => {
+                    (message::DROP_TABLE, control::seal(&DropTableV1 { table }))
+                }
                 0 => (message::IDENTIFY, control::seal(&IdentifyV1 { table })),
                 _ => {
                     let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);

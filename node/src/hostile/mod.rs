@@ -12,6 +12,7 @@ use crate::control::{
 };
 use crate::error::Refusal;
 use crate::message::{Pull, Push, ack_head, acked};
+use crate::runs::RunAskV1;
 use crate::scheduler::feeding::{Feed, OfferV1};
 use crate::scheduler::holdings::JobTableV1;
 use crate::server::scripted::{greet, play};
@@ -69,6 +70,7 @@ fn messages(bytes: &[u8]) {
     reads::<IdentityV1>(bytes);
     reads::<ConfirmV1>(bytes);
     reads::<JobTableV1>(bytes);
+    reads::<RunAskV1>(bytes);
     reads::<TableOpenedV2>(bytes);
     reads::<StatusV1>(bytes);
     reads::<PusherV1>(bytes);

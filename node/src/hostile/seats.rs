@@ -4,10 +4,11 @@ use super::frames::{Choices, PUSHERS};
 use crate::control;
 use crate::limits::FEED_BYTES_MAX;
 use crate::message;
+use crate::runs::{JoinV1, RunAskV1, RunWhatV1, Setting, Want};
 use crate::scheduler::feeding::Feed;
 use crate::scheduler::member::{Doing, Life, Told, Work};
 use crate::scheduler::plan::{Plan, PlanFile};
-use crate::scheduler::{AskV1, WhatV1};
+use crate::scheduler::{AskV1, AskV2, WhatV1};
 use gannet_transport::Head;
 
 /// A request to the scheduler: one whole, or one cut short.
@@ -39,11 +40,38 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         7 => WhatV1::Fail { why: text(choices) },
         _ => [WhatV1::Leave, WhatV1::Status, WhatV1::Saved][choices.below(3) as usize].clone(),
     };
-    let mut payload = control::seal(&AskV1 { life: life(choices), what });
+    let run = ["", "one", "two", "no/name"][choices.below(4) as usize].to_owned();
+    let ask = AskV1 { life: life(choices), what };
+    let mut payload = control::seal_as(2, &AskV2 { run, generation: choices.below(4) as u32, ask });
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
     (Head::new(message::BOOK, 0, id, [0; 4]), payload)
+}
+
+/// A request to the registry of runs: one whole, or one cut short.
+pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    let life = Life { rank: choices.below(PUSHERS) as u32, incarnation: choices.below(3) };
+    let generation = choices.below(4) as u32;
+    let name = ["", "one", "two", "no/name", "../up"][choices.below(5) as usize].to_owned();
+    let tables = vec!["x".repeat(choices.below(80) as usize); choices.below(20) as usize];
+    let what = match choices.below(6) {
+        0 | 1 => RunWhatV1::Join(JoinV1 {
+            want: [Want::Auto, Want::Continue, Want::Fresh][choices.below(3) as usize],
+            settings: vec![Setting::new("--x", choices.below(2)); choices.below(400) as usize],
+            tables,
+            at: choices.word(),
+        }),
+        2 => RunWhatV1::Beat { generation },
+        3 => RunWhatV1::Done { generation },
+        4 => RunWhatV1::Finish { generation, rows: choices.word(), at: choices.word() },
+        _ => [RunWhatV1::Dropped { tables }, RunWhatV1::List][choices.below(2) as usize].clone(),
+    };
+    let mut payload = control::seal(&RunAskV1 { name, life, what });
+    if choices.below(8) == 0 {
+        payload.truncate(choices.below(payload.len() as u64) as usize);
+    }
+    (Head::new(message::RUN, 0, id, [0; 4]), payload)
 }
 
 /// A request for bytes of the data.

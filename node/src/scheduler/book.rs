@@ -117,6 +117,8 @@ pub struct Book {
     pub(super) plan: Plan,
     /// Names the job; larger than that of any job before.
     started: u64,
+    /// The generation of its run; 0: its workers name none.
+    pub(super) generation: u32,
     /// Tasks from this one on have never been handed out.
     next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
@@ -147,6 +149,7 @@ impl Book {
         Ok(Book {
             plan,
             started,
+            generation: 0,
             next: 0,
             leases: BTreeMap::new(),
             returned: BTreeMap::new(),
@@ -469,9 +472,9 @@ impl Book {
         self.leases.iter().map(|(&index, &lease)| (index, lease))
     }
 
-    /// The dead of the job before on the same servers, who are to be fenced too.
+    /// The dead of the job before on the same servers, who are to be fenced too, as are those who have not left it.
     pub fn inherit(&mut self, before: &Book) {
-        self.unfenced.extend(before.unfenced());
+        self.unfenced.extend(before.unfenced().chain(before.live_lives()));
     }
 
     /// Lives that are dead and not yet fenced everywhere.

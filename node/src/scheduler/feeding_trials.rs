@@ -1,5 +1,6 @@
 //! Who is fed what: the bytes of a task that is held, and nothing else to anybody.
 
+use super::AskV2;
 use super::feeding::{Board, Fed, Feed, Feeding, Stock};
 use super::member::{Life, Told, Work};
 use super::plan::{Plan, PlanFile, Task};
@@ -85,7 +86,7 @@ fn text(index: u64, from: u64, bytes: usize) -> Feed {
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (feeding, stock) = feeding();
     let board = feeding.board.clone();
-    let mut asked = Asked(Scheduler::open(None, Some(feeding), Duration::ZERO).unwrap());
+    let mut asked = Asked(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
     // Nobody is in the job.
     assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(asked.feed(life(0), Feed::Head { file: 0, bytes: 10 }).unwrap_err().0, Refusal::Unknown);
@@ -159,7 +160,8 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
     let book = |link: &mut Link<SimStream>, of: Life, what| {
-        let ask = control::seal(&AskV1 { life: of, what });
+        let ask = AskV2 { run: String::new(), generation: 0, ask: AskV1 { life: of, what } };
+        let ask = control::seal_as(2, &ask);
         control::open::<ToldV1>(&over(&sim, link, message::BOOK, &ask).unwrap()).unwrap()
     };
     book(&mut own, life(0), WhatV1::Register { plan: plan() });
@@ -192,7 +194,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 fn data_that_changed_is_one_reason_for_all() {
     let (feeding, stock) = feeding();
     let board = feeding.board.clone();
-    let mut asked = Asked(Scheduler::open(None, Some(feeding), Duration::ZERO).unwrap());
+    let mut asked = Asked(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
     for rank in 0..2 {
         asked.ask(life(rank), WhatV1::Register { plan: plan() }).unwrap();
     }
@@ -214,7 +216,7 @@ fn data_that_changed_is_one_reason_for_all() {
 #[test]
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |feeding| Scheduler::open(Some(folder.path()), Some(feeding), Duration::ZERO);
+    let open = |feeding| Scheduler::open(Some(folder.path()), "", Some(feeding), Duration::ZERO);
     let mut asked = Asked(open(feeding().0).unwrap());
     let other = Plan { settings: vec!["--alpha 0.2".into()], ..plan() };
     let refused = asked.ask(life(0), WhatV1::Register { plan: other.clone() }).unwrap_err();

@@ -3,12 +3,16 @@
 
 use super::book::Book;
 use crate::control;
+use crate::runs::RunId;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
-const MAGIC: [u8; 8] = *b"GNTBOOK3";
+/// What stands before and behind the name of a run.
+const BEFORE: &str = "scheduler.";
+const BEHIND: &str = ".book";
+const MAGIC: [u8; 8] = *b"GNTBOOK4";
 
 /// Why the book cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -48,9 +52,10 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// In this folder.
-    pub(super) fn new(folder: &Path) -> Ledger {
-        Ledger { path: folder.join(NAME) }
+    /// That of a run, in this folder.
+    pub(super) fn new(folder: &Path, run: &str) -> Ledger {
+        let name = if run.is_empty() { NAME.to_owned() } else { format!("{BEFORE}{run}{BEHIND}") };
+        Ledger { path: folder.join(name) }
     }
 
     /// The book that is there, if one is.
@@ -82,7 +87,7 @@ impl Ledger {
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
-        let new = self.path.with_extension("book.new");
+        let new = self.path.with_extension("new");
         let written = || -> io::Result<()> {
             let mut file = fs::File::create(&new)?;
             file.write_all(&head)?;
@@ -92,6 +97,20 @@ impl Ledger {
         };
         written().map_err(|source| LedgerError::Io { path: self.path.clone(), source })
     }
+}
+
+/// The runs whose books are kept in a folder; one without a name is the empty one.
+pub(super) fn runs(folder: &Path) -> Result<Vec<String>, LedgerError> {
+    let io = |source| LedgerError::Io { path: folder.to_path_buf(), source };
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let of_run = name.strip_prefix(BEFORE).and_then(|name| name.strip_suffix(BEHIND));
+        let of_run = of_run.filter(|run| RunId::check_name(run).is_ok());
+        runs.extend(of_run.or((name == NAME).then_some("")).map(str::to_owned));
+    }
+    Ok(runs)
 }
 
 /// Forgets the job whose book is kept in a folder, if there is one: it has been brought to its end.
@@ -128,7 +147,7 @@ mod tests {
     #[test]
     fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = Ledger::new(folder.path());
+        let ledger = Ledger::new(folder.path(), "");
         assert!(ledger.load().unwrap().is_none());
         let book = book();
         ledger.save(&book).unwrap();

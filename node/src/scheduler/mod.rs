@@ -10,6 +10,7 @@ pub(crate) mod feeding;
 mod feeding_trials;
 mod heard;
 pub(crate) mod holdings;
+mod jobs;
 mod ledger;
 pub(crate) mod member;
 pub(crate) mod plan;
@@ -17,5 +18,6 @@ mod requests;
 #[cfg(test)]
 mod trials;
 
+pub(crate) use jobs::{AskV2, JobTableV2, Schedulers};
 pub use ledger::{LedgerError, forget_job};
 pub(crate) use requests::{AskV1, JobV2, Scheduler, ToldV1, WhatV1};

@@ -159,14 +159,15 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler whose book is kept in `folder`, if there is one, and found there again.
+    /// The scheduler of a run, whose book is kept in `folder`, if there is one, and found there again.
     pub(crate) fn open(
         folder: Option<&Path>,
+        run: &str,
         feeding: Option<Feeding>,
         now: Duration,
     ) -> Result<Scheduler, LedgerError> {
         let feeder = feeding.map(Feeder::new);
-        let ledger = folder.map(Ledger::new);
+        let ledger = folder.map(|folder| Ledger::new(folder, run));
         let book = ledger.as_ref().map_or(Ok(None), Ledger::load)?;
         if let (Some(feeder), Some(book)) = (&feeder, &book) {
             feeder.takes_up(book).map_err(|why| LedgerError::Other { why })?;
@@ -191,8 +192,20 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request.
+    /// Answers a request of somebody who knows of no generations.
+    #[cfg(test)]
     pub(crate) fn answer(&mut self, ask: AskV1, session: u32, now: Duration) -> Result<ToldV1, Refused> {
+        self.answer_in(0, ask, session, now)
+    }
+
+    /// Answers a request of a worker of this generation of the run.
+    pub(crate) fn answer_in(
+        &mut self,
+        generation: u32,
+        ask: AskV1,
+        session: u32,
+        now: Duration,
+    ) -> Result<ToldV1, Refused> {
         let AskV1 { life, what } = ask;
         if matches!(what, WhatV1::Status) {
             return Ok(ToldV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
@@ -206,7 +219,7 @@ impl Scheduler {
         }
         self.tick(now)?;
         if let WhatV1::Register { plan } = what {
-            return self.register(life, plan, session, now);
+            return self.register(life, plan, generation, session, now);
         }
         let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
@@ -293,7 +306,14 @@ impl Scheduler {
     }
 
     /// Brings a worker into the job, or begins one.
-    fn register(&mut self, life: Life, plan: Plan, session: u32, now: Duration) -> Result<ToldV1, Refused> {
+    fn register(
+        &mut self,
+        life: Life,
+        plan: Plan,
+        generation: u32,
+        session: u32,
+        now: Duration,
+    ) -> Result<ToldV1, Refused> {
         let Life { rank, incarnation } = life;
         if incarnation == NO_INCARNATION {
             let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
@@ -302,8 +322,19 @@ impl Scheduler {
         if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
             return Err(BookError::Differs(difference).into());
         }
-        let fed = self.feeder.is_some();
+        let (fed, known) = (self.feeder.is_some(), self.book.as_ref().map_or(0, |book| book.generation));
+        if known > generation && generation > 0 {
+            let text = format!(
+                "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
+                 again, or the scheduler without its book"
+            );
+            return Err((Refusal::Fenced, text));
+        }
         let other = |book: &Book| {
+            // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old one.
+            if generation > 0 {
+                return book.generation < generation;
+            }
             if fed {
                 // Whoever feeds does so for one job: another begins with another client.
                 return false;
@@ -327,6 +358,7 @@ impl Scheduler {
             }
             let before = self.book.take();
             let mut book = Book::new(plan.clone(), incarnation)?;
+            book.generation = generation;
             if let Some(before) = &before {
                 book.inherit(before);
                 let Counts { done, tasks, .. } = before.counts();

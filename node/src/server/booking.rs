@@ -7,16 +7,15 @@ use crate::error::Refusal;
 use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
 use crate::message;
 use crate::scheduler::feeding::Feed;
-use crate::scheduler::holdings::JobTableV1;
 use crate::scheduler::member::Life;
-use crate::scheduler::{AskV1, Scheduler};
+use crate::scheduler::{AskV2, JobTableV2, Schedulers};
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
 
 /// Answers a request to the scheduler, which is in thread 0.
 pub(super) fn answer(
     frame: &Frame<'_>,
-    scheduler: Option<&mut Scheduler>,
+    scheduler: Option<&mut Schedulers>,
     session: u32,
     now: Duration,
     transmit: &mut Transmit,
@@ -31,7 +30,7 @@ pub(super) fn answer(
             format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
         );
     }
-    let ask = match control::open::<AskV1>(frame.payload) {
+    let ask = match control::open_as::<AskV2>(2, frame.payload) {
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
@@ -45,14 +44,14 @@ pub(super) fn answer(
 /// Notes what the rows of a job's table are.
 pub(super) fn note_table(
     frame: &Frame<'_>,
-    scheduler: Option<&mut Scheduler>,
+    scheduler: Option<&mut Schedulers>,
     now: Duration,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
-    let asked = match control::open::<JobTableV1>(frame.payload) {
+    let asked = match control::open_as::<JobTableV2>(2, frame.payload) {
         Ok(asked) => asked,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
@@ -65,7 +64,7 @@ pub(super) fn note_table(
 /// Answers a request for bytes of the data, which go from the file into the out queue.
 pub(super) fn feed(
     frame: &Frame<'_>,
-    scheduler: Option<&mut Scheduler>,
+    scheduler: Option<&mut Schedulers>,
     pusher: &Pusher,
     transmit: &mut Transmit,
 ) -> Handled {

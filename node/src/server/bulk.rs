@@ -81,6 +81,12 @@ impl Pusher {
         shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
     }
 
+    /// Whether it has pushed to a table, or keeps step over it.
+    pub(super) fn is_of(&self, table: u32) -> bool {
+        let (word, bit) = (table as usize / 64, 1 << (table % 64));
+        self.introduced.get(word).is_some_and(|word| word & bit != 0) || self.rank(table).is_some()
+    }
+
     /// Whoever pushes has an incarnation.
     pub(super) fn must_have_incarnation(&self) -> Result<(), Stop> {
         if self.incarnation == NO_INCARNATION {
@@ -106,7 +112,10 @@ impl Pusher {
 pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
     match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
         Some((Some(shards), tally)) => Ok((shards, tally)),
-        Some((None, _)) => refuse(Refusal::WrongShard, "this thread owns no shard of the table"),
+        Some((None, _)) => refuse(
+            Refusal::WrongShard,
+            "this thread owns no shard of the table, or its rows were dropped (a run that was begun anew)",
+        ),
         None => refuse(Refusal::Unknown, format!("no table {table} has been opened on this thread")),
     }
 }

@@ -6,7 +6,7 @@ use super::keysets::Keysets;
 use super::session::Room;
 use super::subscriptions::Subscriptions;
 use super::waiting::{self, Owed};
-use super::{images, incarnations, regions, vectors};
+use super::{images, incarnations, regions, runs, vectors};
 use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
 use crate::limits::TEXT_BYTES_MAX;
@@ -67,6 +67,11 @@ impl Hands<'_, '_> {
                 let (counter, scheduler) = (room.incarnations.as_deref_mut(), room.scheduler.as_deref());
                 return incarnations::answer(frame, counter, scheduler, transmit);
             }
+            message::RUN => {
+                let (session, room) = (pusher.session, &mut *self.room);
+                return runs::answer(frame, room.runs.as_deref_mut(), session, now, transmit);
+            }
+            message::DROP_TABLE => return tables.answer_drop(frame, pusher, transmit),
             message::JOB_TABLE => return booking::note_table(frame, scheduler.as_deref_mut(), now, transmit),
             message::FEED => return booking::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),

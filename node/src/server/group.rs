@@ -334,7 +334,7 @@ impl Tables {
             tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
         }
         if incarnation > 0 {
-            self.fenced.push((pusher, incarnation));
+            self.fenced.push((number, pusher, incarnation));
         }
         self.settle(number as usize);
         Ok(Answer::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))

@@ -150,6 +150,11 @@ impl Identities {
         }
     }
 
+    /// A table is dropped here.
+    pub(super) fn forget(&self, table: &str) {
+        self.lock().remove(table);
+    }
+
     /// Whether all servers of a table have made their shards.
     pub(super) fn is_confirmed(&self, table: &str) -> bool {
         self.lock().get(table).is_some_and(|known| known.confirmed)

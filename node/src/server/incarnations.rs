@@ -12,7 +12,7 @@ use super::bulk::{Handled, refuse};
 use crate::error::Refusal;
 use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
 use crate::message;
-use crate::scheduler::Scheduler;
+use crate::scheduler::Schedulers;
 use gannet_core::{OpenError, Store};
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::fs::{self, File};
@@ -135,7 +135,7 @@ impl Incarnations {
 pub(super) fn answer(
     frame: &Frame<'_>,
     incarnations: Option<&mut Incarnations>,
-    scheduler: Option<&Scheduler>,
+    scheduler: Option<&Schedulers>,
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(incarnations) = incarnations else {
@@ -147,7 +147,7 @@ pub(super) fn answer(
     }
     // Room for the answer first: what is handed out is told.
     transmit.reserve(0).ok_or(Full)?;
-    let booked = scheduler.map_or(0, Scheduler::highest_incarnation);
+    let booked = scheduler.map_or(0, Schedulers::highest_incarnation);
     let number = match looks {
         message::ALLOCATE_LOOK => incarnations.highest().max(booked),
         _ if incarnations.looks_only => {

@@ -26,6 +26,7 @@ mod newer_tests;
 #[cfg(test)]
 mod refusals;
 mod regions;
+mod runs;
 pub(crate) mod scripted;
 mod session;
 mod signs;

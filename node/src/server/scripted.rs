@@ -11,7 +11,8 @@ use super::tables::Tables;
 use crate::control::{self, HelloV1, WelcomeV1};
 use crate::hostile::{KEY_BIT, schema};
 use crate::message;
-use crate::scheduler::Scheduler;
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
 use crate::sparing::Sparing;
 use crate::tally::ServerTally;
 use crate::token::Token;
@@ -111,7 +112,8 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
     let (mut scratch, mut sparing, mut turns) = (Scratch::default(), Sparing::default(), 0u32);
-    let (mut scheduler, mut incarnations) = (Scheduler::default(), Incarnations::default());
+    let (mut scheduler, mut incarnations) = (Schedulers::default(), Incarnations::default());
+    let mut runs = Registry::default();
     let clock = || Duration::ZERO;
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
@@ -120,7 +122,8 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
         let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
         let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
         let tally = thread;
-        let mut room = Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
+        let runs = Some(&mut runs);
+        let mut room = Room { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }

@@ -15,7 +15,8 @@ use crate::limits::{
     STALL_TIME,
 };
 use crate::message;
-use crate::scheduler::Scheduler;
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
 use crate::sparing::Sparing;
 use crate::tally::{Kind, Over, ThreadTally};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
@@ -112,7 +113,8 @@ pub(super) struct Room<'a> {
     pub(super) tally: &'a ThreadTally,
     pub(super) sparing: &'a mut Sparing,
     /// In thread 0.
-    pub(super) scheduler: Option<&'a mut Scheduler>,
+    pub(super) scheduler: Option<&'a mut Schedulers>,
+    pub(super) runs: Option<&'a mut Registry>,
     pub(super) incarnations: Option<&'a mut Incarnations>,
     /// What time it is.
     pub(super) clock: &'a dyn Fn() -> Duration,

@@ -6,7 +6,7 @@ use super::identities::{Claim, Identities, to_begin_anew};
 use super::kept::KeptBudget;
 use super::regions::Regions;
 use super::steps::{self, Found, Steps};
-use crate::control::{self, ConfirmV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
+use crate::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::message;
@@ -51,8 +51,8 @@ pub(super) struct Tables {
     pub(super) short: bool,
     /// For pushes that are kept for synchronous steps.
     pub(super) kept: Option<Arc<KeptBudget>>,
-    /// Pushers, and up to which life, whose sessions are to end.
-    pub(super) fenced: Vec<(u64, u64)>,
+    /// Of a table, pushers, and up to which life, whose sessions are to end.
+    pub(super) fenced: Vec<(u32, u64, u64)>,
     /// It is to have none.
     pub(super) none: bool,
     pub(super) sparing: Sparing,
@@ -125,7 +125,12 @@ impl Tables {
                 return refuse(Refusal::Mismatch, text);
             }
         } else if self.all.len() == TABLES_MAX {
-            return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
+            return refuse(
+                Refusal::Limit,
+                format!(
+                    "{TABLES_MAX} tables are open, or were dropped since this server began, the limit: start it again"
+                ),
+            );
         }
         let identity = self.identities.claim(&schema, claim)?.identity;
         if let Some(known) = open {
@@ -197,6 +202,44 @@ impl Tables {
         let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
         let opened = TableOpenedV2 { table, first_shard, end_shard, incarnation, uid, confirmed, births };
         answer(frame, message::TABLE_OPENED, &control::seal_as(2, &opened), transmit)
+    }
+
+    /// Drops a table: its rows go, on this thread and, with those of the last thread, from the folder. Its number stays, so
+    /// that nobody who knows it by that is given another.
+    pub(super) fn answer_drop(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        transmit: &mut Transmit,
+    ) -> Handled {
+        pusher.must_have_incarnation()?;
+        let DropTableV1 { table: name } = match control::open(frame.payload) {
+            Ok(drop) => drop,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        if let Err(error) = Schema::check_name(&name) {
+            return refuse(Refusal::Malformed, error.to_string());
+        }
+        transmit.reserve(0).ok_or(Full)?;
+        for table in self.all.iter_mut().filter(|table| table.schema.name == name) {
+            if let Some(shards) = &mut table.shards {
+                // Before they go: whoever reads the images by himself believes them no longer.
+                shards.stop_serving();
+            }
+            (table.regions, table.group, table.steps, table.shards) = (Regions::default(), None, None, None);
+            // No name is empty: nobody finds it any more.
+            table.schema.name.clear();
+            table.tally.clear();
+            tracing::info!(table = name, thread = self.thread, "table dropped");
+        }
+        self.moved = true;
+        let dropped = self.store.drop_table(&name);
+        self.identities.forget(&name);
+        if let Err(error) = dropped {
+            return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));
+        }
+        transmit.commit(Head::new(message::TABLE_DROPPED, 0, frame.head.id, [0; 4]), 0);
+        Ok(())
     }
 
     /// Answers what this server holds of a table.

@@ -12,7 +12,8 @@ use crate::control::WelcomeV1;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{HUNGER_LOOK, INBOX_MAX, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
-use crate::scheduler::Scheduler;
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
 use crate::scheduler::feeding::Feeding;
 use crate::sparing::Sparing;
 use crate::tally::{ServerTally, ThreadTally};
@@ -38,7 +39,9 @@ pub(super) struct ShardThread<N: Net> {
     tables: Tables,
     scratch: Scratch,
     sparing: Sparing,
-    scheduler: Option<Scheduler>,
+    scheduler: Option<Schedulers>,
+    /// The registry of runs, in thread 0 of a server that has tables.
+    runs: Option<Registry>,
     /// The counter of incarnations, in thread 0.
     incarnations: Option<Incarnations>,
     settings: Settings,
@@ -85,11 +88,15 @@ impl<N: Net> ShardThread<N> {
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
-            0 => Some(Scheduler::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
+            0 => Some(Schedulers::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
             _ => None,
         };
         let incarnations = match settings.thread {
             0 => Some(Incarnations::open(tables.store(), settings.named.clone(), tables.none)?),
+            _ => None,
+        };
+        let runs = match settings.thread {
+            0 if !tables.none => Some(Registry::open(tables.store().folder(), net.now())?),
             _ => None,
         };
         tables.registrar = net.registrar();
@@ -110,6 +117,7 @@ impl<N: Net> ShardThread<N> {
             scratch: Scratch::default(),
             sparing: Sparing::default(),
             scheduler,
+            runs,
             incarnations,
             settings,
             ticked_at,
@@ -188,7 +196,8 @@ impl<N: Net> ShardThread<N> {
         let clock = || self.net.now();
         let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
         let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
-        let mut room = Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
+        let runs = self.runs.as_mut();
+        let mut room = Room { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
@@ -222,8 +231,17 @@ impl<N: Net> ShardThread<N> {
                 let clock = || self.net.now();
                 let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
                 let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
-                let room =
-                    &mut Room { tables, scratch, tally, sparing, scheduler, incarnations, clock: &clock };
+                let runs = self.runs.as_mut();
+                let room = &mut Room {
+                    tables,
+                    scratch,
+                    tally,
+                    sparing,
+                    scheduler,
+                    runs,
+                    incarnations,
+                    clock: &clock,
+                };
                 session.sweep(room, now);
                 // It is sent in its turn.
                 if !std::mem::replace(&mut self.queued[token], true) {
@@ -241,7 +259,8 @@ impl<N: Net> ShardThread<N> {
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
                 let Pusher { pusher, incarnation, .. } = *session.pusher();
-                if fenced.iter().any(|&(who, upto)| pusher == who && incarnation <= upto) {
+                let of = |table| session.pusher().is_of(table);
+                if fenced.iter().any(|&(at, who, upto)| pusher == who && incarnation <= upto && of(at)) {
                     let end = session.fence();
                     self.end(token, &end);
                 } else if session.is_waiting() {
@@ -257,6 +276,9 @@ impl<N: Net> ShardThread<N> {
         self.tables.end_session(number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
+        }
+        if let Some(runs) = &mut self.runs {
+            runs.closed(number);
         }
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
         let tally = self.own_tally();
@@ -351,6 +373,7 @@ impl<N: Net> ShardThread<N> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
         if slept > OWN_SLEEP {
             self.tables.forgive(slept, now);
+            self.runs.iter_mut().for_each(|runs| runs.forgive(slept, now));
         }
         self.tally.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.hungry.is_empty());

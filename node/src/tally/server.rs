@@ -29,12 +29,14 @@ pub(crate) enum Kind {
     Vector,
     Feed,
     Allocate,
+    Run,
+    DropTable,
     /// No request of ours.
     Unknown,
 }
 
 impl Kind {
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 22] = [
         "pull",
         "push",
         "scan",
@@ -54,6 +56,8 @@ impl Kind {
         "vector",
         "feed",
         "allocate",
+        "run",
+        "drop_table",
         "unknown",
     ];
     pub(crate) const COUNT: usize = Kind::NAMES.len();
@@ -80,6 +84,8 @@ impl Kind {
             message::VECTOR => Kind::Vector,
             message::FEED => Kind::Feed,
             message::ALLOCATE => Kind::Allocate,
+            message::RUN => Kind::Run,
+            message::DROP_TABLE => Kind::DropTable,
             _ => Kind::Unknown,
         }
     }

@@ -45,6 +45,13 @@ impl TableTally {
         self.grown_by_grower.set(growth.by_grower);
     }
 
+    /// The table is gone.
+    pub(crate) fn clear(&self) {
+        self.rows.set(0);
+        self.bytes.set(0);
+        self.kept_bytes.set(0);
+    }
+
     /// Counts a push.
     pub(crate) fn count(&self, applied: &Applied) {
         self.parts.add(1);

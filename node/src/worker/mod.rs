@@ -27,6 +27,7 @@ mod pipeline;
 mod pump;
 mod reach;
 mod reconnect;
+mod run;
 mod seat;
 mod simple;
 mod stamps;
@@ -40,11 +41,13 @@ pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
+pub use run::{RunSeat, RunWanted, registrar};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 
 use crate::cut::Cut;
 use crate::error::WorkerError;
+use crate::runs::RunId;
 use crate::tally::WorkerTally;
 use crate::token::Token;
 use cache::Caching;
@@ -100,10 +103,15 @@ pub struct WorkerConfig {
     pub seed: u64,
     /// One link to thread 0 of each server is enough: whoever has only something to ask of the scheduler.
     pub one_thread: bool,
+    /// Another worker of this process has links to the same servers, and warns when they are lost. This one's losses are logged
+    /// for debugging only.
+    pub secondary: bool,
     /// What the servers are proved to have, and to whom this worker proves the same.
     pub token: Option<Token>,
     /// When rows are read without asking.
     pub one_sided: OneSided,
+    /// The run whose tables it opens: its name goes before theirs. `None`: tables are called as they are.
+    pub run: Option<RunId>,
 }
 
 impl WorkerConfig {
@@ -125,8 +133,10 @@ impl WorkerConfig {
             near_kept_bytes_min: crate::limits::NEAR_KEPT_BYTES_MIN,
             seed: pusher.rotate_left(32) ^ incarnation,
             one_thread: false,
+            secondary: false,
             token: None,
             one_sided: OneSided::Auto,
+            run: None,
         }
     }
 }

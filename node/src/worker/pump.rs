@@ -117,8 +117,12 @@ impl<N: Net> Worker<N> {
         let lost = &self.peers[number];
         let its: Vec<&Peer<N::Stream>> =
             self.peers.iter().filter(|peer| peer.server == lost.server).collect();
-        let told =
-            its.iter().filter_map(|peer| peer.loss_logged).max().is_some_and(|at| now < at + LOSSES_TOGETHER);
+        let told = self.config.secondary
+            || its
+                .iter()
+                .filter_map(|peer| peer.loss_logged)
+                .max()
+                .is_some_and(|at| now < at + LOSSES_TOGETHER);
         let (peer, waiting, links) = (&lost.name, lost.queue.len(), its.len());
         if told {
             return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");

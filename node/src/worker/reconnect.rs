@@ -115,7 +115,9 @@ impl<N: Net> Worker<N> {
             let (seconds, server) = (waited.as_secs_f64(), peer.server);
             let (peer, requests) = (&peer.name, peer.queue.len());
             // Threads of one server are away together: one of them is told of.
-            match self.peers.iter().any(|peer| peer.server == server && peer.wait_logged) {
+            let told = self.config.secondary
+                || self.peers.iter().any(|peer| peer.server == server && peer.wait_logged);
+            match told {
                 true => tracing::debug!(%peer, seconds, requests, why, "waiting for a peer"),
                 false => tracing::warn!(%peer, seconds, requests, why, "waiting for a peer"),
             }

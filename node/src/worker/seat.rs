@@ -11,7 +11,7 @@ use crate::scheduler::book::{Given, Orders};
 use crate::scheduler::holdings::{JobTableV1, TableRecord};
 use crate::scheduler::member::{Life, Member, Told, Work};
 use crate::scheduler::plan::{Plan, Task};
-use crate::scheduler::{AskV1, JobV2, ToldV1, WhatV1};
+use crate::scheduler::{AskV1, AskV2, JobTableV2, JobV2, ToldV1, WhatV1};
 use gannet_transport::Net;
 
 /// A place in a job.
@@ -84,7 +84,7 @@ impl<N: Net> Seat<N> {
         let life = Life { rank, incarnation: config.incarnation };
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let ask = AskV1 { life, what: WhatV1::Register { plan: plan.clone() } };
-        if control::seal(&ask).len() > PLAN_BYTES_MAX {
+        if control::seal_as(2, &worker.of_run(&ask)).len() > PLAN_BYTES_MAX {
             let files = plan.files.len();
             let text = format!(
                 "the names of {files} files are too long for one message: train on fewer, larger ones"
@@ -203,8 +203,9 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let told = JobTableV1 { life: self.life, table };
-        let payload = |_: usize, _: u32| control::seal(&told);
+        let (told, run) = (JobTableV1 { life: self.life, table }, self.worker.run_name());
+        let told = JobTableV2 { run, told };
+        let payload = |_: usize, _: u32| control::seal_as(2, &told);
         self.worker.ask(&Ask::of(message::JOB_TABLE, None, &payload), To::First(1)).map(|_| ())
     }
 
@@ -262,13 +263,24 @@ impl From<JobV2> for JobStatus {
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
     fn book(&mut self, ask: &AskV1) -> Result<ToldV1, WorkerError> {
-        let payload = |_: usize, _: u32| control::seal(ask);
+        let ask = self.of_run(ask);
+        let payload = |_: usize, _: u32| control::seal_as(2, &ask);
         let answers = self.ask(&Ask::of(message::BOOK, None, &payload), To::First(1))?;
         let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
         let Some(Answer { payload, .. }) = answers.first() else {
             return Err(nonsense("no answer from the scheduler".into()));
         };
         control::open(payload).map_err(|error| nonsense(error.to_string()))
+    }
+
+    fn run_name(&self) -> String {
+        self.config.run.as_ref().map_or(String::new(), |run| run.name.clone())
+    }
+
+    /// A request to the scheduler of this worker's run.
+    fn of_run(&self, ask: &AskV1) -> AskV2 {
+        let generation = self.config.run.as_ref().map_or(0, |run| run.generation);
+        AskV2 { run: self.run_name(), generation, ask: ask.clone() }
     }
 
     fn nonsense(&self, told: &ToldV1) -> WorkerError {

@@ -36,6 +36,10 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
         }
         schema.check().map_err(OpenError::from)?;
+        let of_run =
+            self.config.run.as_ref().map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
+        let schema = of_run.as_ref().unwrap_or(schema);
+        schema.check().map_err(OpenError::from)?;
         if let Some(known) = self.tables.iter().position(|table| table.schema == *schema) {
             return Ok(TableId(known));
         }

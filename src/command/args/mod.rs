@@ -16,6 +16,7 @@ mod metrics;
 mod model;
 mod one_sided;
 mod optimizer;
+mod run;
 mod scheduling;
 mod sections;
 pub mod security;
@@ -41,6 +42,7 @@ pub use metrics::MetricsArgs;
 pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
+pub use run::RunArgs;
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
@@ -187,6 +189,9 @@ pub struct JobArgs {
     /// Which one of them it is, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub task_index: u32,
+    /// Which run it is.
+    #[command(flatten)]
+    pub run: RunArgs,
     /// How the workers keep step.
     #[command(flatten)]
     pub sync: SyncArgs,

@@ -40,12 +40,15 @@ pub struct SchedulerArgs {
     after_help = "Exit codes: 0 the scheduler answered; 2 a bad flag; 3 the scheduler, or a server, could not be reached."
 )]
 pub struct StatusArgs {
-    /// The job's servers.
+    /// The job's servers; the one whose text comes first in alphabetical order knows the runs, and is the scheduler.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
     pub ps_hosts: Vec<String>,
     /// The job's scheduler, if the workers were given one. Default: as `gannet train` has it.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
+    /// The run whose data is handed out, to tell of.
+    #[arg(long, value_name = "NAME", default_value = super::run::DEFAULT_RUN)]
+    pub run: String,
     /// Seconds to wait for each.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub peer_timeout: u64,

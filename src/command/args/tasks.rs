@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 /// What `--tasks` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TasksName {
+    /// On wherever it can be had, off elsewhere; standard error says which, and why.
+    Auto,
     /// The scheduler hands out pieces of the files; those of a worker that dies go to others.
     On,
     /// Worker i of n takes every n-th batch, from the i-th on.
@@ -17,7 +19,7 @@ pub enum TasksName {
 #[derive(Args, Debug, Clone)]
 pub struct TaskArgs {
     /// Job: on: a scheduler hands out the data in pieces; off: each worker takes a fixed share. The same for all of its workers.
-    #[arg(long, value_enum, default_value = "off")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub tasks: TasksName,
     /// Job: bytes of a piece. Default: a sixteenth of a worker's part of the data, from 64 KiB to 4 MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]

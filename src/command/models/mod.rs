@@ -11,8 +11,8 @@ use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, Tasks
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, stopped_after};
 use super::optimizer::{Asked, asked};
-use super::others::{self, Others};
 use super::report::{Teller, warn_of_bad_lines};
+use super::runs::{self, Account, Alone};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::watching::{Midway, Watching};
@@ -29,7 +29,7 @@ use gannet::{Membership, Schema, SyncMode, Together, Wires};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A setting's flag, whether it was given, and whose it is.
 type Setting = (&'static str, bool, &'static [ModelName]);
@@ -88,7 +88,7 @@ pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Lab
 const CLASSES: u32 = 10;
 
 /// The learning rate of AdaGrad that suits a model whose flags name none.
-fn rate(model: ModelName) -> f32 {
+pub fn rate(model: ModelName) -> f32 {
     match model {
         ModelName::Linear => 0.5,
         _ => 0.05,
@@ -173,13 +173,24 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
-    let mut tables = LocalTables::new(store, 1);
+    let settings = || runs::settings(args, &options.data.files, None, Some(&options));
+    let schemas = schemas_of(&*model);
+    let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
+    let run = runs::alone(args, &store, settings, &names)?;
+    let account = run.as_ref().map(Alone::account).unwrap_or_default();
+    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
     let fitted =
         learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut watching)?;
-    finish(args, &shape, &*model, &mut tables, &fitted, watching.into_validations())?;
+    finish(args, &shape, &*model, &mut tables, (&fitted, &account), watching.into_validations())?;
     tables.close().map_err(backend_failure)?;
-    ended_early(fitted.stopped, fitted.examples)
+    ended_early(fitted.stopped, fitted.examples)?;
+    run.map_or(Ok(()), |run| run.finish(fitted.rows))
+}
+
+/// The tables of a model.
+fn schemas(model: &dyn Model) -> Vec<Schema> {
+    std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
 }
 
 /// Trains as a worker of a job.
@@ -198,6 +209,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     // With a scheduler any worker may become the chief.
     let mut options = options_of(args, &*model, share, chief || job.tasks.tasks == TasksName::On)?;
     let push = push_of(&options, &*model).map_err(backend_failure)?;
+    options.push = Some(push);
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let member = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if chief {
@@ -209,19 +221,22 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let scheduled = tasks::are_wanted(args, &options)?;
-    let line = job::line(job, Some(&metrics))?;
-    let schemas = schemas_of(&*model);
+    let mut line = job::line(job, Some(&metrics))?;
+    let schemas = schemas(&*model);
+    let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
+    let settings = runs::settings(args, &options.data.files, None, Some(&options))?;
+    let joined = runs::join(args, &mut line, settings.clone(), &names, job.task_index)?;
+    let Some(run) = joined else { return Ok(()) };
     // First of all, as for logistic regression (job.rs).
     let seat = match scheduled {
-        true => Some(tasks::join(args, &mut options, &schemas, &line, None)?),
+        true => Some(tasks::join(args, &mut options, &schemas, &line, None, &settings)?),
         false => None,
     };
-    let mut connected = line.connect(&metrics)?;
-    let others = match chief && seat.is_none() && share.workers > 1 {
-        true => Some(Others::look(&mut connected, &schemas[0])?),
-        false => None,
-    };
-    let mut tables = RemoteTables::new(connected);
+    let fixed = seat.is_none() && share.workers > 1;
+    if fixed {
+        run.say_who_is_missing()?;
+    }
+    let mut tables = RemoteTables::new(line.connect(&metrics)?);
     keep_step(&mut tables, member);
     if let Some(seat) = &seat {
         seat.open_tables(tables.worker())?;
@@ -238,11 +253,21 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     };
     tables.close_pusher().map_err(backend_failure)?;
     let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
+    if !fitted.stopped {
+        run.done()?;
+    }
+    let mut account = run.account();
+    if fixed && !fitted.stopped {
+        let (batches, workers) = (fitted.batches, share.workers);
+        let of = |rank| Some(runs::share(batches, args.epochs, rank, workers));
+        let table = tables.id(0);
+        account = match job.task_index {
+            0 => run.wait(tables.worker(), table, &of, &stop)?,
+            _ => run.wait_for_chief(&of, &stop)?,
+        };
+        fitted.stopped = stop.load(Relaxed);
+    }
     if chief && !fitted.stopped {
-        if let Some(others) = &others {
-            let table = tables.id(0);
-            others.wait(tables.worker(), table, job, &stop)?;
-        }
         if let Some(data) = held_out {
             match score(&data, &mut *model, &mut tables) {
                 // Whoever ends the wait for the test set keeps what was learned.
@@ -253,12 +278,13 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         fitted.measure(&*model, &mut tables).map_err(backend_failure)?;
     }
     if chief {
-        finish(args, &shape, &*model, &mut tables, &fitted, validations)?;
-        if share.workers > 1 {
-            others::mark_end(&line, &schemas);
+        finish(args, &shape, &*model, &mut tables, (&fitted, &account), validations)?;
+        if !fitted.stopped {
+            run.finish(fitted.rows, &account)?;
         }
     } else {
-        report::tell(args, &fitted, &report::weights(&*model, &mut tables, &fitted)?, None);
+        let weights = report::weights(&*model, &mut tables, &fitted)?;
+        report::tell(args, (&fitted, &account), &weights, None);
     }
     if let Some(seat) = seat {
         if chief {
@@ -266,7 +292,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         }
         seat.leave(&mut options);
     }
-    ended_early(fitted.stopped, fitted.examples)
+    ended_early(fitted.stopped, fitted.examples)?;
+    run.ended(&account, args.out.as_deref().filter(|_| chief))
 }
 
 /// Of all tables of a model.
@@ -369,7 +396,7 @@ fn finish<T: Tables>(
     shape: &Shape,
     model: &dyn Model,
     tables: &mut T,
-    fitted: &Fitted,
+    (fitted, account): (&Fitted, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let alone = args.job.job_name.is_none();
@@ -386,7 +413,7 @@ fn finish<T: Tables>(
         _ => None,
     };
     report::warn_of_quality(fitted);
-    report::tell(args, fitted, &report::weights(model, tables, fitted)?, validations);
+    report::tell(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
     if rows.is_some() || args.out.is_none() {
         tell_saved(args, fitted.stopped, rows);
     }

@@ -2,6 +2,7 @@
 
 use super::super::args::TrainArgs;
 use super::super::report::{Teller, size_in_words, staleness, tell_steps, warn_of_loss, words};
+use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Task};
@@ -158,9 +159,16 @@ pub fn in_words(measured: &Measured) -> String {
 }
 
 /// Prints what a training did.
-pub fn tell(args: &TrainArgs, fitted: &Fitted, weights: &[(String, f32)], validations: Option<Vec<Value>>) {
+pub fn tell(
+    args: &TrainArgs,
+    (fitted, account): (&Fitted, &Account),
+    weights: &[(String, f32)],
+    validations: Option<Vec<Value>>,
+) {
     if args.json {
-        return say!("{}", json_of(args, fitted, weights, validations));
+        let mut object = json_of(args, fitted, weights, validations);
+        account.put(&mut object);
+        return say!("{object}");
     }
     let Fitted { examples, steps, seconds, transport, push, format, .. } = fitted;
     let (of_examples, of_steps) = (*examples as f64 / seconds, *steps as f64 / seconds);

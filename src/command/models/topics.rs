@@ -3,8 +3,8 @@
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
-use super::super::others::{self, Others};
 use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
+use super::super::runs::{self, Account, Alone};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, job, kept, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
@@ -13,7 +13,7 @@ use gannet::{Admission, CheckpointWriter};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Words of a topic that are told.
 const WORDS_TOLD: usize = 10;
@@ -77,11 +77,17 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
-    let mut tables = LocalTables::new(store, 1);
+    let settings = || runs::settings(args, &options.data.files, None, Some(&options));
+    let schemas = model.schemas();
+    let run = runs::alone(args, &store, settings, &schemas.each_ref().map(|schema| schema.name.as_str()))?;
+    let account = run.as_ref().map(Alone::account).unwrap_or_default();
+    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
-    finish(args, &model, &names, &mut tables, &sampled, 1)?;
+    let rows = tables.stats(0).map_err(backend_failure)?.rows;
+    finish(args, &model, &names, &mut tables, (&sampled, &account), 1)?;
     tables.close().map_err(backend_failure)?;
-    ended_early(sampled.stopped, sampled.documents)
+    ended_early(sampled.stopped, sampled.documents)?;
+    run.map_or(Ok(()), |run| run.finish(rows))
 }
 
 /// Samples as a worker of a job.
@@ -101,30 +107,42 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let line = job::line(job, Some(&metrics))?;
-    let mut connected = line.connect(&metrics)?;
+    let mut line = job::line(job, Some(&metrics))?;
     let (schemas, alone) = (model.schemas(), workers == 1);
-    let others = match chief && !alone {
-        true => Some(Others::look(&mut connected, &schemas[0])?),
-        false => None,
-    };
-    let mut tables = RemoteTables::new(connected);
-    super::keep_step(&mut tables, member);
-    let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
-    tables.close_pusher().map_err(backend_failure)?;
-    if !chief {
-        tell(args, &sampled, None, &names);
-        return ended_early(sampled.stopped, sampled.documents);
-    }
-    let table = tables.id(0);
-    if let Some(others) = others {
-        others.wait(tables.worker(), table, job, &stop)?;
-    }
-    finish(args, &model, &names, &mut tables, &sampled, workers.into())?;
+    let settings = runs::settings(args, &options.data.files, None, Some(&options))?;
+    let tables = schemas.each_ref().map(|schema| schema.name.as_str());
+    let joined = runs::join(args, &mut line, settings, &tables, job.task_index)?;
+    let Some(run) = joined else { return Ok(()) };
     if !alone {
-        others::mark_end(&line, &schemas);
+        run.say_who_is_missing()?;
     }
-    ended_early(sampled.stopped, sampled.documents)
+    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    super::keep_step(&mut tables, member);
+    let mut sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    tables.close_pusher().map_err(backend_failure)?;
+    if !sampled.stopped {
+        run.done()?;
+    }
+    let mut account = run.account();
+    if !alone && !sampled.stopped {
+        let table = tables.id(0);
+        // A batch is pushed when it is first seen and again in each sweep: how many are left is not known.
+        account = match chief {
+            true => run.wait(tables.worker(), table, &|_| None, &stop)?,
+            false => run.wait_for_chief(&|_| None, &stop)?,
+        };
+        sampled.stopped = stop.load(Relaxed);
+    }
+    if !chief {
+        tell(args, (&sampled, &account), None, &names);
+        ended_early(sampled.stopped, sampled.documents)?;
+        return run.ended(&account, None);
+    }
+    let rows = tables.stats(0).map_err(backend_failure)?.rows;
+    finish(args, &model, &names, &mut tables, (&sampled, &account), workers.into())?;
+    ended_early(sampled.stopped, sampled.documents)?;
+    run.finish(rows, &account)?;
+    run.ended(&account, args.out.as_deref())
 }
 
 fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
@@ -178,7 +196,7 @@ fn finish<T: Tables>(
     model: &Lda,
     names: &[String],
     tables: &mut T,
-    sampled: &Sampled,
+    (sampled, account): (&Sampled, &Account),
     workers: u64,
 ) -> Result<(), Failure> {
     // What was stopped in the middle may not have told its part of the counts yet.
@@ -194,7 +212,7 @@ fn finish<T: Tables>(
         }
         _ => None,
     };
-    tell(args, sampled, topics.as_ref(), names);
+    tell(args, (sampled, account), topics.as_ref(), names);
     if saved.is_some() || args.out.is_none() {
         tell_saved(args, sampled.stopped, saved);
     }
@@ -224,7 +242,12 @@ fn save<T: Tables>(
 }
 
 /// Prints what a sampling did.
-fn tell(args: &TrainArgs, sampled: &Sampled, topics: Option<&Topics>, names: &[String]) {
+fn tell(
+    args: &TrainArgs,
+    (sampled, account): (&Sampled, &Account),
+    topics: Option<&Topics>,
+    names: &[String],
+) {
     let Sampled { documents, tokens, words, sweeps, seconds, transport, .. } = sampled;
     let speed = *tokens as f64 * f64::from(*sweeps) / seconds;
     let name = |id: u64| names.get(id as usize).cloned().unwrap_or_else(|| id.to_string());
@@ -235,16 +258,15 @@ fn tell(args: &TrainArgs, sampled: &Sampled, topics: Option<&Topics>, names: &[S
             json!({"tokens": tokens, "words": words})
         };
         let told: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
-        return say!(
-            "{}",
-            json!({
+        let mut object = json!({
                 "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
                 "seconds": seconds, "tokens_per_second": speed, "transport": transport,
                 "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
                 "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
                 "all_tokens": topics.map(|t| t.tokens), "topics": told,
-            })
-        );
+        });
+        account.put(&mut object);
+        return say!("{object}");
     }
     say!(
         "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"

@@ -1,10 +1,11 @@
 //! The columns in this process: shards, called directly.
 
 use crate::backend::BackendError;
+use crate::embedded::of_run;
 use crate::lbfgs::{Cell, Columns, Layout};
 use gannet_node::optim::lbfgs::{Sum, join, split};
 use gannet_node::{
-    Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
+    Program, PushName, Read, RunId, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
 };
 
 /// Keys of one call to the shards.
@@ -62,7 +63,16 @@ impl LocalColumns {
     /// # Errors
     /// The images cannot be opened.
     pub fn open(store: &Store, layout: Layout) -> Result<LocalColumns, BackendError> {
-        let (vectors, cells) = (Table::open(store, &layout.schema())?, Table::open(store, &Layout::cells())?);
+        LocalColumns::open_in(None, store, layout)
+    }
+
+    /// The same of a run, whose name goes before the tables' names.
+    ///
+    /// # Errors
+    /// The images cannot be opened.
+    pub fn open_in(run: Option<&RunId>, store: &Store, layout: Layout) -> Result<LocalColumns, BackendError> {
+        let open = |schema| Table::open(store, &of_run(run, &schema));
+        let (vectors, cells) = (open(layout.schema())?, open(Layout::cells())?);
         Ok(LocalColumns { layout, vectors, cells })
     }
 

@@ -120,6 +120,7 @@ pub fn fit_watched<T: Tables>(
         push,
         format: found.format,
         columns: found.columns,
+        batches: found.batches,
         bad_lines: found.bad_lines,
         not_finite: not_finite + tables.not_finite(),
         not_admitted: tables.not_admitted(),

@@ -54,6 +54,8 @@ pub struct Fitted {
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
+    /// Batches of one pass, over all shares; 0 where pieces of the data are handed out.
+    pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,
     /// Examples that were left out because their outputs were NaN or infinite, and rows of pushes dropped for that.

@@ -4,12 +4,13 @@ use super::{TableIndex, Tables, WeightTables};
 use crate::backend::{Backend, BackendError, Rows};
 use crate::batch::InPiece;
 use crate::embedded::Embedded;
-use gannet_node::{Read, Schema, Stats, Store, Write, hash, shard_of};
+use gannet_node::{Read, RunId, Schema, Stats, Store, Write, hash, shard_of};
 use std::collections::VecDeque;
 
 /// Tables whose shards this process owns.
 pub struct LocalTables {
     store: Store,
+    run: Option<RunId>,
     pusher: u64,
     tables: Vec<Local>,
     /// The tables of the pulls begun, each with the order of its keys.
@@ -74,7 +75,12 @@ impl Order {
 impl LocalTables {
     /// Tables in `store`. `pusher` names whoever trains.
     pub fn new(store: Store, pusher: u64) -> LocalTables {
-        LocalTables { store, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
+        LocalTables::of_run(store, None, pusher)
+    }
+
+    /// The same of a run, whose name goes before the tables' names.
+    pub fn of_run(store: Store, run: Option<RunId>, pusher: u64) -> LocalTables {
+        LocalTables { store, run, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
     }
 
     /// Writes every image to its medium and marks it as closed in order.
@@ -104,7 +110,7 @@ impl Tables for LocalTables {
     }
 
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
-        let table = Embedded::open(&self.store, schema, self.pusher)?;
+        let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, self.pusher)?;
         self.tables.push(Local { table, pulled: None, rows: Rows::default() });
         Ok(self.tables.len() - 1)
     }

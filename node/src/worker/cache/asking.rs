@@ -93,9 +93,11 @@ impl<N: Net> Worker<N> {
     /// nothing of what becomes of it.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
-        if schema.name != rows.table || schema.read_floats(rows.read) != rows.floats {
-            let (of, table) = (&rows.table, &schema.name);
-            return Err(WorkerError::Call(format!("a cache of rows of table {of:?} for table {table:?}")));
+        let of_run = self.config.run.as_ref().map(|run| run.table(&rows.table));
+        let named = of_run.as_ref().unwrap_or(&rows.table);
+        if schema.name != *named || schema.read_floats(rows.read) != rows.floats {
+            let table = &schema.name;
+            return Err(WorkerError::Call(format!("a cache of rows of table {named:?} for table {table:?}")));
         }
         if schema.admission != gannet_core::Admission::All {
             let text = format!(

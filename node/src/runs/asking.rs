@@ -1,0 +1,169 @@
+//! What workers ask of the registry of runs, and what it answers: frozen structs, as they travel and are kept.
+
+use crate::limits::RUN_NAME_BYTES_MAX;
+use crate::scheduler::member::Life;
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// Which rows a worker trains: those of a run, since a generation of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunId {
+    /// The run's name.
+    pub name: String,
+    /// How often it was begun, this time included.
+    pub generation: u32,
+    /// The generation that began its rows.
+    pub rows_since: u32,
+}
+
+impl RunId {
+    /// Whether a run may be called so, or why not.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has other characters than letters, digits, `_` and `-`.
+    pub fn check_name(name: &str) -> Result<(), String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        match !name.is_empty() && name.len() <= RUN_NAME_BYTES_MAX && name.chars().all(allowed) {
+            true => Ok(()),
+            false => Err(format!(
+                "{name:?} is no name of a run: 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and - are possible"
+            )),
+        }
+    }
+
+    /// What one of its tables is called at the servers. No run's name has a dot, so no two runs share a table.
+    pub fn table(&self, own: &str) -> String {
+        match self.rows_since {
+            0 | 1 => format!("{}.{own}", self.name),
+            since => format!("{}.{since}.{own}", self.name),
+        }
+    }
+}
+
+/// A flag that all workers of a run must be given alike.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The flag, or what it is about.
+    pub flag: String,
+    /// What is compared.
+    pub value: String,
+    /// How it is told to people.
+    pub shown: String,
+}
+
+impl Setting {
+    /// A flag that is shown as it is compared.
+    pub fn new(flag: &str, value: impl ToString) -> Setting {
+        let value = value.to_string();
+        Setting { flag: flag.to_owned(), shown: value.clone(), value }
+    }
+}
+
+/// What whoever comes to a run wants of it.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// To begin it, or to go on with one that is not finished.
+    Auto,
+    /// Also to train the rows of one that is finished further.
+    Continue,
+    /// To begin with new rows.
+    Fresh,
+}
+
+/// Somebody comes to a run.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct JoinV1 {
+    pub(crate) want: Want,
+    pub(crate) settings: Vec<Setting>,
+    /// Its tables, by their own names.
+    pub(crate) tables: Vec<String>,
+    /// What time it is there, in seconds since 1970: to say how long ago a run ended, and for nothing else.
+    pub(crate) at: u64,
+}
+
+/// What a worker asks.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct RunAskV1 {
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    pub(crate) what: RunWhatV1,
+}
+
+/// See [`super::Registry`] for each.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum RunWhatV1 {
+    Join(JoinV1),
+    /// It lives; who else is there is answered.
+    Beat {
+        generation: u32,
+    },
+    /// It has trained what it had to.
+    Done {
+        generation: u32,
+    },
+    /// All is trained, and the model is saved.
+    Finish {
+        generation: u32,
+        rows: u64,
+        at: u64,
+    },
+    /// These tables of an earlier generation are gone at all servers.
+    Dropped {
+        tables: Vec<String>,
+    },
+    List,
+}
+
+/// What is answered.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum RunToldV1 {
+    Joined {
+        generation: u32,
+        rows_since: u32,
+        /// 0 begun, 1 joined, 2 resumed, 3 continued, 4 begun with new rows, 5 come too late.
+        decided: u32,
+        /// Tables of earlier generations, which are to be dropped at all servers.
+        doomed: Vec<String>,
+    },
+    /// Another life of this worker has a session, and was heard of so many milliseconds ago.
+    Taken {
+        silent_ms: u64,
+    },
+    Members {
+        finished: bool,
+        members: Vec<RunMember>,
+    },
+    Noted,
+    Runs {
+        runs: Vec<Run>,
+    },
+}
+
+/// A worker of a run.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunMember {
+    /// Its present life.
+    pub life: Life,
+    /// It has trained what it had to.
+    pub done: bool,
+    /// It gives signs of life.
+    pub live: bool,
+}
+
+/// A run, as `gannet status` shows it.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its name.
+    pub name: String,
+    /// How often it was begun.
+    pub generation: u32,
+    /// The generation that began its rows.
+    pub rows_since: u32,
+    /// It is finished.
+    pub finished: bool,
+    /// Rows of its tables when it was.
+    pub rows: u64,
+    /// When it was, in seconds since 1970, by the clock of the worker that said so.
+    pub finished_at: u64,
+    /// Its workers; of a finished run nobody is told.
+    pub members: Vec<RunMember>,
+}

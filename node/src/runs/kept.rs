@@ -1,0 +1,101 @@
+//! The registry on its medium: one file, which is whole and synced before it has its name, and whose name is synced before
+//! anything is answered.
+//!
+//! ```text
+//! 0   8  "GNTRUNS1"
+//! 8   4  crc32c of what follows byte 16
+//! 12  4  0
+//! 16     a control message: the runs by name
+//! ```
+
+use super::registry::Kept;
+use crate::control;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "RUNS";
+const MAGIC: [u8; 8] = *b"GNTRUNS1";
+
+/// Why the registry of runs cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunsError {
+    /// The system refused.
+    #[error("the registry of runs {}: {source}; make room, or see to the folder's permissions", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is damaged, or no registry.
+    #[error(
+        "the registry of runs {}: {why}; put back the file as it was, or move it away together with the tables' folders \
+         beside it: without it nobody knows which rows are of a run that is finished",
+        path.display()
+    )]
+    Torn {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct RunsV1 {
+    runs: BTreeMap<String, Kept>,
+}
+
+/// The registry of a folder.
+pub(super) fn file(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+/// The runs that are kept.
+pub(super) fn load(file: &Path) -> Result<BTreeMap<String, Kept>, RunsError> {
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(source) => return Err(RunsError::Io { path: file.into(), source }),
+    };
+    let torn = |why: &str| RunsError::Torn { path: file.into(), why: why.to_owned() };
+    let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
+        return Err(torn("it is too short"));
+    };
+    if head[..8] != MAGIC {
+        let why = match head[..7] == MAGIC[..7] {
+            true => "another version of gannet wrote it",
+            false => "it does not begin as a registry does",
+        };
+        return Err(torn(why));
+    }
+    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
+        return Err(torn("its checksum is wrong"));
+    }
+    control::open::<RunsV1>(payload).map(|kept| kept.runs).map_err(|error| torn(&error.to_string()))
+}
+
+/// Writes the runs.
+pub(super) fn save(file: &Path, runs: &BTreeMap<String, Kept>) -> Result<(), RunsError> {
+    let payload = control::seal(&RunsV1 { runs: runs.clone() });
+    let mut head = [0; 16];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    let new = file.with_extension("new");
+    let written = || -> io::Result<()> {
+        let mut bytes = File::create(&new)?;
+        bytes.write_all(&head)?;
+        bytes.write_all(&payload)?;
+        bytes.sync_all()?;
+        fs::rename(&new, file)?;
+        match file.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    written().map_err(|source| RunsError::Io { path: file.into(), source })
+}

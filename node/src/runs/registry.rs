@@ -1,0 +1,353 @@
+//! The registry: what each run was begun with, who is in it, and whether it is finished. Plain state: requests and the time
+//! come in, answers go out, and what changes is kept before it is answered.
+//!
+//! ```text
+//! nothing --begin--> running --finish--> finished --continue--> running (the same rows, the next generation)
+//!                       |                    +------fresh-----> running (new rows, the next generation)
+//!                       +-- fresh, when nobody of it lives --> running (new rows, the next generation)
+//! ```
+//! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that one.
+
+use super::asking::{JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, RunWhatV1, Setting, Want};
+use super::kept::{self, RunsError};
+use crate::error::Refusal;
+use crate::limits::{RUN_MEMBERS_TOLD, RUN_SILENCE};
+use crate::scheduler::member::Life;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Who the client of a job is among the workers of its run.
+pub const CLIENT: u32 = u32::MAX - 1;
+
+/// A worker in words, or the client.
+pub(super) fn who(rank: u32) -> String {
+    if rank == CLIENT { "the client".into() } else { format!("worker {rank}") }
+}
+
+/// What was decided for a process that comes to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decided {
+    /// It begins the run.
+    Begun,
+    /// Others have begun it.
+    Joined,
+    /// An earlier life of this worker was in it.
+    Resumed,
+    /// It begins the next generation, over the rows that are there.
+    Continued,
+    /// It begins the next generation, with new rows.
+    Fresh,
+    /// It comes too late: all is trained and saved.
+    Late,
+}
+
+impl Decided {
+    const ALL: [Decided; 6] = [
+        Decided::Begun,
+        Decided::Joined,
+        Decided::Resumed,
+        Decided::Continued,
+        Decided::Fresh,
+        Decided::Late,
+    ];
+
+    pub(super) fn code(self) -> u32 {
+        Decided::ALL.iter().position(|decided| *decided == self).unwrap_or(0) as u32
+    }
+
+    pub(crate) fn of_code(code: u32) -> Option<Decided> {
+        Decided::ALL.get(code as usize).copied()
+    }
+
+    /// In a word, for people and programs.
+    pub fn name(self) -> &'static str {
+        ["begun", "joined", "resumed", "continued", "fresh", "late"][self.code() as usize]
+    }
+}
+
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taking {
+    pub(super) incarnation: u64,
+    pub(super) done: bool,
+}
+
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Finished {
+    pub(super) at: u64,
+    pub(super) rows: u64,
+}
+
+/// A run as it is kept.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Kept {
+    pub(super) generation: u32,
+    pub(super) rows_since: u32,
+    /// What whoever began this generation wanted, and who it was.
+    pub(super) begun: Want,
+    pub(super) by: Life,
+    pub(super) settings: Vec<Setting>,
+    pub(super) tables: Vec<String>,
+    pub(super) doomed: Vec<String>,
+    pub(super) members: BTreeMap<u32, Taking>,
+    pub(super) finished: Option<Finished>,
+}
+
+/// When a worker was heard of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    pub(super) at: Duration,
+    pub(super) session: Option<u32>,
+    /// Its session has ended.
+    gone: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Registry {
+    file: Option<PathBuf>,
+    pub(super) runs: BTreeMap<String, Kept>,
+    pub(super) heard: BTreeMap<(String, u32), Heard>,
+    /// When runs were finished, of those that were in this life.
+    pub(super) finished: BTreeMap<String, Duration>,
+}
+
+pub(super) type Refused = (Refusal, String);
+
+impl Kept {
+    /// The first flag that differs, in words.
+    pub(super) fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
+        let shown = |of: Option<&Setting>| of.map_or("none".to_owned(), |setting| setting.shown.clone());
+        let find = |all: &[Setting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
+        let flags = self.settings.iter().chain(settings).map(|setting| &setting.flag);
+        let differing = |flag: &&String| {
+            let value = |all| find(all, flag).map(|setting| setting.value);
+            value(&self.settings) != value(settings)
+        };
+        let mut flags = flags;
+        let flag = flags.find(differing)?;
+        let (ours, theirs) = (find(&self.settings, flag), find(settings, flag));
+        let (ours, theirs, by) = (shown(ours.as_ref()), shown(theirs.as_ref()), who(self.by.rank));
+        let this = if rank == CLIENT { "the client".into() } else { format!("this worker ({rank})") };
+        Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
+    }
+
+    pub(super) fn id(&self, name: &str) -> RunId {
+        RunId { name: name.to_owned(), generation: self.generation, rows_since: self.rows_since }
+    }
+}
+
+impl Registry {
+    /// The registry of a folder, or one in memory.
+    ///
+    /// # Errors
+    /// What is kept there cannot be read.
+    pub fn open(folder: Option<&Path>, now: Duration) -> Result<Registry, RunsError> {
+        let file = folder.map(kept::file);
+        let runs = file.as_deref().map_or(Ok(BTreeMap::new()), kept::load)?;
+        let mut heard = BTreeMap::new();
+        // Who was in a run may live: everybody is given time to be heard of.
+        for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
+            for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
+                heard.insert((name.clone(), rank), Heard { at: now, session: None, gone: false });
+            }
+        }
+        Ok(Registry { file, runs, heard, finished: BTreeMap::new() })
+    }
+
+    /// The same, for a process that has its rows itself: nobody else can be in its runs.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of_one_process(folder: &Path) -> Result<Registry, RunsError> {
+        let mut registry = Registry::open(Some(folder), Duration::ZERO)?;
+        registry.heard.clear();
+        Ok(registry)
+    }
+
+    /// Brings that process into a run.
+    ///
+    /// # Errors
+    /// Why it cannot, in words for its user.
+    pub fn join_alone(
+        &mut self,
+        name: &str,
+        want: Want,
+        settings: Vec<Setting>,
+        tables: Vec<String>,
+        at: u64,
+    ) -> Result<(RunId, Decided, Vec<String>), String> {
+        let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
+        let life = Life { rank: 0, incarnation: before + 1 };
+        let join = JoinV1 { want, settings, tables, at };
+        match self.join(name, life, join, 0, Duration::ZERO).map_err(|(_, text)| text)? {
+            RunToldV1::Joined { generation, rows_since, decided, doomed } => {
+                let decided = Decided::of_code(decided).unwrap_or(Decided::Begun);
+                Ok((RunId { name: name.to_owned(), generation, rows_since }, decided, doomed))
+            }
+            _ => Err(format!("run {name:?}: another process is in it")),
+        }
+    }
+
+    /// The tables that this process was to drop are gone.
+    ///
+    /// # Errors
+    /// The registry cannot be kept.
+    pub fn dropped_alone(&mut self, name: &str, tables: &[String]) -> Result<(), String> {
+        self.dropped(name, tables).map(|_| ()).map_err(|(_, text)| text)
+    }
+
+    /// That process has finished a run.
+    ///
+    /// # Errors
+    /// The registry cannot be kept.
+    pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
+        self.finish(&run.name, run.generation, Finished { at, rows }, Duration::ZERO)
+            .map(|_| ())
+            .map_err(|(_, text)| text)
+    }
+
+    /// Answers a request.
+    pub(crate) fn answer(
+        &mut self,
+        ask: RunAskV1,
+        session: u32,
+        now: Duration,
+    ) -> Result<RunToldV1, Refused> {
+        let RunAskV1 { name, life, what } = ask;
+        match what {
+            RunWhatV1::List => return Ok(RunToldV1::Runs { runs: self.list(now) }),
+            RunWhatV1::Join(join) => return self.join(&name, life, join, session, now),
+            RunWhatV1::Dropped { tables } => return self.dropped(&name, &tables),
+            RunWhatV1::Beat { generation } | RunWhatV1::Done { generation } => {
+                self.member(&name, generation, life)?;
+                self.hear(&name, life.rank, session, now);
+            }
+            RunWhatV1::Finish { generation, rows, at } => {
+                self.member(&name, generation, life)?;
+                return self.finish(&name, generation, Finished { at, rows }, now);
+            }
+        }
+        if matches!(what, RunWhatV1::Done { .. }) {
+            self.change(&name, |run| {
+                if let Some(member) = run.members.get_mut(&life.rank) {
+                    member.done = true;
+                }
+            })?;
+        }
+        let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
+        Ok(RunToldV1::Members { finished, members: self.members(&name, now) })
+    }
+
+    /// Holds that a life is in a generation of a run.
+    fn member(&self, name: &str, generation: u32, life: Life) -> Result<(), Refused> {
+        let unknown = || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", life.rank));
+        let run = self.runs.get(name).ok_or_else(unknown)?;
+        if run.generation > generation {
+            let text = format!("run {name:?} was begun anew: worker {} is of the run before", life.rank);
+            return Err((Refusal::Fenced, text));
+        }
+        match run.members.get(&life.rank) {
+            Some(known) if known.incarnation == life.incarnation => Ok(()),
+            Some(known) if known.incarnation > life.incarnation => {
+                let text =
+                    format!("run {name:?}: another process has taken the place of worker {}", life.rank);
+                Err((Refusal::Fenced, text))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    pub(super) fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
+        let heard = Heard { at: now, session: Some(session), gone: false };
+        self.heard.insert((name.to_owned(), rank), heard);
+    }
+
+    pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
+        let heard = self.heard.get(&(name.to_owned(), rank));
+        heard.is_some_and(|heard| !heard.gone && now.saturating_sub(heard.at) < RUN_SILENCE)
+    }
+
+    fn members(&self, name: &str, now: Duration) -> Vec<RunMember> {
+        let Some(run) = self.runs.get(name) else { return Vec::new() };
+        let member = |(&rank, member): (&u32, &Taking)| {
+            let life = Life { rank, incarnation: member.incarnation };
+            RunMember { life, done: member.done, live: self.is_live(name, rank, now) }
+        };
+        run.members.iter().map(member).collect()
+    }
+
+    fn list(&self, now: Duration) -> Vec<Run> {
+        let run = |(name, run): (&String, &Kept)| {
+            let mut members = self.members(name, now);
+            members.truncate(if run.finished.is_some() { 0 } else { RUN_MEMBERS_TOLD });
+            Run {
+                name: name.clone(),
+                generation: run.generation,
+                rows_since: run.rows_since,
+                finished: run.finished.is_some(),
+                rows: run.finished.map_or(0, |finished| finished.rows),
+                finished_at: run.finished.map_or(0, |finished| finished.at),
+                members,
+            }
+        };
+        self.runs.iter().map(run).collect()
+    }
+
+    /// A session has ended.
+    pub(crate) fn closed(&mut self, session: u32) {
+        for heard in self.heard.values_mut().filter(|heard| heard.session == Some(session)) {
+            (heard.session, heard.gone) = (None, true);
+        }
+    }
+
+    /// The server itself was stopped for a while: nobody could be heard.
+    pub(crate) fn forgive(&mut self, slept: Duration, now: Duration) {
+        self.heard.values_mut().for_each(|heard| heard.at = now.min(heard.at + slept));
+    }
+
+    /// Changes a run. What cannot be kept is not so.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Kept)) -> Result<(), Refused> {
+        let Some(before) = self.runs.get(name).cloned() else { return Ok(()) };
+        let mut after = before.clone();
+        change(&mut after);
+        if after == before {
+            return Ok(());
+        }
+        self.runs.insert(name.to_owned(), after);
+        self.keep(name, Some(before))
+    }
+
+    pub(super) fn keep(&mut self, name: &str, before: Option<Kept>) -> Result<(), Refused> {
+        let Some(file) = &self.file else { return Ok(()) };
+        kept::save(file, &self.runs).map_err(|error| {
+            match before {
+                Some(before) => self.runs.insert(name.to_owned(), before),
+                None => self.runs.remove(name),
+            };
+            (Refusal::NoSpace, error.to_string())
+        })
+    }
+
+    fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunToldV1, Refused> {
+        self.change(name, |run| run.doomed.retain(|doomed| !tables.contains(doomed)))?;
+        Ok(RunToldV1::Noted)
+    }
+
+    fn finish(
+        &mut self,
+        name: &str,
+        generation: u32,
+        finished: Finished,
+        now: Duration,
+    ) -> Result<RunToldV1, Refused> {
+        let is_news =
+            self.runs.get(name).is_some_and(|run| run.generation == generation && run.finished.is_none());
+        if is_news {
+            self.change(name, |run| run.finished = Some(finished))?;
+            self.finished.insert(name.to_owned(), now);
+        }
+        Ok(RunToldV1::Noted)
+    }
+}

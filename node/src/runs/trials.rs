@@ -1,0 +1,271 @@
+//! What becomes of those who come to a run, in every order; and the file in which runs are kept.
+
+use super::asking::{JoinV1, RunAskV1, RunToldV1, RunWhatV1, Setting, Want};
+use super::kept::RunsError;
+use super::registry::{Decided, Registry};
+use crate::error::Refusal;
+use crate::limits::{LATE_TIME, RUN_SILENCE, RUNS_MAX};
+use crate::scheduler::member::Life;
+use proptest::prelude::*;
+use std::path::Path;
+use std::time::Duration;
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn life(rank: u32, incarnation: u64) -> Life {
+    Life { rank, incarnation }
+}
+
+fn open(folder: Option<&Path>) -> Registry {
+    Registry::open(folder, NOW).unwrap()
+}
+
+fn settings(epochs: u32) -> Vec<Setting> {
+    vec![Setting::new("--model", "lr"), Setting::new("--epochs", epochs)]
+}
+
+fn ask(
+    of: &mut Registry,
+    life: Life,
+    what: RunWhatV1,
+    now: Duration,
+) -> Result<RunToldV1, (Refusal, String)> {
+    of.answer(RunAskV1 { name: "r".into(), life, what }, life.rank * 1000 + life.incarnation as u32, now)
+}
+
+/// Comes to run "r": what was decided, the generation, and since which one its rows are there.
+fn come(of: &mut Registry, life: Life, want: Want, epochs: u32) -> Result<(Decided, u32, u32), String> {
+    come_at(of, life, want, epochs, NOW)
+}
+
+fn come_at(
+    of: &mut Registry,
+    life: Life,
+    want: Want,
+    epochs: u32,
+    now: Duration,
+) -> Result<(Decided, u32, u32), String> {
+    let join = JoinV1 { want, settings: settings(epochs), tables: vec!["t".into()], at: 1_000_000 };
+    match ask(of, life, RunWhatV1::Join(join), now).map_err(|(_, text)| text)? {
+        RunToldV1::Joined { generation, rows_since, decided, .. } => {
+            Ok((Decided::of_code(decided).unwrap(), generation, rows_since))
+        }
+        RunToldV1::Taken { .. } => Err("taken".into()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn finish(of: &mut Registry, life: Life, generation: u32) {
+    ask(of, life, RunWhatV1::Finish { generation, rows: 7, at: 1_000_000 - 300 }, NOW).unwrap();
+}
+
+#[test]
+fn the_first_decides_and_the_others_take_its_decision() {
+    let mut of = open(None);
+    assert_eq!(come(&mut of, life(1, 1), Want::Auto, 3), Ok((Decided::Begun, 1, 1)));
+    // The answer was lost.
+    assert_eq!(come(&mut of, life(1, 1), Want::Auto, 3), Ok((Decided::Begun, 1, 1)));
+    assert_eq!(come(&mut of, life(0, 2), Want::Continue, 3), Ok((Decided::Joined, 1, 1)));
+    let other = come(&mut of, life(2, 3), Want::Auto, 4).unwrap_err();
+    assert!(other.contains("--epochs: worker 1 has 3, this worker (2) was given 4"), "{other}");
+    assert!(other.contains("--run NAME") && !other.contains("--fresh"), "{other}");
+    let live = come(&mut of, life(2, 3), Want::Fresh, 3).unwrap_err();
+    assert!(live.contains("worker 0 is in it and lives"), "{live}");
+    assert_eq!(come(&mut of, life(0, 4), Want::Auto, 3), Err("taken".into()));
+    // Its session ends, and another life takes its place; who was there is there no more.
+    of.closed(2);
+    assert_eq!(come(&mut of, life(0, 4), Want::Auto, 3), Ok((Decided::Resumed, 1, 1)));
+    let (refusal, text) = ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 1 }, NOW).unwrap_err();
+    assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
+    // All are gone: other settings begin anew when that is asked for, and only then.
+    let later = NOW + RUN_SILENCE;
+    let anew = come_at(&mut of, life(2, 5), Want::Auto, 4, later).unwrap_err();
+    assert!(anew.contains("--fresh begins it anew") && anew.contains("--continue trains its rows"), "{anew}");
+    assert_eq!(come_at(&mut of, life(2, 5), Want::Fresh, 4, later), Ok((Decided::Fresh, 2, 2)));
+    // Whoever is started again with the same words goes on.
+    of.closed(2005);
+    assert_eq!(come_at(&mut of, life(2, 6), Want::Fresh, 4, later), Ok((Decided::Resumed, 2, 2)));
+    assert_eq!(come_at(&mut of, life(1, 7), Want::Fresh, 4, later), Ok((Decided::Joined, 2, 2)));
+    let (refusal, _) = ask(&mut of, life(0, 4), RunWhatV1::Beat { generation: 1 }, later).unwrap_err();
+    assert_eq!(refusal, Refusal::Fenced);
+}
+
+/// Whoever continued a finished run with a wrong flag could go on with that flag only, or lose the rows.
+#[test]
+fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_right_one() {
+    let mut of = open(None);
+    come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
+    finish(&mut of, life(0, 1), 1);
+    assert_eq!(come(&mut of, life(0, 2), Want::Continue, 4), Ok((Decided::Continued, 2, 1)));
+    // While it lives, nobody changes what it has begun.
+    assert!(come(&mut of, life(1, 3), Want::Continue, 3).is_err());
+    of.closed(2);
+    assert!(come(&mut of, life(0, 4), Want::Auto, 3).is_err());
+    assert_eq!(come(&mut of, life(0, 4), Want::Continue, 3), Ok((Decided::Continued, 3, 1)));
+    assert_eq!(
+        come(&mut of, life(0, 4), Want::Continue, 3),
+        Ok((Decided::Continued, 3, 1)),
+        "its answer was lost"
+    );
+    assert_eq!(come(&mut of, life(1, 5), Want::Continue, 3), Ok((Decided::Joined, 3, 1)));
+    let (refusal, _) = ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 2 }, NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::Fenced);
+}
+
+#[test]
+fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
+    let mut of = open(None);
+    come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
+    come(&mut of, life(1, 2), Want::Auto, 3).unwrap();
+    finish(&mut of, life(0, 1), 1);
+    let over = come(&mut of, life(0, 3), Want::Auto, 3).unwrap_err();
+    for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
+        assert!(over.contains(words), "{words}: {over}");
+    }
+    // A worker that has not taken part comes late, once.
+    assert_eq!(come(&mut of, life(2, 4), Want::Auto, 3), Ok((Decided::Late, 1, 1)));
+    assert_eq!(come(&mut of, life(2, 4), Want::Auto, 3), Ok((Decided::Late, 1, 1)));
+    assert!(come(&mut of, life(2, 5), Want::Auto, 3).is_err());
+    assert!(come(&mut of, life(3, 5), Want::Auto, 4).is_err(), "other flags are another job");
+    // --continue of one of them begins the next generation; the others join it, whatever they say.
+    assert_eq!(come(&mut of, life(1, 6), Want::Continue, 5), Ok((Decided::Continued, 2, 1)));
+    assert_eq!(come(&mut of, life(0, 7), Want::Auto, 5), Ok((Decided::Joined, 2, 1)));
+    finish(&mut of, life(1, 6), 2);
+    // One that says --continue too and comes when that generation is over does not begin a third.
+    assert_eq!(come(&mut of, life(2, 8), Want::Continue, 5), Ok((Decided::Late, 2, 1)));
+    assert_eq!(come(&mut of, life(2, 9), Want::Continue, 5), Ok((Decided::Continued, 3, 1)));
+    finish(&mut of, life(2, 9), 3);
+    assert_eq!(come(&mut of, life(0, 10), Want::Fresh, 5), Ok((Decided::Fresh, 4, 4)));
+    finish(&mut of, life(0, 10), 4);
+    assert_eq!(come(&mut of, life(1, 11), Want::Fresh, 5), Ok((Decided::Late, 4, 4)));
+    // After a while it is no longer one who is late.
+    let later = NOW + LATE_TIME;
+    assert!(come_at(&mut of, life(2, 12), Want::Auto, 5, later).is_err());
+    assert_eq!(come_at(&mut of, life(2, 12), Want::Fresh, 5, later), Ok((Decided::Fresh, 5, 5)));
+    let join = JoinV1 { want: Want::Auto, settings: settings(5), tables: Vec::new(), at: 0 };
+    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(join), later).unwrap();
+    let RunToldV1::Joined { doomed, .. } = told else { panic!("{told:?}") };
+    assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
+    ask(&mut of, life(0, 13), RunWhatV1::Dropped { tables: doomed }, later).unwrap();
+    let join = JoinV1 { want: Want::Auto, settings: settings(5), tables: Vec::new(), at: 0 };
+    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(join), later).unwrap();
+    assert!(matches!(&told, RunToldV1::Joined { doomed, .. } if doomed.is_empty()), "{told:?}");
+}
+
+#[test]
+fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut of = open(Some(folder.path()));
+    come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
+    drop(of);
+    let mut of = open(Some(folder.path()));
+    // It may live: its rows are not dropped before it has had time to be heard of.
+    assert!(come(&mut of, life(0, 2), Want::Fresh, 3).unwrap_err().contains("lives"));
+    // But who is started again goes on at once.
+    assert_eq!(come(&mut of, life(0, 2), Want::Auto, 3), Ok((Decided::Resumed, 1, 1)));
+    finish(&mut of, life(0, 2), 1);
+    drop(of);
+    let mut of = open(Some(folder.path()));
+    assert!(come(&mut of, life(1, 3), Want::Auto, 3).unwrap_err().contains("finished"));
+    drop(of);
+    let file = folder.path().join("RUNS");
+    let whole = std::fs::read(&file).unwrap();
+    for at in [0, 7, 8, 12, 16, 40, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let torn = Registry::open(Some(folder.path()), NOW).unwrap_err();
+        assert!(
+            matches!(torn, RunsError::Torn { .. }) && torn.to_string().contains("RUNS"),
+            "byte {at}: {torn}"
+        );
+    }
+    std::fs::write(&file, &whole[..15]).unwrap();
+    assert!(Registry::open(Some(folder.path()), NOW).is_err());
+    // What cannot be kept is not so.
+    std::fs::write(&file, &whole).unwrap();
+    let mut of = open(Some(folder.path()));
+    std::fs::create_dir(folder.path().join("RUNS.new")).unwrap();
+    assert!(come(&mut of, life(0, 9), Want::Fresh, 3).is_err());
+    std::fs::remove_dir(folder.path().join("RUNS.new")).unwrap();
+    assert_eq!(come(&mut of, life(0, 9), Want::Fresh, 3), Ok((Decided::Fresh, 2, 2)));
+}
+
+#[test]
+fn runs_have_limits_and_names_that_no_two_tables_share() {
+    let mut of = open(None);
+    for n in 0..RUNS_MAX {
+        let join = JoinV1 { want: Want::Auto, settings: Vec::new(), tables: Vec::new(), at: 0 };
+        let what = RunWhatV1::Join(join);
+        of.answer(RunAskV1 { name: format!("n{n}"), life: life(0, 1), what }, 1, NOW).unwrap();
+    }
+    let full = come(&mut of, life(0, 1), Want::Auto, 1).unwrap_err();
+    assert!(full.contains("the limit"), "{full}");
+    for name in ["", "a.b", "../x", "a b", &"x".repeat(33)] {
+        assert!(super::RunId::check_name(name).is_err(), "{name:?}");
+    }
+    let table =
+        |name: &str, rows_since| super::RunId { name: name.into(), generation: 9, rows_since }.table("lr");
+    assert_eq!(
+        (table("a", 1), table("a", 2), table("a-2", 1)),
+        ("a.lr".into(), "a.2.lr".into(), "a-2.lr".into())
+    );
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Come { rank: u32, want: Want, epochs: u32 },
+    Finish,
+    Close,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let want = prop_oneof![Just(Want::Auto), Just(Want::Continue), Just(Want::Fresh)];
+    prop_oneof![
+        4 => (0u32..3, want, 1u32..3).prop_map(|(rank, want, epochs)| Act::Come { rank, want, epochs }),
+        1 => Just(Act::Finish),
+        1 => Just(Act::Close),
+    ]
+}
+
+proptest! {
+    /// Rows that somebody trains who lives are never dropped, a generation has one set of flags, and what is over stays over
+    /// unless somebody asks for more.
+    #[test]
+    fn whatever_comes_nobody_loses_rows(acts in prop::collection::vec(act(), 1..60)) {
+        let mut of = open(None);
+        // (life, generation, epochs) of those who are in it.
+        let mut inside: Vec<(Life, u32, u32)> = Vec::new();
+        let (mut next, mut generation, mut finished, mut since) = (1, 0, false, 0);
+        for act in acts {
+            match act {
+                Act::Come { rank, want, epochs } => {
+                    let who = life(rank, next);
+                    next += 1;
+                    let Ok((decided, now, rows)) = come(&mut of, who, want, epochs) else { continue };
+                    if now > generation {
+                        prop_assert!(generation == 0 || want != Want::Auto, "{decided:?}");
+                        prop_assert!(finished || inside.is_empty(), "somebody lived");
+                        prop_assert!(rows == since || rows == now && (generation == 0 || want == Want::Fresh));
+                        (generation, finished, since) = (now, false, rows);
+                        inside.clear();
+                    } else {
+                        prop_assert_eq!((now, rows), (generation, since));
+                        prop_assert_eq!(decided == Decided::Late, finished);
+                        prop_assert!(inside.iter().all(|one| one.2 == epochs));
+                    }
+                    if decided != Decided::Late {
+                        inside.push((who, now, epochs));
+                    }
+                }
+                Act::Finish => if let Some(&(who, now, _)) = inside.first() && !finished {
+                    finish(&mut of, who, now);
+                    finished = true;
+                },
+                Act::Close => if let Some((who, ..)) = inside.pop() {
+                    of.closed(who.rank * 1000 + who.incarnation as u32);
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
+//! feeds has one job, whatever its run is called.
+
+use super::feeding::{Fed, Feed, Feeder, Feeding};
+use super::holdings::JobTableV1;
+use super::ledger::{self, LedgerError};
+use super::member::Life;
+use super::requests::{AskV1, Refused, Scheduler, ToldV1, WhatV1};
+use crate::error::Refusal;
+use crate::limits::RUNS_MAX;
+use crate::runs::RunId;
+use gannet_core::Schema;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a worker asks of the scheduler of its run. A program that names no run is of the run without a name.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct AskV2 {
+    pub(crate) run: String,
+    /// The generation of the run; 0: it is not known, and a job that is over is followed by another.
+    pub(crate) generation: u32,
+    pub(crate) ask: AskV1,
+}
+
+/// A worker of a run tells its scheduler of a table.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct JobTableV2 {
+    pub(crate) run: String,
+    pub(crate) told: JobTableV1,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Schedulers {
+    folder: Option<PathBuf>,
+    fed: bool,
+    jobs: BTreeMap<String, Scheduler>,
+}
+
+impl Schedulers {
+    /// Those whose books are kept in `folder`; a scheduler that feeds is one.
+    pub(crate) fn open(
+        folder: Option<&Path>,
+        feeding: Option<Feeding>,
+        now: Duration,
+    ) -> Result<Schedulers, LedgerError> {
+        let (mut jobs, fed) = (BTreeMap::new(), feeding.is_some());
+        match feeding {
+            Some(_) => {
+                jobs.insert(String::new(), Scheduler::open(folder, "", feeding, now)?);
+            }
+            None => {
+                for run in folder.map_or(Ok(Vec::new()), ledger::runs)? {
+                    let scheduler = Scheduler::open(folder, &run, None, now)?;
+                    jobs.insert(run, scheduler);
+                }
+            }
+        }
+        Ok(Schedulers { folder: folder.map(Path::to_path_buf), fed, jobs })
+    }
+
+    fn key<'a>(&self, run: &'a str) -> &'a str {
+        if self.fed { "" } else { run }
+    }
+
+    /// Answers a request.
+    pub(crate) fn answer(&mut self, ask: AskV2, session: u32, now: Duration) -> Result<ToldV1, Refused> {
+        let AskV2 { run, generation, ask } = ask;
+        let key = self.key(&run).to_owned();
+        if !self.jobs.contains_key(&key) {
+            match ask.what {
+                WhatV1::Status => return Ok(ToldV1::StatusV2(None)),
+                WhatV1::Register { .. } => self.begin(&key, now)?,
+                _ => return Err(unknown(&run, ask.life)),
+            }
+        }
+        match self.jobs.get_mut(&key) {
+            Some(scheduler) => scheduler.answer_in(generation, ask, session, now),
+            None => Err(unknown(&run, ask.life)),
+        }
+    }
+
+    fn begin(&mut self, run: &str, now: Duration) -> Result<(), Refused> {
+        if !run.is_empty() {
+            RunId::check_name(run).map_err(|text| (Refusal::Malformed, text))?;
+        }
+        if self.jobs.len() >= RUNS_MAX {
+            let text = format!("{RUNS_MAX} runs have had their data handed out here, the limit");
+            return Err((Refusal::Limit, text));
+        }
+        let opened = Scheduler::open(self.folder.as_deref(), run, None, now);
+        let scheduler = opened.map_err(|error| (Refusal::NoSpace, error.to_string()))?;
+        self.jobs.insert(run.to_owned(), scheduler);
+        Ok(())
+    }
+
+    /// A worker says what the rows of a table are.
+    pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), Refused> {
+        let JobTableV2 { run, told } = asked;
+        let life = told.life;
+        if let Err(error) = Schema::check_name(&told.table.table) {
+            return Err((Refusal::Malformed, error.to_string()));
+        }
+        let key = self.key(&run).to_owned();
+        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, life))?.note_table(told, now)
+    }
+
+    /// Who feeds the workers.
+    pub(crate) fn feeder(&self) -> Result<&Feeder, Refused> {
+        match self.jobs.get("").filter(|_| self.fed) {
+            Some(scheduler) => scheduler.feeder(),
+            None => Err(no_data()),
+        }
+    }
+
+    /// Reads what `life` asks for into `out`.
+    pub(crate) fn feed(&mut self, life: Life, feed: Feed, out: &mut [u8]) -> Result<Fed, Refused> {
+        match self.jobs.get_mut("").filter(|_| self.fed) {
+            Some(scheduler) => scheduler.feed(life, feed, out),
+            None => Err(no_data()),
+        }
+    }
+
+    /// The highest incarnation that a book knows of.
+    pub(crate) fn highest_incarnation(&self) -> u64 {
+        self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
+    }
+
+    /// A session has ended.
+    pub(crate) fn closed(&mut self, session: u32) {
+        self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
+        let mut ticked = Ok(());
+        for scheduler in self.jobs.values_mut() {
+            ticked = ticked.and(scheduler.tick(now));
+        }
+        ticked
+    }
+}
+
+fn unknown(run: &str, life: Life) -> Refused {
+    let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
+    let text = format!(
+        "worker {} is not in the job{of} (the scheduler has been started anew without its book?)",
+        life.rank
+    );
+    (Refusal::Unknown, text)
+}
+
+fn no_data() -> Refused {
+    let why =
+        "there is no data here to feed workers with: --feed names the client of a job (--job-name client)";
+    (Refusal::Unknown, why.to_owned())
+}

@@ -1,0 +1,425 @@
+//! A process's place in a run: whose rows it trains, who else is there, and what is missing at the end.
+
+use super::args::{JobArgs, RunArgs, TrainArgs};
+use super::failure::{INPUT, PEER, SYSTEM};
+use super::job::{LOOK_EVERY, Line, pusher};
+use super::{Failure, settings};
+use gannet::train::Options;
+use gannet::{
+    Decided, PlanFile, PusherStatus, Refusal, Registry, RunId, RunMember, RunSeat, RunWanted, Setting, Store,
+    TableId, Want, Wires, Worker, WorkerError,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Between two words about whom a run waits for.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// A worker that gives signs of life and pushes nothing is waited for so many times as long as one that gives none.
+const PATIENCE: u32 = 5;
+
+/// What is told of a run at the end, beside what was learned.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    run: Option<(RunId, Decided)>,
+    /// Workers whose share is not trained.
+    pub missing: Vec<u32>,
+    /// Batches of theirs that are not trained; `None`: not known.
+    pub untrained: Option<u64>,
+}
+
+impl Account {
+    /// Adds it to the object of a report.
+    pub fn put(&self, object: &mut Value) {
+        let Some((id, decided)) = &self.run else { return };
+        object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
+        object["missing_workers"] = json!(self.missing);
+        object["untrained_batches"] = json!(self.untrained);
+    }
+}
+
+/// A process's place in a run on servers.
+pub struct InRun {
+    seat: RunSeat<Wires>,
+    rank: u32,
+    hosts: Vec<String>,
+    peer_timeout: Duration,
+    allowed: bool,
+}
+
+/// Seconds since 1970, for words about when a run ended: nothing is decided by them.
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// What is wanted of a run.
+fn want(args: &RunArgs) -> Want {
+    match (args.go_on, args.fresh) {
+        (true, _) => Want::Continue,
+        (_, true) => Want::Fresh,
+        _ => Want::Auto,
+    }
+}
+
+/// Refuses a name that no run can have.
+pub fn check(args: &RunArgs) -> Result<(), Failure> {
+    RunId::check_name(args.name()).map_err(|why| Failure::input(format!("--run {}: {why}", args.name())))
+}
+
+/// The settings of a process that learns batches, or of one that does not.
+pub fn settings(
+    args: &TrainArgs,
+    names: &[String],
+    fed: Option<&[PlanFile]>,
+    options: Option<&Options>,
+) -> Result<Vec<Setting>, Failure> {
+    match fed {
+        Some(files) => settings::of_run(args, files, options),
+        None => settings::of_run(args, &settings::seen(names)?, options),
+    }
+}
+
+/// Says what became of the process, where that is not what a first start expects; `again`: what is done anew.
+fn tell(id: &RunId, decided: Decided, want: Want, again: &str) {
+    let name = &id.name;
+    match (decided, want) {
+        (Decided::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
+        (Decided::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
+        (Decided::Resumed, _) if !again.is_empty() => {
+            complain!("gannet: run {name:?} is not finished and goes on with its rows. {again}");
+        }
+        (Decided::Resumed, _) => complain!("gannet: run {name:?} is not finished and goes on with its rows"),
+        (Decided::Begun, Want::Continue) => {
+            complain!("gannet: run {name:?} begins: nothing is here that could be continued")
+        }
+        _ => {}
+    }
+}
+
+/// Comes into the run: what `line` opens afterwards are the run's tables. `None`: it is over, and that has been said.
+pub fn join(
+    args: &TrainArgs,
+    line: &mut Line,
+    settings: Vec<Setting>,
+    tables: &[&str],
+    rank: u32,
+) -> Result<Option<InRun>, Failure> {
+    let (job, run) = (&args.job, &args.job.run);
+    check(run)?;
+    let wanted = RunWanted {
+        name: run.name().to_owned(),
+        want: want(run),
+        settings,
+        tables: tables.iter().map(|own| (*own).to_owned()).collect(),
+        at: wall_clock(),
+    };
+    let seat = RunSeat::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
+        // Words for whoever started it: the server's name is no part of them.
+        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
+        error => error.into(),
+    })?;
+    // A client first says where it listens.
+    if rank != gannet::CLIENT {
+        let again = match job.tasks.tasks == super::args::TasksName::Off {
+            true => "It reads its share of the data from the beginning: --tasks on trains each record once",
+            false => "",
+        };
+        tell(seat.id(), seat.decided(), want(run), again);
+    }
+    line.config.run = Some(seat.id().clone());
+    let late = seat.decided() == Decided::Late;
+    let hosts = job.worker_hosts.clone();
+    let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
+    let joined = InRun { seat, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
+    if late {
+        joined.tell_late(args.json);
+        return Ok(None);
+    }
+    Ok(Some(joined))
+}
+
+impl InRun {
+    /// What is told of it.
+    pub fn account(&self) -> Account {
+        Account {
+            run: Some((self.seat.id().clone(), self.seat.decided())),
+            missing: Vec::new(),
+            untrained: Some(0),
+        }
+    }
+
+    fn tell_late(&self, as_json: bool) {
+        let name = &self.seat.id().name;
+        complain!(
+            "gannet: run {name:?} is over: worker {} came too late, and nothing was left for it to train (--continue trains its \
+             rows further, --fresh begins with new ones)",
+            self.rank
+        );
+        if as_json {
+            let mut object = json!({ "examples": 0, "stopped": false });
+            self.account().put(&mut object);
+            say!("{object}");
+        }
+    }
+
+    /// This worker has trained what it had to.
+    pub fn done(&self) -> Result<(), Failure> {
+        Ok(self.seat.done()?)
+    }
+
+    /// The run is finished, with so many rows; not when a worker's share is missing, unless that is allowed.
+    pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
+        if account.missing.is_empty() || self.allowed {
+            self.seat.finish(rows, wall_clock())?;
+        }
+        Ok(())
+    }
+
+    fn named(&self, rank: u32) -> String {
+        format!("worker {rank} ({})", self.hosts.get(rank as usize).map_or("", |host| host))
+    }
+
+    /// Says whom the run still waits for, when it begins.
+    pub fn say_who_is_missing(&self) -> Result<(), Failure> {
+        let members = self.seat.members()?;
+        let all = 0..self.hosts.len() as u32;
+        let missing: Vec<String> = all
+            .filter(|&rank| !members.iter().any(|member| member.life.rank == rank))
+            .map(|rank| self.named(rank))
+            .collect();
+        if !missing.is_empty() {
+            complain!(
+                "gannet: run {:?} waits for {}: each worker has a fixed share of the data",
+                self.seat.id().name,
+                missing.join(", ")
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits until every other worker has trained its share. One that gives no sign for `--peer-timeout` is missing.
+    /// `share`: the batches that a worker has, if that is known.
+    pub fn wait(
+        &self,
+        worker: &mut Worker<Wires>,
+        table: TableId,
+        share: &dyn Fn(u32) -> Option<u64>,
+        stop: &AtomicBool,
+    ) -> Result<Account, Failure> {
+        let mut account = self.account();
+        let mut watched: Vec<Watched> = (0..self.hosts.len() as u32).map(Watched::new).collect();
+        let mut said: Option<Instant> = None;
+        loop {
+            let (members, pushers) = (self.seat.members()?, worker.status(table)?.pushers);
+            let mut waits = Vec::new();
+            for one in watched.iter_mut().filter(|one| one.rank != self.rank) {
+                if !one.is_done(&members, &pushers) && one.look(self.peer_timeout) {
+                    waits.push(&*one);
+                }
+            }
+            if waits.is_empty() || stop.load(Relaxed) {
+                break;
+            }
+            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                said = Some(Instant::now());
+                let whom: Vec<String> = waits
+                    .iter()
+                    .map(|one| format!("{}, which {}", self.named(one.rank), one.stands(share(one.rank))))
+                    .collect();
+                complain!("gannet: run {:?} waits for {}", self.seat.id().name, whom.join("; "));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let missing: Vec<&Watched> =
+            watched.iter().filter(|one| one.rank != self.rank && !one.done).collect();
+        let left = |one: &&Watched| share(one.rank).map(|share| share.saturating_sub(one.trained()));
+        account.missing = missing.iter().map(|one| one.rank).collect();
+        account.untrained = missing.iter().map(left).sum();
+        Ok(account)
+    }
+
+    /// Waits for worker 0, which tests and saves; when it does not come for `--peer-timeout`, its share is missing.
+    pub fn wait_for_chief(
+        &self,
+        share: &dyn Fn(u32) -> Option<u64>,
+        stop: &AtomicBool,
+    ) -> Result<Account, Failure> {
+        let (mut account, begun) = (self.account(), Instant::now());
+        let mut said: Option<Instant> = None;
+        loop {
+            let is_there = |member: &RunMember| member.life.rank == 0 && (member.live || member.done);
+            let come = self.seat.members()?.iter().any(is_there);
+            if come || stop.load(Relaxed) {
+                return Ok(account);
+            }
+            if begun.elapsed() >= self.peer_timeout {
+                (account.missing, account.untrained) = (vec![0], share(0));
+                return Ok(account);
+            }
+            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                said = Some(Instant::now());
+                let chief = self.named(0);
+                complain!(
+                    "gannet: run {:?} waits for {chief}, which is not there; it tests and saves",
+                    self.seat.id().name
+                );
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The exit of a worker of a run in which shares are missing; `saved`: it was the one to save.
+    pub fn ended(&self, account: &Account, saved: Option<&Path>) -> Result<(), Failure> {
+        if account.missing.is_empty() {
+            return Ok(());
+        }
+        let whom: Vec<String> = account.missing.iter().map(|&rank| self.named(rank)).collect();
+        let batches = match account.untrained {
+            Some(batches) => format!("{batches} batches"),
+            None => "an unknown number of batches".to_owned(),
+        };
+        let seconds = self.peer_timeout.as_secs_f64();
+        let model = saved.map_or(String::new(), |folder| {
+            format!("; the model without them is saved in {}", folder.display())
+        });
+        let text = format!(
+            "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout), and {batches} of their share of the data are not \
+             trained{model}",
+            self.seat.id().name,
+            whom.join(", ")
+        );
+        if self.allowed {
+            complain!("gannet: {text} (--allow-missing-workers)");
+            return Ok(());
+        }
+        Err(Failure::new(
+            PEER,
+            format!(
+                "{text}. Start the job again, or use --tasks on, which gives the data of a worker that is away to others; \
+                 --allow-missing-workers makes this a warning"
+            ),
+        ))
+    }
+}
+
+/// A worker that others wait for.
+struct Watched {
+    rank: u32,
+    /// What was last seen of it, and since when.
+    seen: (Option<RunMember>, Option<PusherStatus>),
+    since: Instant,
+    done: bool,
+}
+
+impl Watched {
+    fn new(rank: u32) -> Watched {
+        Watched { rank, seen: (None, None), since: Instant::now(), done: false }
+    }
+
+    /// Whether it has trained its share.
+    fn is_done(&mut self, members: &[RunMember], pushers: &[PusherStatus]) -> bool {
+        let member = members.iter().find(|member| member.life.rank == self.rank).copied();
+        let of_it = |known: &&PusherStatus| {
+            known.pusher == pusher(self.rank)
+                && member.is_some_and(|member| member.life.incarnation == known.incarnation)
+        };
+        let now = (member, pushers.iter().find(of_it).copied());
+        if self.seen != now {
+            (self.seen, self.since) = (now, Instant::now());
+        }
+        self.done = member.is_some_and(|member| member.done);
+        self.done
+    }
+
+    /// Whether it is to be waited for.
+    fn look(&self, limit: Duration) -> bool {
+        let live = self.seen.0.is_some_and(|member| member.live);
+        self.since.elapsed() < if live { limit * PATIENCE } else { limit }
+    }
+
+    fn trained(&self) -> u64 {
+        self.seen.1.map_or(0, |pusher| pusher.seq)
+    }
+
+    fn stands(&self, share: Option<u64>) -> String {
+        match (self.seen.0, share) {
+            (None, _) => "has not come".to_owned(),
+            (Some(_), Some(share)) => format!("has trained {} of {share} batches", self.trained()),
+            (Some(_), None) => format!("has trained {} batches", self.trained()),
+        }
+    }
+}
+
+/// Refuses flags of a run where nothing outlives the process.
+pub fn none(run: &RunArgs) -> Result<(), Failure> {
+    match run.given() {
+        Some(flag) => Err(Failure::input(format!(
+            "{flag}: for a job (--job-name) or rows that are kept in a folder (--data-dir)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The place of a process that keeps the rows of a run itself, in a folder.
+pub struct Alone {
+    registry: Registry,
+    id: RunId,
+    decided: Decided,
+}
+
+/// Comes into the run of a folder. Without one nothing outlives the process, and there are no runs.
+pub fn alone(
+    args: &TrainArgs,
+    store: &Store,
+    settings: impl FnOnce() -> Result<Vec<Setting>, Failure>,
+    tables: &[&str],
+) -> Result<Option<Alone>, Failure> {
+    let run = &args.job.run;
+    check(run)?;
+    let Some(folder) = store.folder() else {
+        return none(run).map(|()| None);
+    };
+    let system = |text: String| Failure::new(SYSTEM, text);
+    let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
+    let tables = tables.iter().map(|own| (*own).to_owned()).collect();
+    let joined = registry.join_alone(run.name(), want(run), settings()?, tables, wall_clock());
+    let (id, decided, doomed) = joined.map_err(Failure::input)?;
+    for table in &doomed {
+        let dropped = store.drop_table(table);
+        dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
+    }
+    registry.dropped_alone(run.name(), &doomed).map_err(system)?;
+    let again = "Its data is read from the beginning: --fresh begins with new rows";
+    tell(&id, decided, want(run), again);
+    Ok(Some(Alone { registry, id, decided }))
+}
+
+impl Alone {
+    /// Which run it is.
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// What is told of it.
+    pub fn account(&self) -> Account {
+        Account { run: Some((self.id.clone(), self.decided)), missing: Vec::new(), untrained: Some(0) }
+    }
+
+    /// The run is finished, with so many rows.
+    pub fn finish(mut self, rows: u64) -> Result<(), Failure> {
+        let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
+        finished.map_err(|why| Failure::new(SYSTEM, why))
+    }
+}
+
+/// The batches of worker `rank` of `workers`, which take turns, in all passes over so many.
+pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
+    let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
+    batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
+}
+
+/// Refuses flags of a run where it has none.
+pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
+    job.run.given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
+}

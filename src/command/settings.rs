@@ -1,0 +1,166 @@
+//! What every process of a run must be given alike, flag by flag: all that shapes the model.
+
+use super::args::{ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
+use super::{Failure, keeping, optimizer, tasks};
+use clap::ValueEnum;
+use gannet::train::{Options, Seen, plan_files};
+use gannet::{Admission, PlanFile, SHARDS_DEFAULT, Setting};
+use std::fmt::Display;
+
+/// Files that are compared one by one; more are compared together.
+const FILES_NAMED: usize = 24;
+
+fn spelt<T: ValueEnum>(choice: &T) -> String {
+    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+fn yes(given: bool) -> &'static str {
+    if given { "yes" } else { "no" }
+}
+
+fn or_none<T: Display>(value: Option<T>) -> String {
+    value.map_or("none".into(), |value| value.to_string())
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(",") }
+}
+
+/// All of them. `options`: the data, the batch and what is pushed, of a model that learns batches.
+pub fn of_run(
+    args: &TrainArgs,
+    files: &[PlanFile],
+    options: Option<&Options>,
+) -> Result<Vec<Setting>, Failure> {
+    let mut all = vec![Setting::new("--model", spelt(&args.model.model))];
+    all.extend(data(files));
+    all.extend(of_job(args));
+    all.extend(of_model(args, options)?);
+    if let Some(options) = options {
+        all.push(Setting::new("--batch", options.batch));
+    }
+    all.push(Setting::new("--epochs", args.epochs));
+    Ok(all)
+}
+
+/// The files as this process sees them; what cannot be looked at has a name and nothing else.
+pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
+    let file = |name: &String| -> Result<PlanFile, Failure> {
+        let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
+        match regular {
+            true => {
+                let seen = Seen::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                Ok(plan_files(std::slice::from_ref(name), &[seen]).swap_remove(0))
+            }
+            false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
+        }
+    };
+    names.iter().map(file).collect()
+}
+
+fn data(files: &[PlanFile]) -> Vec<Setting> {
+    let shown = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
+        ("-", _) => "standard input".to_owned(),
+        (name, 0) => name.to_owned(),
+        (name, bytes) => format!("{name} ({bytes} bytes, content {:016x})", file.print),
+    };
+    let value = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
+        ("-", _) => "-".to_owned(),
+        (_, bytes) => format!("{bytes} {:x}", file.print),
+    };
+    let mut all = vec![Setting::new("DATA", format!("{} files", files.len()))];
+    if files.len() > FILES_NAMED {
+        let print = files.iter().fold(0u64, |all, file| all.rotate_left(5) ^ file.print ^ file.bytes);
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        all.push(Setting::new("DATA (all files)", format!("{bytes} bytes, content {print:016x}")));
+        return all;
+    }
+    let file = |(at, file): (usize, &PlanFile)| Setting {
+        flag: format!("DATA file {}", at + 1),
+        value: value(file),
+        shown: shown(file),
+    };
+    all.extend(files.iter().enumerate().map(file));
+    all
+}
+
+/// How the job is run. A client cuts the data and does not keep step: its workers compare that among themselves.
+fn of_job(args: &TrainArgs) -> Vec<Setting> {
+    let (job, fed) = (&args.job, args.job.feeding.feed.is_some());
+    if job.job_name.is_none() {
+        return Vec::new();
+    }
+    let mut all = vec![
+        Setting::new("--worker-hosts", format!("{} workers", job.worker_hosts.len())),
+        Setting::new("--tasks", spelt(&job.tasks.tasks)),
+    ];
+    if job.tasks.tasks == TasksName::On {
+        all.push(Setting::new("--start-together", yes(job.tasks.start_together)));
+    }
+    if job.tasks.tasks == TasksName::On && !fed {
+        all.push(Setting::new("--scheduler", tasks::scheduler(job)));
+    }
+    if !fed {
+        let sync = match (job.sync.sync, keeping::is_bsp(&job.sync)) {
+            (_, true) => "bsp".to_owned(),
+            (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
+            _ => "asp".to_owned(),
+        };
+        all.push(Setting::new("--sync", sync));
+        all.push(Setting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
+        all.push(Setting::new("--deterministic", yes(job.sync.deterministic)));
+    }
+    all
+}
+
+/// What is learned, how, and of which columns.
+fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<Setting>, Failure> {
+    let (of, input) = (&args.model, &args.input);
+    let factors = if of.model == ModelName::Mf { 40 } else { 8 };
+    let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
+    let mut all = vec![
+        Setting::new("--classes", of.classes.unwrap_or(10)),
+        Setting::new("--factors", of.factors.unwrap_or(factors)),
+        Setting::new("--deviation", of.deviation.unwrap_or(0.05)),
+        Setting::new("--hidden", if hidden.is_empty() { "32,16".into() } else { hidden.join(",") }),
+        Setting::new("--seed", of.seed.unwrap_or(1)),
+        Setting::new("--topics", of.topics.unwrap_or(20)),
+        Setting::new("--document-prior", of.document_prior.unwrap_or(0.1)),
+        Setting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
+        Setting::new("--format", spelt(&input.format)),
+        Setting::new("--label", or_none(input.label.as_ref())),
+        Setting::new("--categorical", list(&input.categorical)),
+        Setting::new("--numeric", list(&input.numeric)),
+        Setting::new("--criteo-counts", input.criteo_counts.map_or("none".into(), |counts| spelt(&counts))),
+        Setting::new("--positive", or_none(input.positive.as_ref())),
+        Setting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
+        Setting::new("--skip-bad-lines", input.skip_bad_lines),
+        Setting::new("--no-intercept", yes(args.no_intercept)),
+        Setting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
+    ];
+    let (count, chance) = match args.admission.admission() {
+        Admission::All => (1.to_string(), 1.to_string()),
+        Admission::Count { pushes, .. } => (pushes.to_string(), 1.to_string()),
+        Admission::Probability(chance) => (1.to_string(), chance.to_string()),
+    };
+    all.push(Setting::new("--admit-count", count));
+    all.push(Setting::new("--admit-probability", chance));
+    match of.model {
+        ModelName::Lda => {}
+        ModelName::Lr => all.extend(optimizer::told(&args.optimizer, OptimizerName::Ftrl, None)?),
+        model => {
+            let rate = Some(super::models::rate(model));
+            all.extend(optimizer::told(&args.optimizer, OptimizerName::Adagrad, rate)?);
+        }
+    }
+    let own = &args.lbfgs;
+    all.push(Setting::new("--history", own.history.map_or(10, u32::from)));
+    all.push(Setting::new("--max-iter", own.iterations.unwrap_or(100)));
+    all.push(Setting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
+    if let (Some(options), None) = (options, &args.job.feeding.feed) {
+        all.push(Setting::new("--push", options.push.map_or("by the rule", |push| push.name())));
+    }
+    let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
+    all.push(Setting::new("--damping", damping));
+    Ok(all)
+}
