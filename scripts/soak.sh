@@ -15,7 +15,7 @@ while [ "$(date +%s)" -lt "$end" ]; do
     PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) GANNET_SOAK_ROUNDS=3 GANNET_SOAK_FROM=$((1000 + 3 * rounds)) cargo test --release --workspace -q || exit 1
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1
     HOSTILE_SECONDS=$((seconds < 600 ? seconds / 4 + 1 : 300)) HOSTILE_SEED=$((rounds + 2)) \
-        cargo test --release -q -p gannet --test hostile after_an_attack || exit 1
+        cargo test --release -q -p gannet --test servers after_an_attack || exit 1
     FUZZ_SECONDS=30 FUZZ_SEED=$rounds cargo test --release -q -p gannet-node -p gannet-train --test fuzzed || exit 1
     rounds=$((rounds + 1))
 done

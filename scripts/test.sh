@@ -11,7 +11,7 @@ need ip iproute2 || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs"
 
-# What tests/models.rs tries models on; without it its tests say SKIPPED.
+# What tests/learning/models.rs tries models on; without it its tests say SKIPPED.
 echo "== data of models"
 python3 -m pip --version >/dev/null 2>&1 || install "python3 and pip" "python3 python3-pip" "python3 python3-pip" "python3 py3-pip"
 for set in digits movielens reuters; do

@@ -147,7 +147,7 @@ fn model() -> std::collections::HashMap<u64, [f32; 2]> {
     rows
 }
 
-/// The same with admission by count, from a table that nobody kills (tests/admission.rs holds such a one to a map).
+/// The same with admission by count, from a table that nobody kills (tests/learning/admission.rs holds such a one to a map).
 fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut table = Shards::open(&Store::memory(), &schema(BY_COUNT), 0..1).unwrap();
     let mut not_admitted = 0;

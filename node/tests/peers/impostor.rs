@@ -1,0 +1,160 @@
+//! Somebody else of this host listens where a worker looks for shared memory. A worker with a token goes to the
+//! server over tcp all the same; without the token's proof nothing over shared memory is believed.
+
+use crate::model;
+
+use gannet_node::transport::tcp::Tcp;
+use gannet_node::transport::wires::{Transport, Wires};
+use gannet_node::transport::{Net, Stream};
+use gannet_node::{Read, Server, ServerConfig, Token, Worker, WorkerConfig, Write};
+use model::{Model, schema};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, connect, listen,
+    recvmsg, sendmsg, socket_with,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const SECRET: &[u8] = b"the token of this job and no other";
+
+fn token(secret: &[u8]) -> Token {
+    Token::new(secret).unwrap()
+}
+
+/// A control socket and the name under which a server at this address offers shared memory.
+fn control(addr: &str) -> (OwnedFd, SocketAddrUnix) {
+    let made = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    (made.unwrap(), SocketAddrUnix::new_abstract_name(format!("gannet/{addr}").as_bytes()).unwrap())
+}
+
+/// Takes the name of an address; what comes in is dealt with on a thread of its own. The count is of those who came.
+fn take_name(addr: &str, deal: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<AtomicUsize> {
+    let (socket, name) = control(addr);
+    rustix::net::bind(&socket, &name).unwrap();
+    listen(&socket, 16).unwrap();
+    let (came, deal) = (Arc::<AtomicUsize>::default(), Arc::new(deal));
+    let count = came.clone();
+    std::thread::spawn(move || {
+        while let Ok(guest) = accept(&socket) {
+            count.fetch_add(1, Relaxed);
+            let deal = deal.clone();
+            std::thread::spawn(move || deal(guest));
+        }
+    });
+    came
+}
+
+/// Passes packets on, with the files in them.
+fn pass_on(from: &OwnedFd, to: &OwnedFd) {
+    let mut bytes = [0; 4096];
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut pieces = [IoSliceMut::new(&mut bytes)];
+        let Ok(got) = recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) else { return };
+        if got.bytes == 0 {
+            return;
+        }
+        let files: Vec<OwnedFd> = control
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(files) => Some(files),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !borrowed.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(&borrowed)));
+        }
+        if sendmsg(to, &[IoSlice::new(&bytes[..got.bytes])], &mut control, SendFlags::NOSIGNAL).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whoever comes talks with the server at `addr`, which has another token.
+fn relay(addr: &str) -> impl Fn(OwnedFd) + Send + Sync + 'static {
+    let addr = addr.to_owned();
+    move |guest| {
+        let (far, name) = control(&addr);
+        connect(&far, &name).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass_on(&guest, &far));
+            pass_on(&far, &guest);
+            let _ = rustix::net::shutdown(&guest, rustix::net::Shutdown::Both);
+            let _ = rustix::net::shutdown(&far, rustix::net::Shutdown::Both);
+        });
+    }
+}
+
+/// A server over tcp only, so that the name of its address is free for anyone.
+fn server(secret: &[u8], transport: Transport) -> Server {
+    let config = ServerConfig { threads: 2, token: Some(token(secret)), ..ServerConfig::new("127.0.0.1:0") };
+    Server::start(Wires::over(Tcp::new()).with_transport(transport).with_token(true), config).unwrap()
+}
+
+/// A job over this server: it must come through whoever has its name.
+fn job(server: &Server, came: &AtomicUsize) -> Duration {
+    let start = Instant::now();
+    let config = WorkerConfig {
+        token: Some(token(SECRET)),
+        peer_timeout: Duration::from_secs(20),
+        ..WorkerConfig::new([server.addr()], 1, 1)
+    };
+    let mut worker = Worker::connect(Wires::new().with_token(true), config).unwrap();
+    assert_eq!((worker.transport().as_str(), worker.links()), ("tcp", 2));
+    let mut model = Model::new(schema("t", 1, 8));
+    let table = worker.open_table(&model.schema).unwrap();
+    let (keys, values) = ((0..500).collect::<Vec<u64>>(), vec![1.0; 500]);
+    worker.push(table, &keys, Write::Gradient, &values).unwrap();
+    model.push(&keys, &values);
+    let mut out = vec![0.0; keys.len()];
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out == model.pull(&keys));
+    // The second link and all later ones do not ask again for a while.
+    assert_eq!(came.load(Relaxed), 1);
+    start.elapsed()
+}
+
+#[test]
+fn an_impostor_with_another_token_ended_a_worker_over_shared_memory() {
+    let other = server(b"the token of somebody else's job", Transport::Auto);
+    let server = server(SECRET, Transport::Tcp);
+    let came = take_name(server.addr(), relay(other.addr()));
+    job(&server, &came);
+}
+
+#[test]
+fn an_impostor_that_hangs_up_kept_a_worker_from_its_server() {
+    let server = server(SECRET, Transport::Tcp);
+    let came = take_name(server.addr(), drop);
+    job(&server, &came);
+}
+
+#[test]
+fn a_silent_impostor_kept_a_worker_from_its_server() {
+    let server = server(SECRET, Transport::Tcp);
+    let came = take_name(server.addr(), |guest| {
+        std::thread::sleep(Duration::from_secs(60));
+        drop(guest);
+    });
+    job(&server, &came);
+}
+
+/// The name is free for anyone of this host, whatever machine the address is.
+#[test]
+fn the_name_of_another_machines_address_was_asked_for_on_this_one() {
+    let far = "192.0.2.1:7700";
+    let came = take_name(far, drop);
+    let stream = Wires::new().with_token(true).begin_connect(far, 0);
+    assert!(stream.is_err() || stream.is_ok_and(|stream| stream.transport() == "tcp"));
+    assert_eq!(came.load(Relaxed), 0);
+}

@@ -1,0 +1,188 @@
+//! Rows read where they are, in the images of a server on the same host, in the simulation: what is read is what the
+//! server would have answered, nobody is asked for it, and a server that is not heard of is not believed for long.
+
+use crate::model;
+
+use gannet_node::limits::LEASE;
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{LocalServer, Read, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use model::{Model, random_values, schema, unique_keys};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server that can be stopped as SIGSTOP stops one: nothing of it closes.
+fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String, Rc<Cell<bool>>) {
+    let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let (addr, stopped) = (server.addr().to_owned(), Rc::<Cell<bool>>::default());
+    let stop = stopped.clone();
+    let actor = sim.add_actor(move || {
+        if !stop.get() {
+            server.run().unwrap();
+        }
+    });
+    (actor, addr, stopped)
+}
+
+fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
+    // Short rows too are read where they are, whatever becomes of them.
+    let config = WorkerConfig {
+        peer_timeout: PEER_TIMEOUT,
+        near_kept_bytes_min: 0,
+        ..WorkerConfig::new([addr], pusher, 1)
+    };
+    Worker::connect(sim.clone(), config).unwrap()
+}
+
+/// Images are asked for on the side: until they are there, rows are asked for.
+fn until_near(worker: &mut Worker<Sim>, sim: &Sim) {
+    for _ in 0..100 {
+        sim.run(Duration::from_millis(1));
+        worker.poll().unwrap();
+    }
+}
+
+#[test]
+fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
+    for threads in [1, 3] {
+        let sim = Sim::new(threads as u64, Faults::none()).near();
+        let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), threads);
+        let (mut writer, mut reader) = (connect(&sim, &addr, 1), connect(&sim, &addr, 2));
+        let mut model = Model::new(schema("t", 3, 16));
+        let (table, same) =
+            (writer.open_table(&model.schema).unwrap(), reader.open_table(&model.schema).unwrap());
+        let mut prng = Prng::new(7);
+        let (mut read, mut wanted) = (0, 0);
+        for round in 0..60 {
+            let keys = unique_keys(&mut prng, 700, 20_000);
+            let cut = Arc::new(writer.cut(table, &keys));
+            let values = random_values(&mut prng, keys.len() * 3);
+            model.push(cut.keys(), &values);
+            writer.begin_push(table, cut, Write::Gradient, values, None, round + 1).unwrap();
+            writer.drain().unwrap();
+            until_near(&mut reader, &sim);
+            let (before, mut out) = (reader.counters(), vec![f32::NAN; keys.len() * 3]);
+            reader.pull(same, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "{threads} threads, round {round}");
+            let after = reader.counters();
+            assert_eq!(after.bytes_received, before.bytes_received, "{threads} threads, round {round}");
+            read += after.near_rows - before.near_rows;
+            wanted += keys.len() as u64;
+            // Keys that have no row are asked for, those beside them are not.
+            let keys: Vec<u64> = keys.iter().flat_map(|&key| [key, key + (1 << 40)]).collect();
+            let mut out = vec![f32::NAN; keys.len() * 3];
+            reader.pull(same, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "{threads} threads, round {round}");
+        }
+        assert_eq!(read, wanted);
+    }
+}
+
+#[test]
+fn short_rows_that_will_be_pushed_back_are_asked_for() {
+    let sim = Sim::new(5, Faults::none()).near();
+    let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+    for (name, dim, kept) in [("short", 1, 0), ("long", 16, 200)] {
+        let table = worker.open_table(&schema(name, dim, 4)).unwrap();
+        let keys: Vec<u64> = (0..200).collect();
+        let cut = Arc::new(worker.cut(table, &keys));
+        let values = (0..200 * dim).map(|i| i as f32).collect();
+        worker.begin_push(table, cut.clone(), Write::Gradient, values, None, 1).unwrap();
+        worker.drain().unwrap();
+        until_near(&mut worker, &sim);
+        let mut answers = Vec::new();
+        for (keep, read) in [(false, 200), (true, kept)] {
+            assert_eq!(worker.is_near(table, Read::Weights, keep), read > 0);
+            let before = worker.counters().near_rows;
+            let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), keep).unwrap();
+            answers.push(worker.finish_pull(pull).unwrap().values);
+            assert_eq!(worker.counters().near_rows - before, read, "{name}, {keep}");
+        }
+        assert_eq!(answers[0], answers[1]);
+    }
+}
+
+#[test]
+fn a_push_to_slots_that_are_wrong_finds_its_rows() {
+    // The slots that a pull found belong to a server that is gone when the push comes: another one has other rows there.
+    let sim = Sim::new(3, Faults::none()).near();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let (actor, addr, _) = start(&sim, "sim:0", &store, 1);
+    let mut worker = connect(&sim, &addr, 1);
+    let mut model = Model::new(schema("t", 1, 4));
+    let table = worker.open_table(&model.schema).unwrap();
+    let keys: Vec<u64> = (0..500).collect();
+    let cut = Arc::new(worker.cut(table, &keys));
+    for round in 1..20 {
+        until_near(&mut worker, &sim);
+        let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+        worker.finish_pull(pull).unwrap();
+        if round == 10 {
+            sim.remove_actor(actor);
+            sim.reset_all(&addr);
+            start(&sim, &addr, &store, 1);
+        }
+        let values = vec![round as f32; keys.len()];
+        model.push(cut.keys(), &values);
+        worker.begin_push(table, cut.clone(), Write::Gradient, values, Some(pull), round).unwrap();
+        worker.drain().unwrap();
+    }
+    assert!(worker.counters().near_rows > 5_000 && worker.counters().links_lost == 1);
+    let mut out = vec![0.0; keys.len()];
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out == model.pull(&keys));
+}
+
+#[test]
+fn a_server_that_is_stopped_is_not_believed_beyond_its_lease() {
+    stopped(Sim::new(5, Faults::none()).near());
+}
+
+#[test]
+fn nor_is_one_whose_memory_is_read_over_rdma() {
+    stopped(Sim::new(5, Faults::none()).far());
+}
+
+fn stopped(sim: Sim) {
+    let (_, addr, stopped) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = connect(&sim, &addr, 1);
+    let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+    worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0, 2.0, 3.0]).unwrap();
+    until_near(&mut worker, &sim);
+    let mut out = [0.0; 3];
+    let warm = (0..100).any(|_| {
+        sim.run(Duration::from_millis(100));
+        worker.pull(table, &[1, 2, 3], Read::Weights, &mut out).unwrap();
+        worker.counters().near_rows > 0
+    });
+    assert!(warm, "no row was read");
+    // A worker that only reads keeps its lease: it asks for signs of life on the side.
+    for _ in 0..100 {
+        sim.run(Duration::from_millis(100));
+        let before = worker.counters();
+        worker.pull(table, &[1, 2, 3], Read::Weights, &mut out).unwrap();
+        assert_eq!(worker.counters().near_rows, before.near_rows + 3);
+    }
+    stopped.set(true);
+    let before = worker.counters();
+    sim.run(LEASE + Duration::from_millis(1));
+    let error = worker.pull(table, &[1, 2, 3], Read::Weights, &mut out).unwrap_err();
+    assert!(matches!(error, WorkerError::PeerLost { .. }) && error.to_string().contains(&addr), "{error}");
+    assert_eq!(
+        worker.counters().near_rows,
+        before.near_rows,
+        "rows of a stopped server were taken for current"
+    );
+    stopped.set(false);
+    let answered = (0..10).any(|_| {
+        sim.run(Duration::from_secs(1));
+        worker.pull(table, &[1, 2, 3], Read::Weights, &mut out).is_ok()
+    });
+    assert!(answered && out == [1.0, 2.0, 3.0], "{out:?}");
+}

@@ -1,0 +1,490 @@
+//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake up, servers and the
+//! scheduler among them are killed and started again on their folders, links break. Every record of every pass is in the sums
+//! exactly once.
+
+use crate::model;
+
+use gannet_node::transport::Net;
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{
+    Cut, DataName, Given, JobStatus, Membership, Merge, Plan, PlanFile, PullId, PushId, Read, Schema, Seat,
+    Store, SyncMode, TableId, Together, Told, Work, Worker, WorkerConfig, WorkerError, Write,
+};
+use model::{limits, schema, start, start_within};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WORKERS: u32 = 3;
+const BATCHES: u64 = 5;
+const KEYS: u64 = 400;
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+fn plan(epochs: u32) -> Plan {
+    let file = |i: u64| PlanFile { name: format!("part-{i}"), bytes: 700 + i, print: i, whole: i == 2 };
+    Plan {
+        workers: WORKERS,
+        files: (0..3).map(file).collect(),
+        task_bytes: 100,
+        batch: 8,
+        epochs,
+        worker_timeout_ms: TIMEOUT.as_millis() as u64,
+        settings: Vec::new(),
+    }
+}
+
+/// The keys of a batch: those of its records.
+fn keys_of(task: u32, batch: u64) -> Vec<u64> {
+    let mut prng = Prng::new(u64::from(task) << 32 | batch);
+    let count = 1 + prng.below(60) as usize;
+    model::unique_keys(&mut prng, count, KEYS)
+}
+
+/// What a worker is at. Between any two of these it can be killed.
+#[derive(Clone)]
+enum At {
+    Idle,
+    /// The next batch of a task.
+    Batch(Task, u64),
+    /// The rows of that batch are pulled.
+    Pulling(Task, u64, PullId, Arc<Cut>),
+    /// The task is done, and the servers still know of it.
+    Closing(Task),
+}
+
+#[derive(Clone, Copy)]
+struct Task {
+    index: u64,
+    number: u32,
+    epoch: u32,
+}
+
+/// A worker, which never waits: its seat, its links, and what it is at.
+struct Trainer {
+    sim: Sim,
+    config: WorkerConfig,
+    seat: Seat<Sim>,
+    worker: Worker<Sim>,
+    table: TableId,
+    started: u64,
+    /// How it keeps step, when it does.
+    member: Option<Membership>,
+    joined: bool,
+    at: At,
+    /// Pushes that were not acknowledged when they were looked at last. (Shards apply the steps each by itself.)
+    open: Vec<PushId>,
+    asleep_until: Duration,
+    /// Turns of its loop: that it gets on, as its signs of life say.
+    turns: u64,
+    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
+    dazed: u64,
+}
+
+impl Trainer {
+    fn start(world: &World, schema: &Schema, rank: u32, life: u64) -> Result<Trainer, WorkerError> {
+        let (sim, mut servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
+        let scheduler = servers[0].clone();
+        // Each life names them in its order.
+        servers.rotate_left(life as usize % 2 % world.servers.len());
+        let config = WorkerConfig::new(servers, pusher, life);
+        let of_seat = WorkerConfig { servers: vec![scheduler], ..config.clone() };
+        let seat = Seat::join(sim.clone(), of_seat, rank, plan(2))?;
+        let mut worker = Worker::connect(sim.clone(), config.clone())?;
+        let table = worker.open_table(schema)?;
+        let started = seat.joined().started;
+        let (workers, worker_timeout) = (WORKERS, TIMEOUT);
+        let member = world.mode.map(|mode| Membership { rank, workers, mode, worker_timeout, strict: false });
+        let (at, open, asleep_until) = (At::Idle, Vec::new(), Duration::ZERO);
+        let (joined, dazed) = (false, 0);
+        Ok(Trainer {
+            sim,
+            config,
+            seat,
+            worker,
+            table,
+            started,
+            member,
+            joined,
+            at,
+            open,
+            asleep_until,
+            turns: 0,
+            dazed,
+        })
+    }
+
+    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
+    fn beat(&mut self) -> Result<(), WorkerError> {
+        let work = Work { progress: self.turns, ..Work::default() };
+        for dead in self.seat.beat(Told::default(), work)?.fence {
+            let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
+            let table = hands.open_table(self.worker.schema(self.table))?;
+            hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
+            self.seat.fenced(dead)?;
+        }
+        Ok(())
+    }
+
+    fn name(&self, task: Task) -> (u64, u64) {
+        (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), self.started)
+    }
+
+    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for learned.
+    fn is_applied(&mut self) -> Result<bool, WorkerError> {
+        self.open.retain(|push| !self.worker.is_acked(*push));
+        match self.worker.take_late(self.table).is_empty() {
+            true => Ok(self.open.is_empty()),
+            false => Err(WorkerError::Call("too late".into())),
+        }
+    }
+
+    /// Nobody is to wait for it.
+    fn rest(&mut self) -> Result<(), WorkerError> {
+        if std::mem::take(&mut self.joined) { self.worker.leave(self.table) } else { Ok(()) }
+    }
+
+    /// One thing: takes a task, pulls or pushes a batch, or ends a task. True: all is over.
+    fn step(&mut self, prng: &mut Prng) -> Result<bool, WorkerError> {
+        self.turns += 1;
+        match self.dazed.checked_sub(1) {
+            Some(left) => self.dazed = left,
+            None => self.beat()?,
+        }
+        self.worker.poll()?;
+        let applied = self.is_applied()?;
+        self.at = match self.at.clone() {
+            At::Idle => match if applied { self.seat.take(&[])? } else { return Ok(false) } {
+                Given::Over => return self.rest().map(|()| true),
+                Given::Wait => self.rest().map(|()| At::Idle)?,
+                Given::Task { index, task, from, .. } => {
+                    if let Some(member) = self.member.filter(|_| !self.joined) {
+                        self.worker.join(self.table, member)?;
+                        self.joined = true;
+                    }
+                    At::Batch(Task { index, number: task.number, epoch: task.epoch }, from)
+                }
+            },
+            At::Batch(task, BATCHES) if applied => {
+                self.seat.done(task.index, BATCHES)?;
+                At::Closing(task)
+            }
+            waits @ At::Batch(_, BATCHES) => waits,
+            At::Batch(task, batch) => {
+                let cut = Arc::new(self.worker.cut(self.table, &keys_of(task.number, batch)));
+                if self.member.is_none() && prng.below(2) == 0 {
+                    self.push(task, batch, None, cut)?
+                } else {
+                    let pull =
+                        self.worker.begin_pull(self.table, cut.clone(), Read::State, Vec::new(), true)?;
+                    At::Pulling(task, batch, pull, cut)
+                }
+            }
+            At::Pulling(task, batch, pull, cut) if self.worker.is_pulled(pull) => {
+                self.worker.finish_pull(pull)?;
+                self.push(task, batch, Some(pull), cut)?
+            }
+            waits @ At::Pulling(..) => waits,
+            At::Closing(task) => {
+                let (pusher, incarnation) = self.name(task);
+                self.worker.close_data(self.table, pusher, incarnation)?;
+                At::Idle
+            }
+        };
+        Ok(false)
+    }
+
+    fn push(
+        &mut self,
+        task: Task,
+        batch: u64,
+        pulled: Option<PullId>,
+        cut: Arc<Cut>,
+    ) -> Result<At, WorkerError> {
+        let (pusher, incarnation) = self.name(task);
+        let name = DataName { pusher, incarnation, seq: batch + 1, clock: 0 };
+        let (seq, ones) = (self.worker.next_seq(self.table), vec![1.0; cut.keys().len()]);
+        let (table, write) = (self.table, Write::Gradient);
+        let push = self.worker.begin_push_named(table, cut, write, ones, pulled, (seq, Some(name)))?;
+        self.open.push(push);
+        if self.joined {
+            self.worker.tick(table)?;
+        }
+        Ok(At::Batch(task, batch + 1))
+    }
+}
+
+struct World {
+    sim: Sim,
+    mode: Option<SyncMode>,
+    stores: Vec<Store>,
+    servers: Vec<(u64, String)>,
+    seed: u64,
+    restarts: u64,
+    /// When a server came back last.
+    restarted_at: Option<Duration>,
+    _folders: Vec<tempfile::TempDir>,
+}
+
+impl World {
+    fn new(seed: u64, mode: Option<SyncMode>) -> World {
+        let faults = Faults {
+            reset_per_million: [0, 2_000, 10_000][seed as usize % 3],
+            refuse_per_million: 50_000,
+            window_bytes: 50_000,
+            ..Faults::none()
+        };
+        let sim = Sim::new(seed, faults);
+        let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
+        let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
+        let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
+        World { sim, mode, stores, servers, seed, restarts: 0, restarted_at: None, _folders: folders }
+    }
+
+    fn addrs(&self) -> Vec<String> {
+        self.servers.iter().map(|(_, addr)| addr.clone()).collect()
+    }
+
+    fn restart(&mut self, which: usize) {
+        let (actor, addr) = self.servers[which].clone();
+        self.sim.remove_actor(actor);
+        self.sim.reset_all(&addr);
+        self.restarts += 1;
+        self.restarted_at = Some(self.sim.now());
+        // Its clock goes forward or back with each life, and it has other threads and limits.
+        let draw = Prng::new(self.restarts ^ self.seed << 32).below(7_200);
+        let sim = self.sim.ahead(Duration::from_secs(draw));
+        let (store, threads) = (&self.stores[which], 1 + draw as usize % 4);
+        self.servers[which] = start_within(&sim, &addr, store, threads, limits(draw));
+    }
+}
+
+/// What the sums must be.
+fn expected(plan: &Plan) -> HashMap<u64, f32> {
+    let mut sums = HashMap::new();
+    for index in 0..plan.tasks() {
+        for batch in 0..BATCHES {
+            for key in keys_of(plan.task(index).number, batch) {
+                *sums.entry(key).or_default() += 1.0;
+            }
+        }
+    }
+    sums
+}
+
+/// What happened in a run.
+#[derive(Debug, Default)]
+struct Seen {
+    killed: u32,
+    woken: u32,
+    late: u32,
+    restarts: u32,
+    doubled: u64,
+}
+
+/// A job of three workers and what befalls them, until all is trained.
+fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
+    let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
+    let (schema, plan) = (schema("t", 1, 8), plan(2));
+    let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();
+    let (mut life, mut over, mut asleep_once) = (1, false, Vec::new());
+    for round in 0.. {
+        assert!(round < 40_000, "seed {seed}: the job does not end");
+        for (rank, place) in workers.iter_mut().enumerate() {
+            let now = world.sim.now();
+            let Some(trainer) = place else {
+                // There is always one to go on.
+                if rank == round % WORKERS as usize || prng.below(40) == 0 {
+                    life += 1;
+                    match Trainer::start(&world, &schema, rank as u32, life) {
+                        Ok(trainer) => *place = Some(trainer),
+                        Err(error) => assert!(
+                            error.to_string().contains("two workers have the same"),
+                            "seed {seed}: {error}"
+                        ),
+                    }
+                }
+                continue;
+            };
+            if trainer.asleep_until > now {
+                continue;
+            }
+            match trainer.step(&mut prng) {
+                Ok(ended) => over |= ended,
+                // It slept for too long, or another process took its place meanwhile.
+                Err(WorkerError::Refused { text, .. }) => {
+                    let life = trainer.seat.life().incarnation;
+                    // Or its links to a server that had come back broke until it was given up there.
+                    let recent = |at: Duration| now.saturating_sub(at) < 3 * TIMEOUT;
+                    let unlucky = world.restarted_at.is_some_and(recent);
+                    assert!(asleep_once.contains(&(rank, life)) || unlucky, "seed {seed}: {text}");
+                    seen.woken += 1;
+                    *place = None;
+                }
+                Err(WorkerError::Call(text)) if text == "too late" => {
+                    seen.late += 1;
+                    *place = None;
+                }
+                Err(error) => panic!("seed {seed} round {round}: {error}"),
+            }
+        }
+        if over {
+            break;
+        }
+        world.sim.run(Duration::from_millis(prng.below(300)));
+        let victim = prng.below(u64::from(WORKERS)) as usize;
+        match prng.below(60) {
+            0 | 1 => seen.killed += u32::from(workers[victim].take().is_some()),
+            2..=4 => {
+                if let Some(trainer) = &mut workers[victim] {
+                    trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
+                    trainer.dazed = prng.below(6);
+                    asleep_once.push((victim, trainer.seat.life().incarnation));
+                }
+            }
+            5 => {
+                let which = prng.below(world.servers.len() as u64) as usize;
+                world.restart(which);
+                seen.restarts += 1;
+            }
+            _ => {}
+        }
+    }
+    // Whoever still sleeps wakes up now, and goes on with what it was at.
+    let now = world.sim.now();
+    for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
+        trainer.dazed = 20;
+        let gone = (0..20).find_map(|_| {
+            world.sim.run(Duration::from_millis(100));
+            trainer.step(&mut prng).err()
+        });
+        assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
+    }
+    let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
+    let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
+    assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
+    let sums = expected(&plan);
+    let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();
+    let mut out = vec![0.0; keys.len()];
+    // By somebody who is not of the job: any of its workers may have been given up.
+    let mut reader = Worker::connect(world.sim.clone(), WorkerConfig::new(world.addrs(), 99, 2)).unwrap();
+    let table = reader.open_table(&schema).unwrap();
+    reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    for (key, sum) in keys.iter().zip(out) {
+        assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
+    }
+    seen.doubled += workers.iter().flatten().map(|trainer| trainer.worker.counters().doubled).sum::<u64>();
+}
+
+fn run_all(mode: Option<SyncMode>) -> Seen {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
+    let mut seen = Seen::default();
+    (0..seeds).for_each(|seed| run(seed, mode, &mut seen));
+    assert!(seen.killed > 10 && seen.woken > 2 && seen.restarts > 10, "{seen:?}: the test shows nothing");
+    seen
+}
+
+#[test]
+fn every_record_is_trained_once_a_pass_whoever_dies() {
+    let seen = run_all(None);
+    assert!(seen.doubled > 50 && seen.late == 0, "{seen:?}");
+}
+
+#[test]
+fn also_in_steps_that_all_make_together() {
+    run_all(Some(SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum })));
+}
+
+#[test]
+fn also_within_a_bound() {
+    run_all(Some(SyncMode::Ssp(2)));
+}
+
+/// A worker in synchronous steps, which pushes ones.
+struct Stepper {
+    worker: Worker<Sim>,
+    table: TableId,
+    member: Membership,
+    open: Option<PushId>,
+}
+
+impl Stepper {
+    fn new(world: &World, schema: &Schema, rank: u32) -> Stepper {
+        let config = WorkerConfig::new(world.addrs(), u64::from(rank) + 1, 1);
+        let mut worker = Worker::connect(world.sim.clone(), config).unwrap();
+        let table = worker.open_table(schema).unwrap();
+        let (mode, workers) = (world.mode.unwrap(), 2);
+        let member = Membership { rank, workers, mode, worker_timeout: TIMEOUT, strict: false };
+        worker.join(table, member).unwrap();
+        Stepper { worker, table, member, open: None }
+    }
+
+    /// Pushes batch `seq` of a piece as its part of the next step.
+    fn push(&mut self, piece: u64, seq: u64, keys: &[u64]) {
+        let name = DataName { pusher: 1 << 63 | piece, incarnation: 1, seq, clock: seq };
+        let (cut, own) = (Arc::new(self.worker.cut(self.table, keys)), self.worker.next_seq(self.table));
+        let ones = vec![1.0; keys.len()];
+        let push =
+            self.worker.begin_push_named(self.table, cut, Write::Gradient, ones, None, (own, Some(name)));
+        self.open = Some(push.unwrap());
+        self.worker.tick(self.table).unwrap();
+    }
+
+    /// Whether its push is acknowledged, and whether some of it was late.
+    fn is_acked(&mut self) -> Option<bool> {
+        self.worker.poll().unwrap();
+        let acked = self.open.is_none_or(|push| self.worker.is_acked(push));
+        acked.then(|| !self.worker.take_late(self.table).is_empty())
+    }
+}
+
+/// Each of them until its push is acknowledged; whose was late.
+fn until_acked<const N: usize>(world: &World, mut all: [&mut Stepper; N]) -> [bool; N] {
+    let mut late = [None; N];
+    for _ in 0..2_000 {
+        world.sim.run(Duration::from_millis(10));
+        for (late, stepper) in late.iter_mut().zip(&mut all).filter(|(late, _)| late.is_none()) {
+            *late = stepper.is_acked();
+        }
+        if late.iter().all(Option::is_some) {
+            return late.map(Option::unwrap);
+        }
+    }
+    panic!("a push is not acknowledged")
+}
+
+/// How it comes about that a worker's batch is too late for its step, and that the data's name makes it whole in a
+/// later one: a worker left and came back, the server was killed, and who comes to it first knows only that the other
+/// had left.
+#[test]
+fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
+    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let (mut world, schema) = (World::new(0, Some(mode)), schema("t", 1, 8));
+    let (mut first, mut second) = (Stepper::new(&world, &schema, 0), Stepper::new(&world, &schema, 1));
+    let keys: Vec<u64> = (0..40).collect();
+    first.push(1, 1, &keys);
+    second.push(2, 1, &keys);
+    assert_eq!(until_acked(&world, [&mut first, &mut second]), [false; 2]);
+    // It has nothing to learn for a while; the first hears that.
+    second.worker.leave(second.table).unwrap();
+    first.push(1, 2, &keys);
+    assert_eq!(until_acked(&world, [&mut first]), [false]);
+    second.worker.join(second.table, second.member).unwrap();
+    second.push(2, 2, &keys);
+    world.restart(0);
+    first.push(1, 3, &keys);
+    assert_eq!(until_acked(&world, [&mut first]), [false], "it waits for nobody");
+    let late = until_acked(&world, [&mut second]);
+    assert_eq!(late, [true], "the test shows nothing");
+    // It goes on: the batch is in a later step, and in no other though it comes twice.
+    for seq in [4, 5] {
+        second.push(2, 2, &keys);
+        first.push(1, seq, &keys);
+        assert_eq!(until_acked(&world, [&mut first, &mut second]), [false; 2]);
+    }
+    let mut sums = vec![0.0; keys.len()];
+    let config = WorkerConfig::new(world.addrs(), 99, 2);
+    let mut reader = Worker::connect(world.sim.clone(), config).unwrap();
+    let table = reader.open_table(&schema).unwrap();
+    reader.pull(table, &keys, Read::Weights, &mut sums).unwrap();
+    assert_eq!(sums, vec![7.0; keys.len()], "five batches of the first and two of the second");
+}

@@ -1,0 +1,493 @@
+//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall, servers
+//! are dropped and started again on their folders. The sums must come out exact.
+
+use crate::model;
+
+use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
+use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_node::{Read, Saw, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
+use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn faults(seed: u64) -> Faults {
+    Faults {
+        reset_per_million: [0, 3_000, 20_000][seed as usize % 3],
+        refuse_per_million: 100_000,
+        stall_per_million: [0, 10_000][seed as usize % 2],
+        stall_max: Duration::from_secs(3),
+        piece_bytes_max: [0, 100, 5_000, 100_000][seed as usize % 4],
+        window_bytes: [3_000, 50_000, 300_000][seed as usize % 3],
+        ..Faults::none()
+    }
+}
+
+/// Memory can be read, in words or in lines.
+fn far(seed: u64, faults: Faults) -> Sim {
+    let sim = Sim::new(seed, faults);
+    if seed.is_multiple_of(2) { sim.far() } else { sim.far_lines() }
+}
+
+/// A server of the simulation.
+fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
+    // Short rows too are read where they are, whatever becomes of them.
+    let config = WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
+    Worker::connect(sim.clone(), config).unwrap()
+}
+
+#[test]
+fn sums_are_exact_whatever_breaks() {
+    sums(Sim::new);
+}
+
+/// The same where workers read rows in the servers' images and push to the slots that they found.
+#[test]
+fn sums_are_exact_also_on_one_host() {
+    let near = sums(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+}
+
+/// The same where workers READ rows in the servers' registered memory.
+#[test]
+fn sums_are_exact_also_over_rdma() {
+    let far = sums(far);
+    assert!(far.0 > 10_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
+}
+
+/// Rows that were read where they are, and of those pulls asked for.
+fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
+    let (mut lost, mut doubled, mut near) = (0, 0, (0, 0));
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    for seed in 0..seeds {
+        let sim = world(seed, faults(seed));
+        let mut prng = Prng::new(seed);
+        let servers: Vec<_> = (0..1 + seed % 2)
+            .map(|_| start(&sim, "sim:0", &Store::memory(), 1 + seed as usize % 3).1)
+            .collect();
+        let mut workers: Vec<_> =
+            (0..1 + seed / 2 % 2).map(|pusher| connect(&sim, &servers, pusher)).collect();
+        let mut model = Model::new(schema("t", 1 + seed as u32 % 3, 16));
+        let tables: Vec<_> =
+            workers.iter_mut().map(|worker| worker.open_table(&model.schema).unwrap()).collect();
+        let dim = model.schema.dim as usize;
+        for round in 0..30 {
+            for (worker, &table) in workers.iter_mut().zip(&tables) {
+                let count = 1 + prng.below(400) as usize;
+                let keys = unique_keys(&mut prng, count, 3_000);
+                let cut = Arc::new(worker.cut(table, &keys));
+                let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+                worker.finish_pull(pull).unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
+                let values = random_values(&mut prng, cut.keys().len() * dim);
+                model.push(cut.keys(), &values);
+                let seq = worker.next_seq(table);
+                worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
+            }
+        }
+        for worker in &mut workers {
+            worker.drain().unwrap();
+        }
+        for (worker, &table) in workers.iter_mut().zip(&tables) {
+            let keys = random_keys(&mut prng, 3_000, 3_000);
+            let mut out = vec![0.0; keys.len() * dim];
+            worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "seed {seed}: the sums are wrong");
+            let counters = worker.counters();
+            (lost, doubled) = (lost + counters.links_lost, doubled + counters.doubled);
+            near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
+        }
+    }
+    assert!(lost > 50 && doubled > 0, "{lost} links lost, {doubled} rows doubled: the test shows nothing");
+    near
+}
+
+/// One worker, pulls and pushes under way together: a pull must answer exactly what it says that it saw.
+#[test]
+fn pulls_name_what_they_saw_also_after_a_lost_link() {
+    pulls_name_what_they_saw(Sim::new);
+}
+
+#[test]
+fn so_do_pulls_on_one_host() {
+    let near = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+}
+
+#[test]
+fn so_do_pulls_over_rdma() {
+    let far = pulls_name_what_they_saw(far);
+    assert!(far.0 > 3_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
+}
+
+fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
+    let (mut differed, mut near) = (0, (0, 0));
+    for seed in 100..130 {
+        let sim = world(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
+        let mut prng = Prng::new(seed);
+        let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
+        let mut worker = connect(&sim, &[addr], 3);
+        let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+        let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
+        let mut under_way = std::collections::VecDeque::new();
+        for round in 0..40 {
+            let count = 1 + prng.below(300) as usize;
+            let keys = unique_keys(&mut prng, count, 500);
+            let cut = Arc::new(worker.cut(table, &keys));
+            under_way.push_back((
+                worker.begin_pull(table, cut.clone(), Read::State, Vec::new(), true).unwrap(),
+                cut,
+                pushes.len(),
+            ));
+            let keys = unique_keys(&mut prng, count, 500);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len());
+            let seq = pushes.len() as u64 + 1;
+            worker.begin_push(table, cut.clone(), Write::Change, values.clone(), None, seq).unwrap();
+            pushes.push((cut.keys().to_vec(), values));
+            if under_way.len() < 3 {
+                continue;
+            }
+            let (id, cut, before) = under_way.pop_front().unwrap();
+            let pulled = worker.finish_pull(id).unwrap();
+            let ends = pulled.saw.iter().map(|saw| saw.rows.end);
+            assert!(
+                pulled
+                    .saw
+                    .iter()
+                    .map(|saw| saw.rows.start)
+                    .eq([0].into_iter().chain(ends).take(pulled.saw.len()))
+            );
+            assert_eq!(pulled.saw.last().map(|saw| saw.rows.end as usize), Some(cut.keys().len()));
+            for Saw { rows, seq: saw } in pulled.saw {
+                let range = rows.start as usize..rows.end as usize;
+                assert!(saw >= before as u64);
+                differed += u64::from(saw != before as u64);
+                let mut expected = Model::new(schema("t", 1, 4));
+                pushes[..saw as usize].iter().for_each(|(keys, values)| expected.push(keys, values));
+                assert!(
+                    pulled.values[range.clone()] == expected.pull(&cut.keys()[range]),
+                    "seed {seed} round {round}"
+                );
+            }
+        }
+        worker.drain().unwrap();
+        let counters = worker.counters();
+        near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
+    }
+    assert!(differed > 10, "{differed}: no pull went again after a push, the test shows nothing");
+    near
+}
+
+/// The same where servers come back with another number of threads, of two lives in a row too.
+#[test]
+fn pulls_name_what_they_saw_also_where_threads_change() {
+    threads_change_under_pulls_and_pushes(Sim::new);
+}
+
+#[test]
+fn so_do_pulls_where_threads_change_on_one_host() {
+    let near = threads_change_under_pulls_and_pushes(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near > 3_000, "{near} rows read where they are: the test shows nothing");
+}
+
+#[test]
+fn so_do_pulls_where_threads_change_over_rdma() {
+    let near = threads_change_under_pulls_and_pushes(far);
+    assert!(near > 1_000, "{near} rows read where they are: the test shows nothing");
+}
+
+/// Rows that were read where they are.
+fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
+    let (mut doubled, mut near, mut restarts) = (0, 0, 0);
+    for seed in 300..312 {
+        // Frames of 256 KiB would never come through faults that are frequent enough for small ones.
+        let faults = match seed % 2 {
+            0 => Faults { reset_per_million: 10_000, ..faults(seed) },
+            _ => {
+                Faults { reset_per_million: 0, stall_per_million: 0, piece_bytes_max: 20_000, ..faults(seed) }
+            }
+        };
+        let sim = world(seed, faults);
+        let mut prng = Prng::new(seed);
+        // Cuts of more chunks than links, and of fewer keys than shards.
+        let (dim, space) = ([1, 300][seed as usize % 2], [500, 40][seed as usize / 2 % 2]);
+        let schema = schema("t", dim, 8);
+        let mut servers = Vec::new();
+        for _ in 0..1 + seed / 4 % 2 {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open_dir(folder.path()).unwrap();
+            let (actor, addr) = start(&sim, "sim:0", &store, 1 + prng.below(4) as usize);
+            servers.push((actor, addr, store, folder));
+        }
+        let addrs: Vec<String> = servers.iter().map(|(_, addr, ..)| addr.clone()).collect();
+        let mut worker = connect(&sim, &addrs, 3);
+        let table = worker.open_table(&schema).unwrap();
+        let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
+        let mut under_way = std::collections::VecDeque::new();
+        let mut held = None;
+        for round in 0..40u64 {
+            let count = 1 + prng.below(space / 2) as usize;
+            let keys = unique_keys(&mut prng, count, space);
+            // A cut of before the change may be used after it.
+            let cut = held.take().unwrap_or_else(|| Arc::new(worker.cut(table, &keys)));
+            let pull = worker.begin_pull(table, cut.clone(), Read::State, Vec::new(), true).unwrap();
+            under_way.push_back((pull, cut, pushes.len()));
+            if prng.below(4) == 0 {
+                let at = prng.below(servers.len() as u64) as usize;
+                for _ in 0..1 + prng.below(2) {
+                    let (actor, addr, store, _) = &mut servers[at];
+                    sim.remove_actor(*actor);
+                    sim.reset_all(addr);
+                    *actor = start(&sim, addr, store, 1 + prng.below(4) as usize).0;
+                    restarts += 1;
+                    sim.run(Duration::from_micros(prng.below(3_000)));
+                }
+                held = Some(Arc::new(worker.cut(table, &unique_keys(&mut prng, count, space))));
+            }
+            if under_way.len() < 3 {
+                continue;
+            }
+            let (id, cut, before) = under_way.pop_front().unwrap();
+            let pulled =
+                worker.finish_pull(id).unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
+            let floats = dim as usize;
+            for Saw { rows, seq } in &pulled.saw {
+                let range = rows.start as usize..rows.end as usize;
+                assert!(*seq >= before as u64);
+                let mut expected = Model::new(schema.clone());
+                pushes[..*seq as usize].iter().for_each(|(keys, values)| expected.push(keys, values));
+                let got = &pulled.values[range.start * floats..range.end * floats];
+                assert!(
+                    got == expected.pull(&cut.keys()[range]),
+                    "seed {seed} round {round}: {rows:?} at {seq}"
+                );
+            }
+            let values = random_values(&mut prng, cut.keys().len() * floats);
+            pushes.push((cut.keys().to_vec(), values.clone()));
+            let seq = pushes.len() as u64;
+            worker.begin_push(table, cut, Write::Change, values, Some(id), seq).unwrap();
+        }
+        worker.drain().unwrap();
+        let mut model = Model::new(schema.clone());
+        pushes.iter().for_each(|(keys, values)| model.push(keys, values));
+        let mut scanned = Vec::new();
+        worker
+            .scan(table, |keys, rows| {
+                let rows = rows.chunks(dim as usize).map(<[f32]>::to_vec);
+                scanned.extend(keys.iter().copied().zip(rows));
+            })
+            .unwrap();
+        scanned.sort_by_key(|row| row.0);
+        assert!(scanned == model.sorted(), "seed {seed}");
+        assert_eq!(worker.status(table).unwrap().stats.rows, model.rows() as u64, "seed {seed}");
+        let counters = worker.counters();
+        (doubled, near) = (doubled + counters.doubled, near + counters.near_rows);
+    }
+    assert!(restarts > 60 && doubled > 0, "{restarts} restarts, {doubled} doubled: the test shows nothing");
+    near
+}
+
+#[test]
+fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
+    killed_and_started_again(Sim::new, false);
+}
+
+#[test]
+fn nor_does_one_whose_rows_are_read_where_they_are() {
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near(), false) > 1_000);
+}
+
+#[test]
+fn nor_does_one_whose_rows_are_read_over_rdma() {
+    assert!(killed_and_started_again(far, false) > 1_000);
+}
+
+/// A restart with another number of threads ended every live worker.
+#[test]
+fn nor_does_one_that_comes_back_with_another_number_of_threads() {
+    killed_and_started_again(Sim::new, true);
+}
+
+#[test]
+fn nor_does_one_with_other_threads_whose_rows_are_read_where_they_are() {
+    assert!(killed_and_started_again(|seed, faults| Sim::new(seed, faults).near(), true) > 1_000);
+}
+
+#[test]
+fn nor_does_one_with_other_threads_whose_rows_are_read_over_rdma() {
+    assert!(killed_and_started_again(far, true) > 1_000);
+}
+
+/// Rows that were read where they are.
+fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: bool) -> u64 {
+    let mut near = 0;
+    for seed in 0..6 {
+        let sim = world(seed, faults(seed * 3 + 1));
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let other = start(&sim, "sim:0", &Store::memory(), 1).1;
+        let mut worker = connect(&sim, &[addr.clone(), other], 3);
+        let mut model = Model::new(schema("t", 2, 4));
+        let table = worker.open_table(&model.schema).unwrap();
+        for round in 0..24 {
+            let keys = unique_keys(&mut prng, 400, 1_000);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len() * 2);
+            model.push(cut.keys(), &values);
+            worker.begin_push(table, cut, Write::Gradient, values, None, round + 1).unwrap();
+            if round % 3 == 2 {
+                let mut out = vec![0.0; keys.len() * 2];
+                worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+                assert!(out == model.pull(&keys), "seed {seed} round {round}");
+            }
+            sim.run(Duration::from_micros(prng.below(200)));
+            if round % 6 == 5 {
+                // The images stay as they are, as after a kill; connections break.
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                let threads = if other_threads { 1 + prng.below(4) as usize } else { 2 };
+                // Its clock goes forward or back with each life.
+                let ahead = Duration::from_secs(prng.below(7_200));
+                let limits = limits(prng.below(81));
+                actor = start_within(&sim.ahead(ahead), &addr, &store, threads, limits).0;
+            }
+        }
+        worker.drain().unwrap();
+        let keys = random_keys(&mut prng, 2_000, 1_000);
+        let mut out = vec![0.0; keys.len() * 2];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        assert!(out == model.pull(&keys), "seed {seed}");
+        near += worker.counters().near_rows;
+    }
+    near
+}
+
+/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are drawn
+/// anew; within a life they are killed and come back on their folders.
+#[test]
+fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
+    let mut lost = 0;
+    for seed in 300..306 {
+        let sim = Sim::new(seed, faults(seed));
+        let mut prng = Prng::new(seed);
+        let count = 2 + seed as usize % 2;
+        let folders: Vec<_> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
+        let mut model = Model::new(schema("t", 2, 8));
+        let mut servers: Vec<(u64, String)> = vec![(0, "sim:0".into()); count];
+        for life in 1..=5 {
+            let threads: Vec<_> = (0..count).map(|_| 1 + prng.below(3) as usize).collect();
+            for (server, (actor, addr)) in servers.iter_mut().enumerate() {
+                if life > 1 {
+                    sim.remove_actor(*actor);
+                    sim.reset_all(addr);
+                }
+                let limits = limits(prng.below(81));
+                (*actor, *addr) = start_within(&sim, addr, &stores[server], threads[server], limits);
+            }
+            let mut hosts: Vec<String> = servers.iter().map(|(_, addr)| addr.clone()).collect();
+            (1..count).rev().for_each(|i| hosts.swap(i, prng.below(i as u64 + 1) as usize));
+            let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(hosts.clone(), 3, life)).unwrap();
+            let table = worker.open_table(&model.schema).unwrap();
+            for round in 0..8 {
+                let keys = unique_keys(&mut prng, 300, 1_000);
+                let cut = Arc::new(worker.cut(table, &keys));
+                let values = random_values(&mut prng, cut.keys().len() * 2);
+                model.push(cut.keys(), &values);
+                let seq = worker.next_seq(table);
+                worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap();
+                sim.run(Duration::from_micros(prng.below(200)));
+                if round % 4 == 2 {
+                    let server = prng.below(count as u64) as usize;
+                    let (actor, addr) = &mut servers[server];
+                    sim.remove_actor(*actor);
+                    sim.reset_all(addr);
+                    *actor = start(&sim, addr, &stores[server], threads[server]).0;
+                }
+            }
+            worker.drain().unwrap();
+            let keys = random_keys(&mut prng, 2_000, 1_000);
+            let mut out = vec![0.0; keys.len() * 2];
+            worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+            assert!(out == model.pull(&keys), "seed {seed}, life {life}, hosts {hosts:?}");
+            lost += worker.counters().links_lost;
+        }
+    }
+    assert!(lost > 50, "{lost} links lost: the test shows nothing");
+}
+
+/// A rule whose order and rate matter: what was sent again was applied in its turn, at the rate of its own name.
+#[test]
+fn gradients_sent_again_have_the_rate_of_their_name() {
+    let schedule = Schedule { warmup: 5, decay: Decay::Exponential { rate: 0.7, steps: 6 } };
+    let shaping = Shaping { schedule, clip_value: Some(2.0), ..Shaping::NONE };
+    let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-6, decay: 0.0 });
+    let schema = Schema { shards: 4, shaping, ..Schema::scalar("t", adam) };
+    let mut resends = 0;
+    for seed in 200..212 {
+        let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let mut worker = connect(&sim, std::slice::from_ref(&addr), 3);
+        let table = worker.open_table(&schema).unwrap();
+        let mut rows: HashMap<u64, Vec<f32>> = HashMap::new();
+        for seq in 1..=24 {
+            let keys = unique_keys(&mut prng, 300, 600);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len());
+            for (key, gradient) in cut.keys().iter().zip(&values) {
+                let row = rows.entry(*key).or_insert_with(|| vec![0.0; schema.floats()]);
+                adam.at_rate(schedule.factor(seq)).visit(Step(row, gradient.clamp(-2.0, 2.0)));
+            }
+            worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap();
+            sim.run(Duration::from_micros(prng.below(200)));
+            if seq % 8 == 0 {
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                actor = start(&sim, &addr, &store, 2).0;
+            }
+        }
+        worker.drain().unwrap();
+        let keys: Vec<u64> = rows.keys().copied().collect();
+        let mut weights = vec![0.0; keys.len()];
+        worker.pull(table, &keys, Read::Weights, &mut weights).unwrap();
+        for (key, weight) in keys.iter().zip(weights) {
+            assert_eq!(weight.to_bits(), rows[key][0].to_bits(), "seed {seed} key {key}");
+        }
+        resends += worker.counters().resends;
+    }
+    assert!(resends > 20, "{resends} resends: the test shows nothing");
+}
+
+/// One gradient to one row, by the rule's own code.
+struct Step<'a>(&'a mut [f32], f32);
+
+impl Visitor for Step<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        rule.update(self.0, &[self.1]);
+    }
+}
+
+#[test]
+fn a_cut_off_server_is_waited_for_and_then_named() {
+    let sim = Sim::new(1, Faults::none());
+    let (_, addr) = start(&sim, "sim:0", &Store::memory(), 1);
+    let mut worker = connect(&sim, std::slice::from_ref(&addr), 1);
+    let table = worker.open_table(&schema("t", 1, 4)).unwrap();
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    sim.cut_off(&addr, Duration::from_secs(30));
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    assert!(worker.counters().links_lost == 1);
+    sim.cut_off(&addr, Duration::from_secs(3600));
+    let before = gannet_node::transport::Net::now(&sim);
+    let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
+    let waited = gannet_node::transport::Net::now(&sim) - before;
+    assert!(waited >= Duration::from_secs(60) && waited < Duration::from_secs(70), "{waited:?}");
+    assert!(matches!(&error, WorkerError::PeerLost { peer, .. } if peer.starts_with(&addr)), "{error}");
+}

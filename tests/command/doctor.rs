@@ -1,0 +1,159 @@
+//! `gannet doctor` from outside: what it says agrees with the system, each thing that is not well has a remedy, and the exit
+//! code says whether something is wrong.
+
+use crate::harness;
+
+use gannet::{Io, Tcp};
+use harness::*;
+use rustix::process::{Resource, getrlimit};
+use serde_json::Value;
+use std::process::Command;
+
+#[cfg(target_arch = "x86_64")]
+const MEMFD_CREATE: i64 = 319;
+#[cfg(not(target_arch = "x86_64"))]
+const MEMFD_CREATE: i64 = 279;
+
+/// The findings of an area.
+fn of<'a>(report: &'a Value, area: &str) -> Vec<&'a Value> {
+    report["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == area).collect()
+}
+
+/// Its object, once it has been found to agree with itself.
+fn report(done: &Done) -> Value {
+    let report = done.json();
+    let findings = report["findings"].as_array().unwrap();
+    let count = |level: &str| findings.iter().filter(|finding| finding["level"] == level).count();
+    assert_eq!(count("ok") + count("note") + count("problem"), findings.len(), "{report}");
+    assert_eq!((&report["notes"], &report["problems"]), (&count("note").into(), &count("problem").into()));
+    assert_eq!(done.code == Some(0), count("problem") == 0, "{done:?}");
+    for area in ["system", "memory", "io_uring", "storage", "shm", "rdma"] {
+        assert!(!of(&report, area).is_empty(), "{area}: {report}");
+    }
+    report
+}
+
+#[test]
+fn what_it_says_agrees_with_the_system() {
+    let done = run("doctor --json");
+    let told = report(&done);
+    let limit = getrlimit(Resource::Memlock).current;
+    assert_eq!(told["memlock_bytes"], limit.map_or(Value::Null, Value::from));
+    let uring = if Tcp::new().with_io(Io::Uring).io() == "io_uring" { "ok" } else { "note" };
+    assert_eq!(of(&told, "io_uring")[0]["level"], uring);
+    let names = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().count();
+    assert_eq!(told["devices"].as_array().unwrap().len(), names("/sys/class/infiniband"));
+    let built = cfg!(any(feature = "rdma", feature = "rdma-dlopen"));
+    assert_eq!(told["rdma"].is_string(), built, "{told}");
+    if !built {
+        let text = told["findings"].to_string();
+        assert!(text.contains("built without RDMA") && text.contains("--features rdma"), "{text}");
+    }
+
+    // In words it says the same: a line a finding, and one for each remedy.
+    let words = run("doctor");
+    assert_eq!(words.code, done.code);
+    for finding in told["findings"].as_array().unwrap() {
+        let level = finding["level"].as_str().unwrap();
+        if finding["area"] != "system" {
+            let text = finding["text"].as_str().unwrap();
+            assert!(words.out.lines().any(|line| line.starts_with(level) && line.ends_with(text)), "{text}");
+        }
+        if let Some(remedy) = finding["remedy"].as_str() {
+            assert!(words.out.contains(&format!("-> {remedy}")), "{}", words.out);
+        }
+    }
+}
+
+/// Images in such a folder could end their server in the middle of a row, and nothing said so.
+#[test]
+fn the_filesystem_of_the_data_folder_is_named() {
+    for (flags, folder) in [("", "."), ("--data-dir /dev/shm/not/there", "/dev/shm/not/there")] {
+        let told = report(&run(&format!("doctor --json {flags}")));
+        let text = of(&told, "storage")[0]["text"].as_str().unwrap();
+        assert!(text.starts_with(&format!("{folder} is on ")), "{text}");
+        assert!(folder == "." || text.contains("is on tmpfs"), "{text}");
+    }
+    // The kernel says what /proc is; no image is safe there.
+    let proc = report(&run("doctor --json --data-dir /proc"));
+    let storage = of(&proc, "storage")[0];
+    assert!(storage["level"] == "note" && storage["remedy"].as_str().unwrap().contains("ext4"), "{storage}");
+}
+
+#[test]
+fn a_low_limit_of_locked_memory_is_told_as_it_is() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -l 64; exec \"$0\" doctor --json", env!("CARGO_BIN_EXE_gannet")]);
+    let told = report(&Process::start(command).wait());
+    assert_eq!(told["memlock_bytes"], 65_536);
+    assert!(
+        of(&told, "memory").iter().any(|f| f["text"].as_str().unwrap().contains("65536 bytes")),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_a_filter_forbids_is_named_with_a_remedy() {
+    let told = report(&without(IO_URING_SETUP, EPERM, || run("doctor --json")));
+    let uring = of(&told, "io_uring")[0];
+    assert!(uring["level"] == "note" && uring["text"].as_str().unwrap().contains("seccomp"), "{uring}");
+    assert!(uring["remedy"].as_str().unwrap().contains("epoll"), "{uring}");
+
+    let done = without(MEMFD_CREATE, EPERM, || run("doctor --json"));
+    let told = report(&done);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let shm = of(&told, "shm")[0];
+    assert!(shm["level"] == "problem" && shm["text"].as_str().unwrap().contains("memfd_create"), "{shm}");
+    assert!(shm["remedy"].as_str().unwrap().contains("seccomp"), "{shm}");
+    assert!(done.err.contains("problem"), "{done:?}");
+}
+
+#[test]
+fn peers_are_greeted_and_left_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef-the-right-one\n").unwrap();
+    let wrong = folder.path().join("wrong");
+    std::fs::write(&wrong, "0123456789abcdef-the-wrong-one\n").unwrap();
+    for file in [&token, &wrong] {
+        let only_mine = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(file, only_mine).unwrap();
+    }
+    let open = Served::start(gannet("server --listen 127.0.0.1:0 --threads 3"));
+    let line = format!("server --listen 127.0.0.1:0 --threads 1 --token-file {}", token.display());
+    let closed = Served::start(gannet(&line));
+    let doctor = |rest: &str| run(&format!("doctor --json --peer-timeout 5 {rest}"));
+
+    let done = doctor(&format!("--peer {}", open.addr));
+    let told = report(&done);
+    let answers =
+        |over: &str| of(&told, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over));
+    for over in ["auto reaches it over shm (3 threads", "answers over shm (3", "answers over tcp (3"] {
+        assert!(answers(over), "{over}: {told}");
+    }
+    // Nobody has RDMA on loopback, and it is told why.
+    assert!(answers("not over verbs: "), "{told}");
+    assert_eq!(done.code, Some(0), "{done:?}");
+
+    let with =
+        |file: &std::path::Path| doctor(&format!("--peer {} --token-file {}", closed.addr, file.display()));
+    assert_eq!(with(&token).code, Some(0));
+    for done in [with(&wrong), doctor(&format!("--peer {}", closed.addr))] {
+        assert_eq!(done.code, Some(3), "{done:?}");
+        let told = report(&done);
+        assert!(of(&told, &closed.addr)[0]["text"].as_str().unwrap().contains("token"), "{told}");
+    }
+
+    // One that is not there does not hide one that is.
+    let done = run(&format!("doctor --json --peer-timeout 1 --peer {NOBODY} --peer {}", open.addr));
+    let told = report(&done);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(of(&told, NOBODY).iter().any(|f| f["level"] == "problem" && f["remedy"].is_string()), "{told}");
+    assert!(of(&told, &open.addr).iter().any(|f| f["level"] == "ok"), "{told}");
+    assert!(open.stop().contains("0 rows"));
+    closed.stop();
+
+    let done = run("doctor --peer 10.1.2.3:7700");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("--token-file") && done.err.contains("--insecure"), "{done:?}");
+}

@@ -1,0 +1,14 @@
+//! The command from outside: flags and help, messages, files of data and of models, progress, the doctor.
+
+mod cli;
+mod doctor;
+mod first_hour;
+mod formats;
+mod logs;
+mod messages;
+mod saving;
+mod understanding;
+mod watching;
+
+#[path = "../harness/mod.rs"]
+mod harness;

@@ -1,0 +1,128 @@
+//! Servers that come back otherwise, by real processes: rows that are gone end a job by name, also for the next life of its
+//! workers and of its scheduler.
+
+use crate::harness;
+
+use harness::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LINES: u64 = 30_000;
+
+/// A job of two workers, of which the first is started here.
+struct Job {
+    folder: tempfile::TempDir,
+    data: PathBuf,
+    model: &'static str,
+}
+
+impl Job {
+    fn new(model: &'static str) -> Job {
+        let folder = tempfile::tempdir().unwrap();
+        let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+        Job { folder, data, model }
+    }
+
+    fn server(&self, kind: &str, listen: &str, folder: Option<&str>) -> Served {
+        let threads = if kind == "server" { " --threads 2" } else { "" };
+        let mut command = gannet(&format!("{kind} --listen {listen}{threads}"));
+        if let Some(folder) = folder {
+            command.arg("--data-dir").arg(self.folder.path().join(folder));
+        }
+        Served::start(command)
+    }
+
+    /// A worker of this index, which runs until it is killed: the data is gone through often enough.
+    fn worker(&self, index: u32, hosts: &[&str], scheduler: &str) -> Process {
+        Process::start(gannet(&format!(
+            "train {} --model {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json --batch 64 \
+             --task-bytes 64KiB --worker-timeout 2 --peer-timeout 20 --epochs 100 --tasks on --scheduler {scheduler}",
+            self.data.display(),
+            self.model,
+            hosts.join(",")
+        )))
+    }
+}
+
+/// Waits until this is so of the job.
+fn until(scheduler: &str, what: impl Fn(&serde_json::Value) -> bool) {
+    let start = Instant::now();
+    loop {
+        let job = run(&format!("status --scheduler {scheduler} --json")).json()["job"].clone();
+        if what(&job) {
+            return;
+        }
+        assert!(start.elapsed() < limit(), "{job}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn begun(job: &serde_json::Value) -> bool {
+    job["tasks_done"].as_u64().is_some_and(|done| done >= 3)
+}
+
+fn says(done: &Done, texts: &[&str]) {
+    let said = texts.iter().all(|text| done.err.contains(text));
+    assert!(done.code == Some(3) && said, "{texts:?}: {done:?}");
+}
+
+/// The book is on the first server's folder and knows nothing of the second's rows, which were in memory.
+#[test]
+fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone() {
+    let job = Job::new("lr");
+    let first = job.server("server", "127.0.0.1:0", Some("first"));
+    let second = job.server("server", "127.0.0.1:0", None);
+    let (first, addr) = ((first.addr.clone(), first), second.addr.clone());
+    let worker = job.worker(0, &[&first.0, &addr], &first.0);
+    until(&first.0, begun);
+    drop(worker);
+    second.kill();
+    let _second = job.server("server", &addr, None);
+    // In either order: the folders say who holds what.
+    for hosts in [[&*first.0, &*addr], [&*addr, &*first.0]] {
+        let again = job.worker(0, &hosts, &first.0).wait();
+        says(&again, &["the rows of shards 32 to 63 are gone", &addr]);
+    }
+    // All hear of it.
+    until(&first.0, |job| job["failed"].as_str().is_some_and(|why| why.contains("shards 32 to 63")));
+}
+
+/// The scheduler's book outlives the folders of all servers: it goes on where it stood, over tables that begin anew.
+fn a_book_goes_on_over_emptied_folders(model: &'static str, table: &str) {
+    let job = Job::new(model);
+    let scheduler = job.server("scheduler", "127.0.0.1:0", Some("book"));
+    let start = |number: usize, listen: &str| job.server("server", listen, Some(["a", "b"][number]));
+    let servers = [start(0, "127.0.0.1:0"), start(1, "127.0.0.1:0")];
+    let addrs = servers.each_ref().map(|server| server.addr.clone());
+    let hosts = addrs.each_ref().map(|addr| addr.as_str());
+    let worker = job.worker(0, &hosts, &scheduler.addr);
+    until(&scheduler.addr, begun);
+    // All that there is dies, and only the book is left.
+    let (book, at) = (scheduler.addr.clone(), job.folder.path());
+    drop(worker);
+    scheduler.kill();
+    servers.into_iter().for_each(Served::kill);
+    ["a", "b"].iter().for_each(|folder| empty(&at.join(folder)));
+    let _servers = [start(1, hosts[1]), start(0, hosts[0])];
+    let _scheduler = job.server("scheduler", &book, Some("book"));
+    let again = job.worker(1, &[hosts[1], hosts[0]], &book).wait();
+    let table = format!("of table {table:?} that {} held", hosts[1]);
+    says(&again, &["the rows of", &table, "are gone"]);
+    // And so does one that comes later, whoever is restarted meanwhile.
+    let later = job.worker(0, &hosts, &book).wait();
+    says(&later, &["the rows of", &table, "are gone"]);
+}
+
+fn empty(folder: &Path) {
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_schedulers_book_goes_on_over_emptied_folders() {
+    a_book_goes_on_over_emptied_folders("lr", "default.lr");
+}
+
+#[test]
+fn the_schedulers_book_goes_on_over_emptied_folders_of_several_tables() {
+    a_book_goes_on_over_emptied_folders("deepfm --hidden 4", "default.deepfm");
+}

@@ -1,0 +1,17 @@
+//! Servers from outside: transports, memory, metrics, security, hostile peers.
+
+mod cached;
+mod hostile;
+mod io;
+mod memory;
+mod metrics;
+mod near;
+mod security;
+mod transport;
+
+#[path = "../../node/tests/attack/mod.rs"]
+mod attack;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../harness/reader.rs"]
+mod reader;

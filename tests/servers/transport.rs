@@ -1,0 +1,186 @@
+//! `--transport`, tried from outside: what is chosen and said, what is refused, whose processes may meet, and a job whose
+//! transport goes away in the middle.
+
+use crate::harness;
+
+use harness::*;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+fn served(flags: &str) -> Served {
+    Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {flags}")))
+}
+
+/// A worker of a job of one that says how it reaches its server.
+fn worker(data: &Path, addr: &str, flags: &str) -> Command {
+    gannet(&format!(
+        "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --json --log info {flags}",
+        data.display()
+    ))
+}
+
+/// The line that says what was chosen, and the report's word for it.
+fn chosen(done: &Done) -> (String, String) {
+    let line = done.err.lines().rfind(|line| line.contains("how a server is reached"));
+    let transport = done.json()["transport"].as_str().unwrap().to_owned();
+    (line.unwrap_or_else(|| panic!("{done:?}")).to_owned(), transport)
+}
+
+#[test]
+fn a_worker_says_what_it_chose_and_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
+    for (server, flags, transport, why) in [
+        ("", "", "shm", "the server is on this host"),
+        ("--transport shm", "", "shm", "the server is on this host"),
+        ("", "--transport shm", "shm", "it was asked for"),
+        ("--io uring", "--io uring", "shm", "the server is on this host"),
+        ("", "--transport tcp", "tcp", "it was asked for"),
+        ("--transport tcp", "", "tcp", "no server of this host offers shared memory there"),
+    ] {
+        let server = served(server);
+        let done = Process::start(worker(&data, &server.addr, flags)).wait();
+        let (line, used) = chosen(&done);
+        assert_eq!((used.as_str(), &done.json()["examples"]), (transport, &2_000.into()), "{done:?}");
+        assert!(line.contains(&server.addr) && line.contains(why), "{line}");
+        assert!(line.contains(&format!("transport=\"{transport}\"")), "{line}");
+        // One line for all links of a server.
+        assert_eq!(done.err.matches("how a server is reached").count(), 1, "{done:?}");
+    }
+}
+
+#[test]
+fn a_transport_that_is_not_there_is_named_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 100, 1);
+    for (server, flags, says) in [
+        ("--transport tcp", "--transport shm", "no server of this host offers shared memory there"),
+        // Closed or reset.
+        ("--transport shm", "--transport tcp", "connection"),
+    ] {
+        let server = served(server);
+        let done = Process::start(worker(&data, &server.addr, &format!("{flags} --peer-timeout 1"))).wait();
+        assert_eq!(done.code, Some(3), "{done:?}");
+        let error = done.err.lines().find(|line| line.starts_with("gannet:")).unwrap();
+        assert!(error.contains(&server.addr) && error.contains(says), "{error}");
+    }
+    let done = run("server --listen 127.0.0.1:0 --transport carrier-pigeon");
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("carrier-pigeon") && done.err.contains("shm"), "{}", done.err);
+}
+
+/// Of the user nobody, where root may start one; it must be able to read the binary and the data.
+#[test]
+fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open.clone()).unwrap();
+    let binary = folder.path().join("gannet");
+    std::fs::copy(env!("CARGO_BIN_EXE_gannet"), &binary).unwrap();
+    std::fs::set_permissions(&binary, open).unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 500, 1);
+    let (mine, nobodys) = (folder.path().join("mine"), folder.path().join("nobodys"));
+    for (path, user) in [(&mine, None), (&nobodys, Some(NOBODY))] {
+        std::fs::write(path, "5ecre7-0f-th1s-j0b-4nd-n0-0ther").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if let Err(error) = chown(path, user, None) {
+            return eprintln!("not root, so nobody else can be played: {error}");
+        }
+    }
+    let as_nobody = |addr: &str, flags: &str| {
+        let line = worker(&data, addr, flags);
+        let mut command = Command::new(&binary);
+        command.args(line.get_args()).uid(NOBODY).current_dir("/");
+        Process::start(command).wait()
+    };
+    let server = served("");
+    let done = as_nobody(&server.addr, "");
+    let (line, used) = chosen(&done);
+    assert_eq!(used, "tcp", "{done:?}");
+    assert!(["user 0", "user 65534", "--token-file"].iter().all(|word| line.contains(word)), "{line}");
+    // What another attempt does not mend is not tried again: with this time-out the test would run into its own.
+    let done = as_nobody(&server.addr, "--transport shm --peer-timeout 600");
+    assert_eq!(done.code, Some(3), "{done:?}");
+    let error = done.err.lines().find(|line| line.starts_with("gannet:")).unwrap();
+    assert!([&server.addr, "user 0", "--token-file"].iter().all(|word| error.contains(*word)), "{error}");
+
+    let server = served(&format!("--token-file {}", mine.display()));
+    let done = as_nobody(&server.addr, &format!("--token-file {}", nobodys.display()));
+    assert_eq!(chosen(&done).1, "shm", "{done:?}");
+    // A process without it gets no further than the greeting.
+    let done = as_nobody(&server.addr, "--peer-timeout 5");
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.err.contains("asks for a token"), "{done:?}");
+}
+
+/// A server that is killed and comes back without shared memory, then with it: the job goes on over what there is, and
+/// learns what an undisturbed one learns.
+#[test]
+fn a_job_goes_on_over_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 12_000, 5);
+    let alone = run(&format!("train {} --json --batch 256", data.display())).json();
+    let images = folder.path().join("images");
+    let serve = |addr: &str, flags: &str| {
+        let mut command = gannet(&format!("server --listen {addr} --threads 2 {flags}"));
+        command.arg("--data-dir").arg(&images);
+        Served::start(command)
+    };
+    let mut server = serve("127.0.0.1:0", "");
+    let addr = server.addr.clone();
+    let mut command = worker(Path::new("-"), &addr, "--batch 256 --peer-timeout 30");
+    command.stdin(std::process::Stdio::piped());
+    let mut job = Process::start(command);
+    let mut pipe = job.child.0.stdin.take().unwrap();
+    let bytes = std::fs::read(&data).unwrap();
+    let quarter = bytes.len() / 4;
+    for (round, flags) in ["--transport tcp", "--transport shm", "--transport tcp"].into_iter().enumerate() {
+        pipe.write_all(&bytes[round * quarter..(round + 1) * quarter]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        server.kill();
+        server = serve(&addr, flags);
+    }
+    pipe.write_all(&bytes[3 * quarter..]).unwrap();
+    drop(pipe);
+    let done = job.wait();
+    let trained = done.json();
+    assert_eq!((&trained["examples"], &trained["rows"]), (&alone["examples"], &alone["rows"]), "{done:?}");
+    let loss = |report: &serde_json::Value| report["logloss"].as_f64().unwrap();
+    assert!((loss(&trained) - loss(&alone)).abs() < 1e-5, "{trained} {alone}");
+    assert_eq!(chosen(&done).1, "tcp", "{done:?}");
+    assert!(done.err.contains("transport=\"shm\""), "{done:?}");
+}
+
+#[test]
+fn bench_measures_the_transport_that_it_is_told() {
+    for (transport, flags, read) in [
+        ("shm", "", true),
+        ("shm", "--one-sided always", true),
+        ("shm", "--one-sided never", false),
+        ("tcp", "", false),
+    ] {
+        let done = run(&format!(
+            "bench --transport {transport} --dims 2 --rows 4000 --batch 500 --seconds 0.05 --threads 1 --json {flags}"
+        ));
+        let rates = &done.json()[transport]["dim2"];
+        for name in ["pull_keys_per_s", "push_keys_per_s", "cycle_keys_per_s", "pull64_us_p50"] {
+            assert!(rates[name].as_f64().is_some_and(|rate| rate > 0.0), "{name}: {done:?}");
+        }
+        for name in ["pull_server_cpu_s_per_million", "push_server_cpu_s_per_million"] {
+            assert!(rates[name].as_f64().is_some_and(|cost| cost >= 0.0), "{name}: {done:?}");
+        }
+        // Every row was pushed before, so all of them are read where they may be.
+        let share = rates["pull_one_sided"].as_f64().unwrap();
+        assert!(if read { share > 0.9 } else { share == 0.0 }, "{transport} {flags}: {share}");
+    }
+    let done = run("bench --one-sided perhaps");
+    assert!(done.code == Some(2) && done.err.contains("perhaps") && done.err.contains("never"), "{done:?}");
+    for flags in ["", "--ps-hosts 127.0.0.1:1 --job-name ps"] {
+        let done = run(&format!("train - --one-sided never {flags}"));
+        assert!(done.code == Some(2) && done.err.contains("--one-sided: for a"), "{done:?}");
+    }
+}
