@@ -12,7 +12,7 @@ use crate::piece::{Piece, Pieces, Seen};
 use crate::reader::Reader;
 use crate::stream::Position;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -199,6 +199,8 @@ pub(crate) struct Maker {
     format: &'static str,
     columns: Option<Columns>,
     reading: Reading,
+    /// The learner takes no more.
+    over: Arc<AtomicBool>,
 }
 
 impl Maker {
@@ -215,7 +217,8 @@ impl Maker {
                 Supply::Pieces(handing.clone(), position, Heads::default(), None)
             }
         };
-        Maker { supply, plan, batcher, epoch: 0, bad_lines: BadLines::default(), format, columns, reading }
+        let (bad_lines, over) = (BadLines::default(), Arc::default());
+        Maker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
     }
 
     /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
@@ -271,11 +274,12 @@ impl Maker {
     fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let Supply::Pieces(handing, position, heads, current) = &mut self.supply else { return Ok(false) };
         let Plan { data, batch: examples, .. } = &self.plan;
-        let stop = data.stop.clone();
+        let (stop, over) = (data.stop.clone(), self.over.clone());
+        let is_to_end = || stop.is_set() || over.load(Relaxed);
         loop {
             let Some((piece, reader)) = current else {
                 self.reading.begin(None);
-                let taken = handing.by.take(&|| stop.is_set()).map_err(ReadError::Pieces)?;
+                let taken = handing.by.take(&is_to_end).map_err(ReadError::Pieces)?;
                 let Some(piece) = taken else { return Ok(false) };
                 self.reading.begin(Some(piece.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
@@ -327,6 +331,7 @@ pub(crate) enum Feed {
         queued: Arc<AtomicUsize>,
         back: SyncSender<Batch>,
         thread: JoinHandle<Result<Found, ReadError>>,
+        over: Arc<AtomicBool>,
         patience: Option<Patience>,
         /// The reading hangs: nobody waits for the thread, which ends with the process.
         stalled: Option<ReadError>,
@@ -355,10 +360,11 @@ impl Feed {
             let _ = back.try_send(Batch::default());
         }
         let queued = Arc::<AtomicUsize>::default();
+        let over = maker.over.clone();
         let (counted, patience) = (queued.clone(), Patience::of(&maker.plan, maker.reading.clone()));
         let parse = move || run(maker, &to_learner, &counted, &returned);
         let thread = Builder::new().name("gannet-parse".into()).spawn(parse).map_err(ReadError::Thread)?;
-        Ok(Feed::Ahead { ready, queued, back, thread, patience, stalled: None })
+        Ok(Feed::Ahead { ready, queued, back, thread, over, patience, stalled: None })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
@@ -436,6 +442,14 @@ impl Feed {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
             Feed::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
+        }
+    }
+
+    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a piece that this worker holds
+    /// itself, so nobody waits for the thread: it ends when it looks up next.
+    pub fn abandon(self) {
+        if let Feed::Ahead { over, .. } = self {
+            over.store(true, Relaxed);
         }
     }
 }

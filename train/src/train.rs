@@ -94,10 +94,14 @@ pub fn train_watched<B: Backend>(
     let mut learner = Loop::new(backend, way, depth, start, pieces, found);
     let mut feed = Feed::start(opened, plan, options.threads > 1)?;
     let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
-    let found = feed.finish();
-    // When both failed, the learner failed first: the reader only by its end.
-    let mut stopped = learned?;
-    let found = found?;
+    let mut stopped = match learned {
+        Ok(stopped) => stopped,
+        Err(error) => {
+            feed.abandon();
+            return Err(error);
+        }
+    };
+    let found = feed.finish()?;
     learner.settle()?;
     learner.backend.drain()?;
     learner.count_late();

@@ -83,10 +83,14 @@ pub fn fit_watched<T: Tables>(
         watch(&step, learner.model, learner.tables)
     };
     let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
-    let found = feed.finish();
-    // When both failed, the learner failed first: the reader only by its end.
-    let mut stopped = learned?;
-    let found = found?;
+    let mut stopped = match learned {
+        Ok(stopped) => stopped,
+        Err(error) => {
+            feed.abandon();
+            return Err(error);
+        }
+    };
+    let found = feed.finish()?;
     // Before it leaves: what came too late is not known afterwards.
     learner.settle()?;
     learner.tables.drain()?;

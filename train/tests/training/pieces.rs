@@ -173,3 +173,45 @@ fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
     assert!(error.contains("hung.svm") && error.contains("nothing could be read for"), "{error}");
     assert_eq!(*hands.done.lock().unwrap(), [(0, 2)]);
 }
+
+/// One piece, and nothing more until the piece is done: so a scheduler answers the only worker of a job.
+struct Last(Hands);
+
+impl Pieces for Last {
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+        while self.0.left.lock().unwrap().is_empty() && self.0.done.lock().unwrap().is_empty() {
+            if stop() {
+                return Ok(None);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.0.take(stop)
+    }
+    fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+        self.0.done(index, examples)
+    }
+    fn acked(&self, index: u64, batches: u64) {
+        self.0.acked(index, batches)
+    }
+    fn patience(&self) -> std::time::Duration {
+        self.0.patience()
+    }
+}
+
+/// A worker whose servers refused a push waited for the piece that it held itself.
+#[test]
+fn a_learner_that_failed_waited_for_ever_for_its_own_piece() {
+    let text: String = (0..20_000).map(|i| format!("{} {}:1\n", i % 2, i + 1)).collect();
+    let (_folder, path) = file("d.svm", text.as_bytes());
+    let (done, failed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let hands = Hands { left: Mutex::new(cut(text.len() as u64, &[])), ..Hands::default() };
+        let mut options = Options { batch: 64, ..Options::new(Data::new(&path)) };
+        options.pieces = Some((Arc::new(Last(hands)), vec![Seen::of(&path).unwrap()]));
+        let mut backend = Flat::within(&schema(), 64 << 10).unwrap();
+        let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {});
+        done.send(report.map(|report| report.examples).unwrap_err().to_string()).unwrap();
+    });
+    let why = failed.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends");
+    assert!(why.contains("65536"), "{why}");
+}
