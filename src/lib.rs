@@ -37,7 +37,7 @@ pub use gannet_node::{
     Orders, Plan, PlanFile, Seat, Standing, Task, Told, Work,
 };
 pub use gannet_node::{
-    CLIENT, Decided, Registry, Run, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want, registrar,
+    CLIENT, Decided, Registry, Run, RunAlone, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want,
 };
 pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{

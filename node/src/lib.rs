@@ -35,7 +35,7 @@ pub use gannet_core::{
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
-pub use runs::{CLIENT, Decided, Registry, Run, RunId, RunMember, RunsError, Setting, Want};
+pub use runs::{CLIENT, Decided, Registry, Run, RunAlone, RunId, RunMember, RunsError, Setting, Want};
 pub use scheduler::book::{Given, Orders};
 pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
 pub use scheduler::holdings::{Holder, TableRecord};
@@ -51,5 +51,5 @@ pub use token::{Token, TokenError};
 pub use worker::{
     Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NEXT_INCARNATION,
     NO_INCARNATION, Offer, OneSided, PullId, Pulled, PushId, RowCache, RunSeat, RunWanted, Saw, Seat,
-    Staleness, TableId, TableStatus, Text, WaitingFor, Worker, WorkerBuilder, WorkerConfig, registrar,
+    Staleness, TableId, TableStatus, Text, WaitingFor, Worker, WorkerBuilder, WorkerConfig,
 };

@@ -154,7 +154,7 @@ pub const RUNS_MAX: usize = 256;
 /// Tables of a run.
 pub const RUN_TABLES_MAX: usize = 16;
 /// Bytes that a worker says of its run: its flags are most of it.
-pub const RUN_BYTES_MAX: usize = 16 << 10;
+pub const RUN_BYTES_MAX: usize = 64 << 10;
 /// Workers of a run that its status names.
 pub const RUN_MEMBERS_TOLD: usize = 32;
 /// A worker of a run that says nothing for so long is taken for dead.

@@ -150,6 +150,13 @@ pub(crate) fn draw() -> Option<Nonce> {
     Some(nonce)
 }
 
+/// A number above 0 that nobody can foresee; `None` when the system has none.
+pub(crate) fn draw_number() -> Option<u64> {
+    let nonce = draw()?;
+    let (first, _) = nonce.split_first_chunk::<8>()?;
+    Some(u64::from_le_bytes(*first).max(1))
+}
+
 /// What is signed: fields of fixed length, so that no two greetings give the same bytes.
 fn transcript(side: Side, nonces: &Nonces) -> [u8; 24 + 2 * NONCE_BYTES] {
     let mut bytes = [0; 24 + 2 * NONCE_BYTES];

@@ -122,7 +122,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
     let name = schema.name.as_str();
-    let joined = runs::join(args, &mut of_run, settings, &[name], gannet::CLIENT)?;
+    let joined = runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
     let board = feeding.board.clone();
@@ -251,7 +251,7 @@ impl Job<'_> {
             Some(folder) if may_save(folder)? => {
                 let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
                 let columns = self.columns.as_ref();
-                let ended = model::stopped_after(stopped, examples);
+                let ended = model::ended_how(stopped, examples, &[]);
                 let notes = Notes { format: self.format, columns, counts, intercept, ended };
                 Some((folder.as_path(), model::save(folder, backend, &notes)?))
             }

@@ -198,7 +198,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     // Looked at when every worker is done, not by the training itself.
-    let held_out = options.test.take();
+    let mut held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let workers = job.worker_hosts.len() as u32;
@@ -217,8 +217,10 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     };
     let files = fed.as_ref().map(|fed| &fed.plan().files[..]);
     let settings = runs::settings(args, &options.data.files, files, Some(&options))?;
-    let joined = runs::join(args, &mut line, settings.clone(), &[&kept.name], job.task_index)?;
+    let of_run = (settings.clone(), &options.data.scale);
+    let joined = runs::join(args, &mut line, of_run, &[&kept.name], job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
+    run.scale(&mut options.data, held_out.as_mut());
     // First of all: a second process of this index is to be refused before it takes the place of the first at the servers.
     let seat = match scheduled {
         true => Some(tasks::join(args, &mut options, std::slice::from_ref(&kept), &line, fed, &settings)?),
@@ -251,7 +253,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     }
     let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
     let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads);
+    let batch = options.batch.max(1) as u64;
     let mut tell = |p: &Progress| {
+        run.trained(p.examples / batch);
         if let Some(seat) = &seat {
             seat.tell(p.examples, p.log_loss, p.seconds);
         }

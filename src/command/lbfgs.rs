@@ -152,13 +152,16 @@ fn preflight(args: &TrainArgs) -> Result<(), Failure> {
 
 /// Trains in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let plan = plan(args, 1)?;
+    let mut plan = plan(args, 1)?;
     preflight(args)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let settings = || runs::settings(args, &plan.data.files, None, None);
-    let run = runs::alone(args, &store, settings, &TABLES)?;
+    let run = runs::alone(args, &store, (settings, &plan.data.scale), &TABLES)?;
+    if let Some(run) = &run {
+        run.scale(&mut plan.data, plan.test.as_mut());
+    }
     let account = run.as_ref().map(Alone::account).unwrap_or_default();
     let columns = LocalColumns::open_in(run.as_ref().map(Alone::id), &store, plan.layout);
     let mut columns = columns.map_err(train::backend_failure)?;
@@ -171,7 +174,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let index = args.job.task_index;
-    let plan = plan(args, args.job.worker_hosts.len() as u32)?;
+    let mut plan = plan(args, args.job.worker_hosts.len() as u32)?;
     job::check(&args.job)?;
     if index == 0 {
         preflight(args)?;
@@ -180,8 +183,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let mut line = job::line(&args.job, Some(&metrics))?;
     let settings = runs::settings(args, &plan.data.files, None, None)?;
-    let joined = runs::join(args, &mut line, settings, &TABLES, index)?;
+    let joined = runs::join(args, &mut line, (settings, &plan.data.scale), &TABLES, index)?;
     let Some(run) = joined else { return Ok(()) };
+    run.scale(&mut plan.data, plan.test.as_mut());
+    run.say_who_is_missing()?;
     let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
@@ -267,7 +272,7 @@ fn lead<C: Columns>(
         },
         _ => None,
     };
-    let ended = model::stopped_after(trained.stopped, trained.examples);
+    let ended = model::ended_how(trained.stopped, trained.examples, &account.missing);
     let notes = Notes {
         ended,
         format: loaded.format,

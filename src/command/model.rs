@@ -5,7 +5,7 @@ use super::{Failure, input, kept};
 use gannet::train::lbfgs::Pages;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
-    ScaleKind, ScaledColumn, Weights,
+    ScaleKind, Weights,
 };
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
 use gannet_optim::{Update, Visitor, in_words};
@@ -28,9 +28,15 @@ pub struct Notes<'a> {
     pub ended: Option<String>,
 }
 
-/// How a training ended that a signal stopped.
-pub fn stopped_after(stopped: bool, examples: u64) -> Option<String> {
-    stopped.then(|| format!("a signal stopped it after {examples} examples"))
+/// How a training ended that a signal stopped, or in which workers are missing.
+pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String> {
+    let ranks = || missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match (stopped, missing) {
+        (true, _) => Some(format!("a signal stopped it after {examples} examples")),
+        (false, []) => None,
+        (false, [_]) => Some(format!("worker {} did not train its share of the data", ranks())),
+        (false, _) => Some(format!("workers {} did not train their shares of the data", ranks())),
+    }
 }
 
 /// Whether a model may be written to a folder: it can be made, and holds none of another kind, which would be lost.
@@ -83,9 +89,7 @@ impl Notes<'_> {
     /// A line for each column, in `numeric`'s order: its center and spread.
     fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
         writer.note("scale", scale.kind.name());
-        let line = |column: &ScaledColumn| format!("{:?} {:?} {}", column.center, column.spread, column.name);
-        let lines: Vec<String> = scale.columns.iter().map(line).collect();
-        writer.note("scale-columns", &lines.join("\n"));
+        writer.note("scale-columns", &scale.lines());
     }
 }
 
@@ -233,17 +237,8 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failur
 
 /// What became of the numbers.
 fn scale(checkpoint: &Checkpoint) -> Scale {
-    let column = |line: &str| {
-        let mut parts = line.splitn(3, ' ');
-        let mut number = || parts.next()?.parse().ok();
-        let (center, spread) = (number()?, number()?);
-        Some(ScaledColumn { name: parts.next()?.to_owned(), center, spread })
-    };
     let kind = checkpoint.note("scale").and_then(ScaleKind::of_name).unwrap_or_default();
-    Scale {
-        kind,
-        columns: checkpoint.note("scale-columns").unwrap_or_default().lines().filter_map(column).collect(),
-    }
+    Scale::of_lines(kind, checkpoint.note("scale-columns").unwrap_or_default())
 }
 
 impl Reading {

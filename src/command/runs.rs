@@ -4,15 +4,21 @@ use super::args::{JobArgs, RunArgs, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{LOOK_EVERY, Line, pusher};
 use super::{Failure, settings};
-use gannet::train::Options;
+use gannet::train::{Data, Options, Scale, ScaleKind};
 use gannet::{
-    Decided, PlanFile, PusherStatus, Refusal, Registry, RunId, RunMember, RunSeat, RunWanted, Setting, Store,
-    TableId, Want, Wires, Worker, WorkerError,
+    Decided, PlanFile, PusherStatus, Refusal, Registry, RunAlone, RunId, RunMember, RunSeat, RunWanted,
+    Setting, Store, TableId, Want, Wires, Worker, WorkerError,
 };
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What becomes of the data when a training of fixed shares is started again.
+const AGAIN_IN_A_JOB: &str = "This worker trains its share of the data from the beginning, on top of what the run has learned: \
+                              --fresh begins with new rows; with --tasks on each record is trained once";
+/// And in one process.
+const AGAIN_ALONE: &str = "The data is trained from the beginning, on top of what the run has learned: --fresh begins with new rows";
 
 /// Between two words about whom a run waits for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
@@ -42,6 +48,8 @@ impl Account {
 /// A process's place in a run on servers.
 pub struct InRun {
     seat: RunSeat<Wires>,
+    /// How the rows' numbers are scaled.
+    scale: Option<Scale>,
     rank: u32,
     hosts: Vec<String>,
     peer_timeout: Duration,
@@ -101,7 +109,7 @@ fn tell(id: &RunId, decided: Decided, want: Want, again: &str) {
 pub fn join(
     args: &TrainArgs,
     line: &mut Line,
-    settings: Vec<Setting>,
+    (settings, scale): (Vec<Setting>, &Scale),
     tables: &[&str],
     rank: u32,
 ) -> Result<Option<InRun>, Failure> {
@@ -113,6 +121,7 @@ pub fn join(
         settings,
         tables: tables.iter().map(|own| (*own).to_owned()).collect(),
         at: wall_clock(),
+        notes: notes(scale),
     };
     let seat = RunSeat::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
         // Words for whoever started it: the server's name is no part of them.
@@ -121,17 +130,15 @@ pub fn join(
     })?;
     // A client first says where it listens.
     if rank != gannet::CLIENT {
-        let again = match job.tasks.tasks == super::args::TasksName::Off {
-            true => "It reads its share of the data from the beginning: --tasks on trains each record once",
-            false => "",
-        };
+        let again = if job.tasks.tasks == super::args::TasksName::Off { AGAIN_IN_A_JOB } else { "" };
         tell(seat.id(), seat.decided(), want(run), again);
     }
     line.config.run = Some(seat.id().clone());
     let late = seat.decided() == Decided::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let joined = InRun { seat, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
+    let scale = scale_of(seat.notes());
+    let joined = InRun { seat, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
     if late {
         joined.tell_late(args.json);
         return Ok(None);
@@ -139,7 +146,44 @@ pub fn join(
     Ok(Some(joined))
 }
 
+/// What a run remembers of its data: how numbers are scaled, where all of them had to be known.
+fn notes(scale: &Scale) -> String {
+    match scale.kind.looks_at_all() {
+        true => format!("{}\n{}", scale.kind.name(), scale.lines()),
+        false => String::new(),
+    }
+}
+
+fn scale_of(notes: &str) -> Option<Scale> {
+    let (kind, lines) = notes.split_once('\n')?;
+    Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines))
+}
+
+/// Rows know numbers as they were scaled when the rows were begun: other data is scaled alike.
+fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
+    let Some(kept) = kept.filter(|kept| **kept != data.scale) else { return };
+    complain!(
+        "gannet: run {:?}: numbers are scaled as when its rows were begun (--scale {})",
+        id.name,
+        kept.kind.name()
+    );
+    data.scale.clone_from(kept);
+    if let Some(test) = test {
+        test.scale.clone_from(kept);
+    }
+}
+
 impl InRun {
+    /// Scales data as the data was that the rows are of.
+    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
+        keep_scale(self.seat.id(), self.scale.as_ref(), data, test);
+    }
+
+    /// This worker has trained so many batches.
+    pub fn trained(&self, batches: u64) {
+        self.seat.trained(batches);
+    }
+
     /// What is told of it.
     pub fn account(&self) -> Account {
         Account {
@@ -171,7 +215,7 @@ impl InRun {
     /// The run is finished, with so many rows; not when a worker's share is missing, unless that is allowed.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
-            self.seat.finish(rows, wall_clock())?;
+            self.seat.finish(rows, wall_clock(), &account.missing)?;
         }
         Ok(())
     }
@@ -248,13 +292,16 @@ impl InRun {
         let (mut account, begun) = (self.account(), Instant::now());
         let mut said: Option<Instant> = None;
         loop {
-            let is_there = |member: &RunMember| member.life.rank == 0 && (member.live || member.done);
-            let come = self.seat.members()?.iter().any(is_there);
+            let members = self.seat.members()?;
+            let chief = members.iter().find(|member| member.life.rank == 0);
+            let come = chief.is_some_and(|chief| chief.live || chief.done);
             if come || stop.load(Relaxed) {
                 return Ok(account);
             }
             if begun.elapsed() >= self.peer_timeout {
-                (account.missing, account.untrained) = (vec![0], share(0));
+                let trained = chief.map_or(0, |chief| chief.batches);
+                (account.missing, account.untrained) =
+                    (vec![0], share(0).map(|all| all.saturating_sub(trained)));
                 return Ok(account);
             }
             if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
@@ -289,6 +336,14 @@ impl InRun {
             self.seat.id().name,
             whom.join(", ")
         );
+        if account.missing.contains(&0) {
+            return Err(Failure::new(
+                PEER,
+                format!(
+                    "{text}. Worker 0 tests and saves: nothing is saved. Start worker 0, or the job again with --fresh"
+                ),
+            ));
+        }
         if self.allowed {
             complain!("gannet: {text} (--allow-missing-workers)");
             return Ok(());
@@ -296,8 +351,8 @@ impl InRun {
         Err(Failure::new(
             PEER,
             format!(
-                "{text}. Start the job again, or use --tasks on, which gives the data of a worker that is away to others; \
-                 --allow-missing-workers makes this a warning"
+                "{text}. Start all its workers again with --fresh, or with --tasks on --fresh, which gives the data of a \
+                 worker that is away to others; --allow-missing-workers makes this a warning"
             ),
         ))
     }
@@ -339,7 +394,9 @@ impl Watched {
     }
 
     fn trained(&self) -> u64 {
-        self.seen.1.map_or(0, |pusher| pusher.seq)
+        // Workers that keep step push under the step's name: what they say themselves counts there.
+        let said = self.seen.0.map_or(0, |member| member.batches);
+        self.seen.1.map_or(0, |pusher| pusher.seq).max(said)
     }
 
     fn stands(&self, share: Option<u64>) -> String {
@@ -366,13 +423,15 @@ pub struct Alone {
     registry: Registry,
     id: RunId,
     decided: Decided,
+    /// How the rows' numbers are scaled.
+    scale: Option<Scale>,
 }
 
 /// Comes into the run of a folder. Without one nothing outlives the process, and there are no runs.
 pub fn alone(
     args: &TrainArgs,
     store: &Store,
-    settings: impl FnOnce() -> Result<Vec<Setting>, Failure>,
+    (settings, scale): (impl FnOnce() -> Result<Vec<Setting>, Failure>, &Scale),
     tables: &[&str],
 ) -> Result<Option<Alone>, Failure> {
     let run = &args.job.run;
@@ -383,19 +442,24 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let joined = registry.join_alone(run.name(), want(run), settings()?, tables, wall_clock());
-    let (id, decided, doomed) = joined.map_err(Failure::input)?;
+    let wanted = (wall_clock(), notes(scale));
+    let joined = registry.join_alone(run.name(), want(run), settings()?, tables, wanted);
+    let RunAlone { id, decided, doomed, notes } = joined.map_err(Failure::input)?;
     for table in &doomed {
         let dropped = store.drop_table(table);
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
-    let again = "Its data is read from the beginning: --fresh begins with new rows";
-    tell(&id, decided, want(run), again);
-    Ok(Some(Alone { registry, id, decided }))
+    tell(&id, decided, want(run), AGAIN_ALONE);
+    Ok(Some(Alone { registry, id, decided, scale: scale_of(&notes) }))
 }
 
 impl Alone {
+    /// Scales data as the data was that the rows are of.
+    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
+        keep_scale(&self.id, self.scale.as_ref(), data, test);
+    }
+
     /// Which run it is.
     pub fn id(&self) -> &RunId {
         &self.id

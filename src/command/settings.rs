@@ -1,6 +1,6 @@
 //! What every process of a run must be given alike, flag by flag: all that shapes the model.
 
-use super::args::{ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
+use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
 use super::{Failure, keeping, optimizer, tasks};
 use clap::ValueEnum;
 use gannet::train::{Options, Seen, plan_files};
@@ -9,6 +9,19 @@ use std::fmt::Display;
 
 /// Files that are compared one by one; more are compared together.
 const FILES_NAMED: usize = 24;
+/// Characters of a list of columns that are shown whole.
+const LIST_SHOWN: usize = 200;
+/// What is learned further with, whatever the rows were trained with.
+const NOT_OF_ROWS: [&str; 8] = [
+    "--push",
+    "--damping",
+    "--reduce",
+    "--skip-bad-lines",
+    "--history",
+    "--max-iter",
+    "--tolerance",
+    "--seed",
+];
 
 fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
@@ -22,8 +35,18 @@ fn or_none<T: Display>(value: Option<T>) -> String {
     value.map_or("none".into(), |value| value.to_string())
 }
 
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".into() } else { names.join(",") }
+/// Names of columns; of many the first ones are shown.
+fn list(flag: &str, names: &[String]) -> Setting {
+    let all = if names.is_empty() { "none".into() } else { names.join(",") };
+    if all.len() <= LIST_SHOWN {
+        return Setting::new(flag, all);
+    }
+    let digest = all.bytes().fold(0xCBF2_9CE4_8422_2325u64, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let first: String = all.chars().take(LIST_SHOWN).collect();
+    let shown = format!("{} columns ({first}...; digest {digest:016x})", names.len());
+    Setting { shown, ..Setting::new(flag, format!("{} {digest:016x}", names.len())) }
 }
 
 /// All of them. `options`: the data, the batch and what is pushed, of a model that learns batches.
@@ -32,10 +55,14 @@ pub fn of_run(
     files: &[PlanFile],
     options: Option<&Options>,
 ) -> Result<Vec<Setting>, Failure> {
-    let mut all = vec![Setting::new("--model", spelt(&args.model.model))];
+    let mut all = vec![Setting::new("--model", spelt(&args.model.model)).of_rows()];
     all.extend(data(files));
     all.extend(of_job(args));
-    all.extend(of_model(args, options)?);
+    let of_model = of_model(args, options)?;
+    all.extend(of_model.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
+        true => setting,
+        false => setting.of_rows(),
+    }));
     if let Some(options) = options {
         all.push(Setting::new("--batch", options.batch));
     }
@@ -79,6 +106,7 @@ fn data(files: &[PlanFile]) -> Vec<Setting> {
         flag: format!("DATA file {}", at + 1),
         value: value(file),
         shown: shown(file),
+        of_rows: false,
     };
     all.extend(files.iter().enumerate().map(file));
     all
@@ -97,8 +125,16 @@ fn of_job(args: &TrainArgs) -> Vec<Setting> {
     if job.tasks.tasks == TasksName::On {
         all.push(Setting::new("--start-together", yes(job.tasks.start_together)));
     }
-    if job.tasks.tasks == TasksName::On && !fed {
-        all.push(Setting::new("--scheduler", tasks::scheduler(job)));
+    if job.tasks.tasks == TasksName::On && !fed && job.job_name != Some(JobName::Client) {
+        all.push(Setting::new("--worker-timeout", keeping::timeout(&job.sync).as_secs_f64()));
+        let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
+        all.push(Setting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
+        // Another server would hand out the data a second time.
+        let how = "--scheduler (by default the server whose address comes first as text)";
+        all.push(Setting::new(how, tasks::scheduler(job)));
+        // Any worker may be the one that tests and saves.
+        all.push(Setting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
+        all.push(Setting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
     }
     if !fed {
         let sync = match (job.sync.sync, keeping::is_bsp(&job.sync)) {
@@ -129,8 +165,8 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<Setting>,
         Setting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
         Setting::new("--format", spelt(&input.format)),
         Setting::new("--label", or_none(input.label.as_ref())),
-        Setting::new("--categorical", list(&input.categorical)),
-        Setting::new("--numeric", list(&input.numeric)),
+        list("--categorical", &input.categorical),
+        list("--numeric", &input.numeric),
         Setting::new("--criteo-counts", input.criteo_counts.map_or("none".into(), |counts| spelt(&counts))),
         Setting::new("--positive", or_none(input.positive.as_ref())),
         Setting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),

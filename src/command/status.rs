@@ -25,7 +25,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
         token: secured.token.clone(),
         peer_timeout: Duration::from_secs(args.peer_timeout),
         one_thread: true,
-        run: Some(RunId { name: args.run.clone(), generation: 0, rows_since: 0 }),
+        run: Some(RunId { name: args.run.clone(), generation: 0, rows_since: 0, birth: 0 }),
         ..WorkerConfig::reader([addr.clone()])
     };
     let job = JobStatus::of(secured.net.clone(), config(scheduler))?;
@@ -38,10 +38,8 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
             Reached { addr: addr.clone(), transport }
         })
         .collect();
-    let runs = match args.ps_hosts.iter().min() {
-        Some(addr) => Run::all(secured.net.clone(), &config(addr)),
-        None => Ok(Vec::new()),
-    };
+    let all = WorkerConfig { servers: args.ps_hosts.clone(), ..config(scheduler) };
+    let runs = Run::all(secured.net.clone(), &all);
     let known = runs.as_deref().unwrap_or_default();
     if args.json {
         say!("{}", as_json(scheduler, job.as_ref(), &servers, known));
@@ -104,6 +102,7 @@ fn as_json(scheduler: &str, job: Option<&JobStatus>, servers: &[Reached], runs: 
                 "worker": member.life.rank,
                 "live": member.live,
                 "done": member.done,
+                "batches": member.batches,
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "servers": servers.iter().map(|server| json!({

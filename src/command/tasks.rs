@@ -98,6 +98,10 @@ pub fn plan(
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
     let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
+    // Where this worker's model goes is its own affair, and the files are compared as files.
+    let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes"];
+    let compared = settings.iter().filter(|setting| !own.iter().any(|flag| setting.flag.starts_with(flag)));
+    let named = [format!("--run {}", job.run.name())];
     let plan = Plan {
         workers,
         files,
@@ -105,7 +109,7 @@ pub fn plan(
         batch: options.batch as u32,
         epochs: args.epochs,
         worker_timeout_ms: timeout.as_millis() as u64,
-        settings: settings.iter().filter(|s| !s.flag.starts_with("DATA")).map(in_words).collect(),
+        settings: named.into_iter().chain(compared.map(in_words)).collect(),
     };
     plan.check().map_err(Failure::input)?;
     Ok(plan)

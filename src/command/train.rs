@@ -136,7 +136,10 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
             metrics.add_store(&store);
             let settings = || runs::settings(args, &options.data.files, None, Some(&options));
-            let run = runs::alone(args, &store, settings, &[TABLE])?;
+            let run = runs::alone(args, &store, (settings, &options.data.scale), &[TABLE])?;
+            if let Some(run) = &run {
+                run.scale(&mut options.data, options.test.as_mut());
+            }
             let id = run.as_ref().map(Alone::id);
             let mut backend = Embedded::open_in(id, &store, &schema, 1).map_err(backend_failure)?;
             let account = run.as_ref().map(Alone::account).unwrap_or_default();
@@ -238,7 +241,7 @@ pub fn finish<B: Backend>(
         Some(folder) if may_save(folder)? => {
             let (format, columns) = (trained.format, trained.columns.as_ref());
             let counts = input::counts(&args.input);
-            let ended = model::stopped_after(trained.stopped, trained.examples);
+            let ended = model::ended_how(trained.stopped, trained.examples, &account.missing);
             let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
             let rows = model::save(folder, backend, &notes)?;
             Some((folder.as_path(), rows))

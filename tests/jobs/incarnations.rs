@@ -3,7 +3,7 @@
 
 use crate::harness;
 
-use gannet::{Ftrl, PusherStatus, Rule, Schema, TableStatus, Tcp, Worker, WorkerConfig};
+use gannet::{Ftrl, PusherStatus, Rule, Run, Schema, TableStatus, Tcp, Worker, WorkerConfig};
 use harness::*;
 use std::collections::HashSet;
 use std::path::Path;
@@ -132,6 +132,9 @@ fn the_chief_did_not_wait_for_a_worker_when_another_run_had_just_ended() {
     let served = server("127.0.0.1:0", &file("ps"));
     let first = clicks(&file("first.svm"), 4_096 * 2, 3);
     let chief = worker(&first, &served.addr, 2, 0);
+    // Whoever looks at a table makes it: the run comes first.
+    let reader = WorkerConfig::reader([&served.addr]);
+    wait_until("the first run has begun", || !Run::all(Tcp::new(), &reader).unwrap().is_empty());
     wait_until("the chief of the first run is known", || remembered(&served.addr, 0).is_some());
     let done = worker(&first, &served.addr, 2, 1).wait();
     assert_eq!((done.code, chief.wait().code), (Some(0), Some(0)), "{done:?}");

@@ -204,7 +204,7 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
         until_done(scheduler, 2);
         first.signal(Signal::KILL);
         let second = run(&job.line(&hosts, 1, other_flag));
-        let says = format!("--scheduler: worker 0 has {scheduler}, this worker (1) was given");
+        let says = format!("first as text): worker 0 has {scheduler}, this worker (1) was given");
         assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
         drop(first);
         let third = run(&job.line(&hosts, 1, flag));
@@ -224,7 +224,7 @@ fn a_job_that_is_trained_and_not_saved_is_not_begun_with_another_scheduler() {
     assert_eq!(until_saving(other, None), 0);
     first.signal(Signal::KILL);
     let second = run(&job.line(&hosts, 1, ""));
-    let says = format!("--scheduler: worker 0 has {other}");
+    let says = format!("first as text): worker 0 has {other}");
     assert!(second.code == Some(2) && second.err.contains(&says), "{second:?}");
     drop(first);
 }

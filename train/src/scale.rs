@@ -68,6 +68,23 @@ pub(crate) enum Scaling {
 }
 
 impl Scale {
+    /// The columns, a line each, as [`of_lines`](Self::of_lines) reads them.
+    pub fn lines(&self) -> String {
+        let line = |column: &ScaledColumn| format!("{:?} {:?} {}", column.center, column.spread, column.name);
+        self.columns.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// A scaling of this kind by such lines; what is none is left out.
+    pub fn of_lines(kind: ScaleKind, lines: &str) -> Scale {
+        let column = |line: &str| {
+            let mut parts = line.splitn(3, ' ');
+            let mut number = || parts.next()?.parse().ok();
+            let (center, spread) = (number()?, number()?);
+            Some(ScaledColumn { name: parts.next()?.to_owned(), center, spread })
+        };
+        Scale { kind, columns: lines.lines().filter_map(column).collect() }
+    }
+
     /// For the column of this name; `None`: it is not known how.
     pub(crate) fn of(&self, name: &str) -> Option<Scaling> {
         match self.kind {

@@ -42,7 +42,10 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     };
     let run = ["", "one", "two", "no/name"][choices.below(4) as usize].to_owned();
     let ask = AskV1 { life: life(choices), what };
-    let mut payload = control::seal_as(2, &AskV2 { run, generation: choices.below(4) as u32, ask });
+    let mut payload = control::seal_as(
+        2,
+        &AskV2 { run, generation: choices.below(4) as u32, birth: choices.below(2), ask },
+    );
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
@@ -59,13 +62,24 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         0 | 1 => RunWhatV1::Join(JoinV1 {
             want: [Want::Auto, Want::Continue, Want::Fresh][choices.below(3) as usize],
             settings: vec![Setting::new("--x", choices.below(2)); choices.below(400) as usize],
+            left: tables.clone(),
             tables,
             at: choices.word(),
+            notes: "n".repeat(choices.below(8000) as usize),
+            birth: choices.below(2),
         }),
-        2 => RunWhatV1::Beat { generation },
+        2 => RunWhatV1::Beat { generation, batches: choices.word() },
         3 => RunWhatV1::Done { generation },
-        4 => RunWhatV1::Finish { generation, rows: choices.word(), at: choices.word() },
-        _ => [RunWhatV1::Dropped { tables }, RunWhatV1::List][choices.below(2) as usize].clone(),
+        4 => {
+            let missing = vec![choices.below(PUSHERS) as u32; choices.below(3) as usize];
+            RunWhatV1::Finish { generation, rows: choices.word(), at: choices.word(), missing }
+        }
+        _ => {
+            let look = RunWhatV1::Look { tables: tables.clone() };
+            let others =
+                [RunWhatV1::Dropped { tables }, RunWhatV1::List, look, RunWhatV1::Withdraw { generation }];
+            others[choices.below(4) as usize].clone()
+        }
     };
     let mut payload = control::seal(&RunAskV1 { name, life, what });
     if choices.below(8) == 0 {

@@ -13,6 +13,8 @@ pub struct RunId {
     pub generation: u32,
     /// The generation that began its rows.
     pub rows_since: u32,
+    /// Drawn when a registry first heard of it: tells it from a run of this name that a lost registry knew. 0: not known.
+    pub birth: u64,
 }
 
 impl RunId {
@@ -48,13 +50,20 @@ pub struct Setting {
     pub value: String,
     /// How it is told to people.
     pub shown: String,
+    /// The rows depend on it: whoever trains them further must be given the same.
+    pub of_rows: bool,
 }
 
 impl Setting {
     /// A flag that is shown as it is compared.
     pub fn new(flag: &str, value: impl ToString) -> Setting {
         let value = value.to_string();
-        Setting { flag: flag.to_owned(), shown: value.clone(), value }
+        Setting { flag: flag.to_owned(), shown: value.clone(), value, of_rows: false }
+    }
+
+    /// One that the rows depend on.
+    pub fn of_rows(self) -> Setting {
+        Setting { of_rows: true, ..self }
     }
 }
 
@@ -78,6 +87,12 @@ pub(crate) struct JoinV1 {
     pub(crate) tables: Vec<String>,
     /// What time it is there, in seconds since 1970: to say how long ago a run ended, and for nothing else.
     pub(crate) at: u64,
+    /// What the run is to remember of its data, such as how numbers are scaled. The first process of the rows decides.
+    pub(crate) notes: String,
+    /// The birth of the run, if it is not known yet: a random number.
+    pub(crate) birth: u64,
+    /// Tables of the run that other servers have.
+    pub(crate) left: Vec<String>,
 }
 
 /// What a worker asks.
@@ -92,25 +107,35 @@ pub(crate) struct RunAskV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum RunWhatV1 {
     Join(JoinV1),
-    /// It lives; who else is there is answered.
+    /// It lives and has trained so many batches; who else is there is answered.
     Beat {
         generation: u32,
+        batches: u64,
     },
     /// It has trained what it had to.
     Done {
         generation: u32,
     },
-    /// All is trained, and the model is saved.
+    /// All is trained, but for the shares of these workers, and the model is saved.
     Finish {
         generation: u32,
         rows: u64,
         at: u64,
+        missing: Vec<u32>,
+    },
+    /// It has begun the run here while another worker has begun it elsewhere: as if it had not.
+    Withdraw {
+        generation: u32,
     },
     /// These tables of an earlier generation are gone at all servers.
     Dropped {
         tables: Vec<String>,
     },
     List,
+    /// Whether the run is known here, and which of these tables of it are.
+    Look {
+        tables: Vec<String>,
+    },
 }
 
 /// What is answered.
@@ -123,6 +148,14 @@ pub(crate) enum RunToldV1 {
         decided: u32,
         /// Tables of earlier generations, which are to be dropped at all servers.
         doomed: Vec<String>,
+        /// What the run remembers of its data.
+        notes: String,
+        birth: u64,
+    },
+    /// What [`RunWhatV1::Look`] asks.
+    Seen {
+        known: bool,
+        left: Vec<String>,
     },
     /// Another life of this worker has a session, and was heard of so many milliseconds ago.
     Taken {
@@ -147,6 +180,8 @@ pub struct RunMember {
     pub done: bool,
     /// It gives signs of life.
     pub live: bool,
+    /// Batches that it has trained, as it said last.
+    pub batches: u64,
 }
 
 /// A run, as `gannet status` shows it.

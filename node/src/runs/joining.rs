@@ -7,6 +7,7 @@ use crate::limits::{LATE_TIME, RUN_TABLES_MAX, RUNS_MAX, STATUS_PUSHERS_MAX};
 use crate::scheduler::member::Life;
 use crate::worker::NO_INCARNATION;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 fn mismatch(text: String) -> Refused {
@@ -23,7 +24,65 @@ fn ago(seconds: u64) -> String {
     }
 }
 
+/// Holds that whoever trains a run's rows further reads and learns as the run did.
+fn may_continue(name: &str, run: &Kept, settings: &[Setting]) -> Result<(), Refused> {
+    let Some((flag, was, given)) = run.rows_differ(settings) else { return Ok(()) };
+    Err(mismatch(format!(
+        "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the same \
+         {flag}. --fresh begins with new rows (those are then gone), --run NAME is for another training"
+    )))
+}
+
+/// Tables of a run are here, and who began it is not known.
+fn registry_lost(name: &str, left: &[(u32, String)]) -> Refused {
+    let tables: Vec<String> = left.iter().map(|(_, table)| format!("{table:?}")).collect();
+    mismatch(format!(
+        "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the servers \
+         keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; --fresh \
+         begins with new rows (those are then gone)",
+        tables.join(", ")
+    ))
+}
+
 impl Registry {
+    /// The tables of a run that this registry does not know: those in its folder, and those of `open`. Each with the
+    /// generation of its rows.
+    pub(super) fn left_behind(&self, name: &str, tables: &[String], open: &[String]) -> Vec<(u32, String)> {
+        if self.runs.contains_key(name) {
+            return Vec::new();
+        }
+        let folder = self.file.as_deref().and_then(Path::parent).and_then(|folder| folder.read_dir().ok());
+        let names =
+            folder.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let of_run = |table: String| {
+            let own = table.strip_prefix(name)?.strip_prefix('.')?;
+            if tables.iter().any(|of| of == own) {
+                return Some((1, table));
+            }
+            let (since, own) = own.split_once('.')?;
+            let since = since.parse().ok().filter(|_| tables.iter().any(|of| of == own))?;
+            Some((since, table))
+        };
+        let mut left: Vec<(u32, String)> = names.chain(open.iter().cloned()).filter_map(of_run).collect();
+        left.sort();
+        left.dedup();
+        left
+    }
+
+    /// Takes back that a run has begun, unless somebody else is in it.
+    pub(super) fn withdraw(&mut self, name: &str, generation: u32, life: Life) -> Result<RunToldV1, Refused> {
+        let is_its_own = self.runs.get(name).is_some_and(|run| {
+            let alone = run.members.len() == 1;
+            alone && run.by == life && run.generation == generation && run.finished.is_none()
+        });
+        if is_its_own {
+            let before = self.runs.remove(name);
+            self.heard.retain(|(of, _), _| of != name);
+            self.keep(name, before)?;
+        }
+        Ok(RunToldV1::Noted)
+    }
+
     /// Brings a life of a worker into a run, which it may begin.
     pub(super) fn join(
         &mut self,
@@ -32,13 +91,14 @@ impl Registry {
         join: JoinV1,
         session: u32,
         now: Duration,
+        open: &[String],
     ) -> Result<RunToldV1, Refused> {
         RunId::check_name(name).map_err(|text| (Refusal::Malformed, text))?;
         if life.incarnation == NO_INCARNATION {
             let text = format!("worker {} has no incarnation (0): allocate one when it starts", life.rank);
             return Err((Refusal::Name, text));
         }
-        let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX };
+        let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX, birth: 0 };
         let unfit = |own: &&String| gannet_core::Schema::check_name(&run.table(own)).is_err();
         if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(|own| unfit(&own)) {
             let text =
@@ -49,7 +109,10 @@ impl Registry {
         if members >= STATUS_PUSHERS_MAX {
             return Err((Refusal::Limit, format!("{members} workers are in run {name:?}, the limit")));
         }
+        let open: Vec<String> = open.iter().chain(&join.left).cloned().collect();
+        let left = self.left_behind(name, &join.tables, &open);
         let decided = match self.runs.get(name) {
+            None if join.want != Want::Fresh && !left.is_empty() => return Err(registry_lost(name, &left)),
             None if self.runs.len() >= RUNS_MAX => {
                 let text = format!(
                     "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin with \
@@ -57,6 +120,7 @@ impl Registry {
                 );
                 return Err((Refusal::Limit, text));
             }
+            None if !left.is_empty() => Decided::Fresh,
             None => Decided::Begun,
             Some(run) if run.finished.is_none() => match self.of_running(name, run, life, &join, now)? {
                 Ok(decided) => decided,
@@ -64,12 +128,13 @@ impl Registry {
             },
             Some(run) => self.of_finished(name, run, life, &join, now)?,
         };
-        self.enter(name, life, join, decided)?;
+        self.enter(name, life, join, decided, left)?;
         self.hear(name, life.rank, session, now);
         let Some(run) = self.runs.get(name) else { return Ok(RunToldV1::Noted) };
-        let (generation, rows_since, doomed) = (run.generation, run.rows_since, run.doomed.clone());
+        let (generation, rows_since) = (run.generation, run.rows_since);
+        let (doomed, notes, birth) = (run.doomed.clone(), run.notes.clone(), run.birth);
         tracing::info!(run = name, generation, worker = life.rank, decided = decided.name(), "a run");
-        Ok(RunToldV1::Joined { generation, rows_since, decided: decided.code(), doomed })
+        Ok(RunToldV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
     }
 
     /// What becomes of whoever comes to a run that goes on.
@@ -98,7 +163,7 @@ impl Registry {
         if let Some(difference) = differs {
             // Who was to continue it with a wrong flag has spoilt nothing: its rows are trained further with the right one.
             if join.want == Want::Continue && live.is_empty() {
-                return Ok(Ok(Decided::Continued));
+                return may_continue(name, run, &join.settings).map(|()| Ok(Decided::Continued));
             }
             let anew = match live.is_empty() {
                 true => {
@@ -149,16 +214,26 @@ impl Registry {
         let known = run.members.get(&life.rank);
         let again = known.is_some_and(|known| known.incarnation == life.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
+        // One that was in it and had not trained its part when the others finished is late whenever it comes, once.
+        let is_late = known.map_or(just, |known| !known.done);
         let of_it = join.want == Want::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, life.rank).is_none();
-        if again || known.is_none() && just && of_it && same {
-            return Ok(Decided::Late);
+        let finished = run.finished.clone().unwrap_or(Finished { at: 0, rows: 0, missing: Vec::new() });
+        if again || is_late && of_it && same {
+            return match finished.missing.contains(&life.rank) {
+                false => Ok(Decided::Late),
+                true => Err(mismatch(format!(
+                    "run {name:?} was finished without the share of worker {} (--allow-missing-workers), which is not \
+                     trained. --continue trains all shares again on its rows, --fresh begins with new rows",
+                    life.rank
+                ))),
+            };
         }
         match join.want {
-            Want::Continue => Ok(Decided::Continued),
+            Want::Continue => may_continue(name, run, &join.settings).map(|()| Decided::Continued),
             Want::Fresh => Ok(Decided::Fresh),
             Want::Auto => {
-                let Finished { at, rows } = run.finished.unwrap_or(Finished { at: 0, rows: 0 });
+                let Finished { at, rows, .. } = finished;
                 let ended = ago(join.at.saturating_sub(at));
                 Err(mismatch(format!(
                     "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
@@ -169,22 +244,37 @@ impl Registry {
     }
 
     /// Notes who is in a run now, and what it is when it begins.
-    fn enter(&mut self, name: &str, life: Life, join: JoinV1, decided: Decided) -> Result<(), Refused> {
+    fn enter(
+        &mut self,
+        name: &str,
+        life: Life,
+        join: JoinV1,
+        decided: Decided,
+        left: Vec<(u32, String)>,
+    ) -> Result<(), Refused> {
         let before = self.runs.get(name).cloned();
         let mut run = match (decided, before.clone()) {
             (Decided::Begun | Decided::Continued | Decided::Fresh, Some(run)) if run.by == life => run,
-            (Decided::Begun, _) | (_, None) => Kept {
-                generation: 1,
-                rows_since: 1,
-                begun: Want::Auto,
-                by: life,
-                settings: join.settings,
-                tables: Vec::new(),
-                doomed: Vec::new(),
-                members: BTreeMap::new(),
-                finished: None,
-            },
-            (Decided::Continued | Decided::Fresh, Some(run)) => next(name, run, life, join.settings, decided),
+            (Decided::Begun, _) | (_, None) => {
+                // Tables that are left of a run nobody knows have names of their own.
+                let generation = left.iter().map(|(of, _)| of + 1).max().unwrap_or(1);
+                Kept {
+                    generation,
+                    rows_since: generation,
+                    begun: join.want,
+                    by: life,
+                    settings: join.settings,
+                    tables: Vec::new(),
+                    doomed: left.into_iter().map(|(_, table)| table).collect(),
+                    notes: join.notes,
+                    birth: join.birth,
+                    members: BTreeMap::new(),
+                    finished: None,
+                }
+            }
+            (Decided::Continued | Decided::Fresh, Some(run)) => {
+                next(name, run, life, (join.settings, join.notes), decided)
+            }
             (_, Some(run)) => run,
         };
         for own in join.tables {
@@ -207,16 +297,22 @@ impl Registry {
 }
 
 /// The next generation of a run.
-fn next(name: &str, run: Kept, by: Life, settings: Vec<Setting>, decided: Decided) -> Kept {
+fn next(
+    name: &str,
+    run: Kept,
+    by: Life,
+    (settings, new_notes): (Vec<Setting>, String),
+    decided: Decided,
+) -> Kept {
     let generation = run.generation.saturating_add(1);
     let id = run.id(name);
-    let Kept { rows_since, tables, mut doomed, .. } = run;
-    let (begun, rows_since, tables) = match decided {
+    let Kept { rows_since, tables, mut doomed, notes, birth, .. } = run;
+    let (begun, rows_since, tables, notes) = match decided {
         Decided::Fresh => {
             doomed.extend(tables.iter().map(|own| id.table(own)));
-            (Want::Fresh, generation, Vec::new())
+            (Want::Fresh, generation, Vec::new(), new_notes)
         }
-        _ => (Want::Continue, rows_since, tables),
+        _ => (Want::Continue, rows_since, tables, notes),
     };
     Kept {
         generation,
@@ -226,6 +322,8 @@ fn next(name: &str, run: Kept, by: Life, settings: Vec<Setting>, decided: Decide
         settings,
         tables,
         doomed,
+        notes,
+        birth,
         members: BTreeMap::new(),
         finished: None,
     }

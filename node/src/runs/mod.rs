@@ -11,4 +11,4 @@ mod trials;
 pub(crate) use asking::{JoinV1, RunAskV1, RunToldV1, RunWhatV1};
 pub use asking::{Run, RunId, RunMember, Setting, Want};
 pub use kept::RunsError;
-pub use registry::{CLIENT, Decided, Registry};
+pub use registry::{Alone as RunAlone, CLIENT, Decided, Registry};

@@ -73,10 +73,12 @@ pub(super) struct Taking {
     pub(super) done: bool,
 }
 
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finished {
     pub(super) at: u64,
     pub(super) rows: u64,
+    /// Workers whose shares were not trained.
+    pub(super) missing: Vec<u32>,
 }
 
 /// A run as it is kept.
@@ -90,6 +92,8 @@ pub(super) struct Kept {
     pub(super) settings: Vec<Setting>,
     pub(super) tables: Vec<String>,
     pub(super) doomed: Vec<String>,
+    pub(super) notes: String,
+    pub(super) birth: u64,
     pub(super) members: BTreeMap<u32, Taking>,
     pub(super) finished: Option<Finished>,
 }
@@ -101,12 +105,27 @@ pub(super) struct Heard {
     pub(super) session: Option<u32>,
     /// Its session has ended.
     gone: bool,
+    /// Batches that it has trained.
+    batches: u64,
+}
+
+/// What was decided for a process that has its rows itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alone {
+    /// Which run it is.
+    pub id: RunId,
+    /// What was decided.
+    pub decided: Decided,
+    /// Tables of earlier generations, which it is to drop.
+    pub doomed: Vec<String>,
+    /// What the run remembers of its data.
+    pub notes: String,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Registry {
-    file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
     pub(super) runs: BTreeMap<String, Kept>,
     pub(super) heard: BTreeMap<(String, u32), Heard>,
     /// When runs were finished, of those that were in this life.
@@ -133,8 +152,24 @@ impl Kept {
         Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
     }
 
+    /// The first flag that differs of those that the rows depend on, with its value for the run and the one that was given.
+    pub(super) fn rows_differ(&self, settings: &[Setting]) -> Option<(String, String, String)> {
+        let find = |all: &[Setting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
+        let of_rows = self.settings.iter().chain(settings).filter(|setting| setting.of_rows);
+        let shown = |of: Option<Setting>| of.map_or("none".to_owned(), |setting| setting.shown);
+        let mut pairs = of_rows.map(|s| (&s.flag, find(&self.settings, &s.flag), find(settings, &s.flag)));
+        let value = |of: &Option<Setting>| of.as_ref().map(|setting| setting.value.clone());
+        let (flag, was, given) = pairs.find(|(_, was, given)| value(was) != value(given))?;
+        Some((flag.clone(), shown(was), shown(given)))
+    }
+
     pub(super) fn id(&self, name: &str) -> RunId {
-        RunId { name: name.to_owned(), generation: self.generation, rows_since: self.rows_since }
+        RunId {
+            name: name.to_owned(),
+            generation: self.generation,
+            rows_since: self.rows_since,
+            birth: self.birth,
+        }
     }
 }
 
@@ -150,7 +185,7 @@ impl Registry {
         // Who was in a run may live: everybody is given time to be heard of.
         for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
             for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
-                heard.insert((name.clone(), rank), Heard { at: now, session: None, gone: false });
+                heard.insert((name.clone(), rank), Heard { at: now, session: None, gone: false, batches: 0 });
             }
         }
         Ok(Registry { file, runs, heard, finished: BTreeMap::new() })
@@ -176,15 +211,19 @@ impl Registry {
         want: Want,
         settings: Vec<Setting>,
         tables: Vec<String>,
-        at: u64,
-    ) -> Result<(RunId, Decided, Vec<String>), String> {
+        (at, notes): (u64, String),
+    ) -> Result<Alone, String> {
+        let Some(birth) = crate::token::draw_number() else {
+            return Err("the system gives no random bytes".into());
+        };
         let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
         let life = Life { rank: 0, incarnation: before + 1 };
-        let join = JoinV1 { want, settings, tables, at };
-        match self.join(name, life, join, 0, Duration::ZERO).map_err(|(_, text)| text)? {
-            RunToldV1::Joined { generation, rows_since, decided, doomed } => {
+        let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
+        match self.join(name, life, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
+            RunToldV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
                 let decided = Decided::of_code(decided).unwrap_or(Decided::Begun);
-                Ok((RunId { name: name.to_owned(), generation, rows_since }, decided, doomed))
+                let id = RunId { name: name.to_owned(), generation, rows_since, birth };
+                Ok(Alone { id, decided, doomed, notes })
             }
             _ => Err(format!("run {name:?}: another process is in it")),
         }
@@ -203,38 +242,51 @@ impl Registry {
     /// # Errors
     /// The registry cannot be kept.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(&run.name, run.generation, Finished { at, rows }, Duration::ZERO)
+        self.finish(&run.name, run.generation, Finished { at, rows, missing: Vec::new() }, Duration::ZERO)
             .map(|_| ())
             .map_err(|(_, text)| text)
     }
 
-    /// Answers a request.
+    /// Answers a request; `open`: the tables that this server has open.
     pub(crate) fn answer(
         &mut self,
         ask: RunAskV1,
         session: u32,
         now: Duration,
+        open: &[String],
     ) -> Result<RunToldV1, Refused> {
         let RunAskV1 { name, life, what } = ask;
         match what {
             RunWhatV1::List => return Ok(RunToldV1::Runs { runs: self.list(now) }),
-            RunWhatV1::Join(join) => return self.join(&name, life, join, session, now),
+            RunWhatV1::Join(join) => return self.join(&name, life, join, session, now, open),
             RunWhatV1::Dropped { tables } => return self.dropped(&name, &tables),
-            RunWhatV1::Beat { generation } | RunWhatV1::Done { generation } => {
+            RunWhatV1::Withdraw { generation } => return self.withdraw(&name, generation, life),
+            RunWhatV1::Look { tables } => {
+                let left = self.left_behind(&name, &tables, open);
+                let (known, left) =
+                    (self.runs.contains_key(&name), left.into_iter().map(|(_, t)| t).collect());
+                return Ok(RunToldV1::Seen { known, left });
+            }
+            RunWhatV1::Beat { generation, batches } => {
                 self.member(&name, generation, life)?;
                 self.hear(&name, life.rank, session, now);
-            }
-            RunWhatV1::Finish { generation, rows, at } => {
-                self.member(&name, generation, life)?;
-                return self.finish(&name, generation, Finished { at, rows }, now);
-            }
-        }
-        if matches!(what, RunWhatV1::Done { .. }) {
-            self.change(&name, |run| {
-                if let Some(member) = run.members.get_mut(&life.rank) {
-                    member.done = true;
+                if let Some(heard) = self.heard.get_mut(&(name.clone(), life.rank)) {
+                    heard.batches = batches;
                 }
-            })?;
+            }
+            RunWhatV1::Done { generation } => {
+                self.member(&name, generation, life)?;
+                self.hear(&name, life.rank, session, now);
+                self.change(&name, |run| {
+                    if let Some(member) = run.members.get_mut(&life.rank) {
+                        member.done = true;
+                    }
+                })?;
+            }
+            RunWhatV1::Finish { generation, rows, at, missing } => {
+                self.member(&name, generation, life)?;
+                return self.finish(&name, generation, Finished { at, rows, missing }, now);
+            }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
         Ok(RunToldV1::Members { finished, members: self.members(&name, now) })
@@ -260,8 +312,9 @@ impl Registry {
     }
 
     pub(super) fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
-        let heard = Heard { at: now, session: Some(session), gone: false };
-        self.heard.insert((name.to_owned(), rank), heard);
+        let of = (name.to_owned(), rank);
+        let batches = self.heard.get(&of).map_or(0, |heard| heard.batches);
+        self.heard.insert(of, Heard { at: now, session: Some(session), gone: false, batches });
     }
 
     pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
@@ -273,7 +326,8 @@ impl Registry {
         let Some(run) = self.runs.get(name) else { return Vec::new() };
         let member = |(&rank, member): (&u32, &Taking)| {
             let life = Life { rank, incarnation: member.incarnation };
-            RunMember { life, done: member.done, live: self.is_live(name, rank, now) }
+            let batches = self.heard.get(&(name.to_owned(), rank)).map_or(0, |heard| heard.batches);
+            RunMember { life, done: member.done, live: self.is_live(name, rank, now), batches }
         };
         run.members.iter().map(member).collect()
     }
@@ -287,8 +341,8 @@ impl Registry {
                 generation: run.generation,
                 rows_since: run.rows_since,
                 finished: run.finished.is_some(),
-                rows: run.finished.map_or(0, |finished| finished.rows),
-                finished_at: run.finished.map_or(0, |finished| finished.at),
+                rows: run.finished.as_ref().map_or(0, |finished| finished.rows),
+                finished_at: run.finished.as_ref().map_or(0, |finished| finished.at),
                 members,
             }
         };

@@ -30,7 +30,13 @@ fn ask(
     what: RunWhatV1,
     now: Duration,
 ) -> Result<RunToldV1, (Refusal, String)> {
-    of.answer(RunAskV1 { name: "r".into(), life, what }, life.rank * 1000 + life.incarnation as u32, now)
+    let session = life.rank * 1000 + life.incarnation as u32;
+    of.answer(RunAskV1 { name: "r".into(), life, what }, session, now, &[])
+}
+
+fn join(want: Want, settings: Vec<Setting>) -> JoinV1 {
+    let (tables, left, notes) = (Vec::new(), Vec::new(), String::new());
+    JoinV1 { want, settings, tables, at: 1_000_000, notes, birth: 5, left }
 }
 
 /// Comes to run "r": what was decided, the generation, and since which one its rows are there.
@@ -45,7 +51,7 @@ fn come_at(
     epochs: u32,
     now: Duration,
 ) -> Result<(Decided, u32, u32), String> {
-    let join = JoinV1 { want, settings: settings(epochs), tables: vec!["t".into()], at: 1_000_000 };
+    let join = JoinV1 { tables: vec!["t".into()], ..join(want, settings(epochs)) };
     match ask(of, life, RunWhatV1::Join(join), now).map_err(|(_, text)| text)? {
         RunToldV1::Joined { generation, rows_since, decided, .. } => {
             Ok((Decided::of_code(decided).unwrap(), generation, rows_since))
@@ -56,7 +62,8 @@ fn come_at(
 }
 
 fn finish(of: &mut Registry, life: Life, generation: u32) {
-    ask(of, life, RunWhatV1::Finish { generation, rows: 7, at: 1_000_000 - 300 }, NOW).unwrap();
+    ask(of, life, RunWhatV1::Finish { generation, rows: 7, at: 1_000_000 - 300, missing: Vec::new() }, NOW)
+        .unwrap();
 }
 
 #[test]
@@ -75,7 +82,8 @@ fn the_first_decides_and_the_others_take_its_decision() {
     // Its session ends, and another life takes its place; who was there is there no more.
     of.closed(2);
     assert_eq!(come(&mut of, life(0, 4), Want::Auto, 3), Ok((Decided::Resumed, 1, 1)));
-    let (refusal, text) = ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 1 }, NOW).unwrap_err();
+    let (refusal, text) =
+        ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
     // All are gone: other settings begin anew when that is asked for, and only then.
     let later = NOW + RUN_SILENCE;
@@ -86,7 +94,8 @@ fn the_first_decides_and_the_others_take_its_decision() {
     of.closed(2005);
     assert_eq!(come_at(&mut of, life(2, 6), Want::Fresh, 4, later), Ok((Decided::Resumed, 2, 2)));
     assert_eq!(come_at(&mut of, life(1, 7), Want::Fresh, 4, later), Ok((Decided::Joined, 2, 2)));
-    let (refusal, _) = ask(&mut of, life(0, 4), RunWhatV1::Beat { generation: 1 }, later).unwrap_err();
+    let (refusal, _) =
+        ask(&mut of, life(0, 4), RunWhatV1::Beat { generation: 1, batches: 0 }, later).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -108,8 +117,97 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
         "its answer was lost"
     );
     assert_eq!(come(&mut of, life(1, 5), Want::Continue, 3), Ok((Decided::Joined, 3, 1)));
-    let (refusal, _) = ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 2 }, NOW).unwrap_err();
+    let (refusal, _) =
+        ask(&mut of, life(0, 2), RunWhatV1::Beat { generation: 2, batches: 0 }, NOW).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
+}
+
+/// A supervisor started a killed worker again with its own command just after the end: the finished rows were dropped.
+#[test]
+fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
+    for want in [Want::Fresh, Want::Continue] {
+        let mut of = open(None);
+        let begun = come(&mut of, life(0, 1), want, 3).unwrap();
+        assert_eq!((begun.0, begun.1), (Decided::Begun, 1));
+        // Every worker has the same words, on new servers too.
+        assert_eq!(come(&mut of, life(1, 2), want, 3), Ok((Decided::Joined, 1, 1)));
+        of.closed(1002);
+        ask(&mut of, life(0, 1), RunWhatV1::Done { generation: 1 }, NOW).unwrap();
+        finish(&mut of, life(0, 1), 1);
+        assert_eq!(come_at(&mut of, life(1, 3), want, 3, NOW + 9 * LATE_TIME), Ok((Decided::Late, 1, 1)));
+        // Whoever had trained all and says it again wants it again.
+        let again = come(&mut of, life(0, 4), want, 3).unwrap();
+        assert_eq!((again.0 == Decided::Fresh, again.1), (want == Want::Fresh, 2));
+    }
+}
+
+#[test]
+fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
+    let mut of = open(None);
+    come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
+    let finish = RunWhatV1::Finish { generation: 1, rows: 7, at: 0, missing: vec![1] };
+    ask(&mut of, life(0, 1), finish, NOW).unwrap();
+    let missed = come(&mut of, life(1, 2), Want::Auto, 3).unwrap_err();
+    assert!(missed.contains("without the share of worker 1") && missed.contains("--fresh"), "{missed}");
+    assert_eq!(come(&mut of, life(2, 3), Want::Auto, 3), Ok((Decided::Late, 1, 1)));
+}
+
+/// The rows were trained further with other flags, or the flags were refused when the run had been begun with them.
+#[test]
+fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
+    let mut of = open(None);
+    let come = |of: &mut Registry, life: Life, want: Want, alpha: &str, epochs: u32| {
+        let settings =
+            vec![Setting::new("--alpha", alpha).of_rows(), Setting::new("--epochs", epochs.to_string())];
+        let told = ask(of, life, RunWhatV1::Join(join(want, settings)), NOW).map_err(|(_, text)| text)?;
+        match told {
+            RunToldV1::Joined { decided, generation, .. } => {
+                Ok((Decided::of_code(decided).unwrap(), generation))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    come(&mut of, life(0, 1), Want::Auto, "0.1", 3).unwrap();
+    finish(&mut of, life(0, 1), 1);
+    let refused: String = come(&mut of, life(0, 2), Want::Continue, "0.5", 3).unwrap_err();
+    for words in ["trained with --alpha 0.1", "--alpha 0.5 is given now", "--fresh", "--run"] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    assert!(of.runs["r"].finished.is_some(), "what is refused changes nothing");
+    assert_eq!(come(&mut of, life(0, 3), Want::Continue, "0.1", 9), Ok((Decided::Continued, 2)));
+}
+
+/// Rows of a run that no registry knew were trained further as if they were new, or never found again.
+#[test]
+fn rows_without_their_registry_were_taken_for_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    for table in ["r.t", "r.3.t", "other.t", "r.x"] {
+        std::fs::create_dir(folder.path().join(table)).unwrap();
+    }
+    let mut of = open(Some(folder.path()));
+    let lost = come(&mut of, life(0, 1), Want::Auto, 3).unwrap_err();
+    for words in ["\"r.t\"", "\"r.3.t\"", "RUNS", "--fresh"] {
+        assert!(lost.contains(words), "{words}: {lost}");
+    }
+    assert!(come(&mut of, life(0, 1), Want::Continue, 3).is_err());
+    assert_eq!(come(&mut of, life(0, 1), Want::Fresh, 3), Ok((Decided::Fresh, 4, 4)));
+    assert_eq!(of.runs["r"].doomed, ["r.t", "r.3.t"]);
+    // In memory other servers say what they have.
+    let mut of = open(None);
+    let told = JoinV1 { left: vec!["r.t".into()], tables: vec!["t".into()], ..join(Want::Auto, settings(3)) };
+    assert!(ask(&mut of, life(0, 1), RunWhatV1::Join(told), NOW).is_err());
+}
+
+#[test]
+fn a_run_that_was_begun_twice_at_once_is_taken_back() {
+    let mut of = open(None);
+    come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
+    ask(&mut of, life(0, 1), RunWhatV1::Withdraw { generation: 1 }, NOW).unwrap();
+    assert!(of.runs.is_empty());
+    come(&mut of, life(0, 2), Want::Auto, 3).unwrap();
+    come(&mut of, life(1, 3), Want::Auto, 3).unwrap();
+    ask(&mut of, life(0, 2), RunWhatV1::Withdraw { generation: 1 }, NOW).unwrap();
+    assert_eq!(of.runs.len(), 1, "somebody else is in it");
 }
 
 #[test]
@@ -117,6 +215,9 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     let mut of = open(None);
     come(&mut of, life(0, 1), Want::Auto, 3).unwrap();
     come(&mut of, life(1, 2), Want::Auto, 3).unwrap();
+    for of_it in [life(0, 1), life(1, 2)] {
+        ask(&mut of, of_it, RunWhatV1::Done { generation: 1 }, NOW).unwrap();
+    }
     finish(&mut of, life(0, 1), 1);
     let over = come(&mut of, life(0, 3), Want::Auto, 3).unwrap_err();
     for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
@@ -142,13 +243,13 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     let later = NOW + LATE_TIME;
     assert!(come_at(&mut of, life(2, 12), Want::Auto, 5, later).is_err());
     assert_eq!(come_at(&mut of, life(2, 12), Want::Fresh, 5, later), Ok((Decided::Fresh, 5, 5)));
-    let join = JoinV1 { want: Want::Auto, settings: settings(5), tables: Vec::new(), at: 0 };
-    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(join), later).unwrap();
+    let again = join(Want::Auto, settings(5));
+    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(again), later).unwrap();
     let RunToldV1::Joined { doomed, .. } = told else { panic!("{told:?}") };
     assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
     ask(&mut of, life(0, 13), RunWhatV1::Dropped { tables: doomed }, later).unwrap();
-    let join = JoinV1 { want: Want::Auto, settings: settings(5), tables: Vec::new(), at: 0 };
-    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(join), later).unwrap();
+    let again = join(Want::Auto, settings(5));
+    let told = ask(&mut of, life(0, 13), RunWhatV1::Join(again), later).unwrap();
     assert!(matches!(&told, RunToldV1::Joined { doomed, .. } if doomed.is_empty()), "{told:?}");
 }
 
@@ -195,17 +296,18 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
 fn runs_have_limits_and_names_that_no_two_tables_share() {
     let mut of = open(None);
     for n in 0..RUNS_MAX {
-        let join = JoinV1 { want: Want::Auto, settings: Vec::new(), tables: Vec::new(), at: 0 };
+        let join = join(Want::Auto, Vec::new());
         let what = RunWhatV1::Join(join);
-        of.answer(RunAskV1 { name: format!("n{n}"), life: life(0, 1), what }, 1, NOW).unwrap();
+        of.answer(RunAskV1 { name: format!("n{n}"), life: life(0, 1), what }, 1, NOW, &[]).unwrap();
     }
     let full = come(&mut of, life(0, 1), Want::Auto, 1).unwrap_err();
     assert!(full.contains("the limit"), "{full}");
     for name in ["", "a.b", "../x", "a b", &"x".repeat(33)] {
         assert!(super::RunId::check_name(name).is_err(), "{name:?}");
     }
-    let table =
-        |name: &str, rows_since| super::RunId { name: name.into(), generation: 9, rows_since }.table("lr");
+    let table = |name: &str, rows_since| {
+        super::RunId { name: name.into(), generation: 9, rows_since, birth: 0 }.table("lr")
+    };
     assert_eq!(
         (table("a", 1), table("a", 2), table("a-2", 1)),
         ("a.lr".into(), "a.2.lr".into(), "a-2.lr".into())

@@ -119,6 +119,8 @@ pub struct Book {
     started: u64,
     /// The generation of its run; 0: its workers name none.
     pub(super) generation: u32,
+    /// The birth of its run; 0: its workers name none.
+    pub(super) birth: u64,
     /// Tasks from this one on have never been handed out.
     next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
@@ -150,6 +152,7 @@ impl Book {
             plan,
             started,
             generation: 0,
+            birth: 0,
             next: 0,
             leases: BTreeMap::new(),
             returned: BTreeMap::new(),
@@ -190,6 +193,18 @@ impl Book {
     /// Nobody is in it, but it is not done.
     pub fn is_abandoned(&self) -> bool {
         !self.is_over() && self.live().next().is_none()
+    }
+
+    /// Whether somebody is in it and lives.
+    pub fn has_live(&self) -> bool {
+        self.live().next().is_some()
+    }
+
+    /// A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
+    pub fn forgive(&mut self) {
+        if !self.saved && !self.has_live() {
+            self.failed = None;
+        }
     }
 
     /// All tasks are done.

@@ -160,7 +160,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
     let book = |link: &mut Link<SimStream>, of: Life, what| {
-        let ask = AskV2 { run: String::new(), generation: 0, ask: AskV1 { life: of, what } };
+        let ask = AskV2 { run: String::new(), generation: 0, birth: 0, ask: AskV1 { life: of, what } };
         let ask = control::seal_as(2, &ask);
         control::open::<ToldV1>(&over(&sim, link, message::BOOK, &ask).unwrap()).unwrap()
     };

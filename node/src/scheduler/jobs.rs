@@ -21,6 +21,8 @@ pub(crate) struct AskV2 {
     pub(crate) run: String,
     /// The generation of the run; 0: it is not known, and a job that is over is followed by another.
     pub(crate) generation: u32,
+    /// The birth of the run; 0: it is not known.
+    pub(crate) birth: u64,
     pub(crate) ask: AskV1,
 }
 
@@ -67,7 +69,7 @@ impl Schedulers {
 
     /// Answers a request.
     pub(crate) fn answer(&mut self, ask: AskV2, session: u32, now: Duration) -> Result<ToldV1, Refused> {
-        let AskV2 { run, generation, ask } = ask;
+        let AskV2 { run, generation, birth, ask } = ask;
         let key = self.key(&run).to_owned();
         if !self.jobs.contains_key(&key) {
             match ask.what {
@@ -77,7 +79,7 @@ impl Schedulers {
             }
         }
         match self.jobs.get_mut(&key) {
-            Some(scheduler) => scheduler.answer_in(generation, ask, session, now),
+            Some(scheduler) => scheduler.answer_in((generation, birth), ask, session, now),
             None => Err(unknown(&run, ask.life)),
         }
     }

@@ -195,13 +195,13 @@ impl Scheduler {
     /// Answers a request of somebody who knows of no generations.
     #[cfg(test)]
     pub(crate) fn answer(&mut self, ask: AskV1, session: u32, now: Duration) -> Result<ToldV1, Refused> {
-        self.answer_in(0, ask, session, now)
+        self.answer_in((0, 0), ask, session, now)
     }
 
-    /// Answers a request of a worker of this generation of the run.
+    /// Answers a request of a worker of this generation of the run, which has this birth.
     pub(crate) fn answer_in(
         &mut self,
-        generation: u32,
+        of: (u32, u64),
         ask: AskV1,
         session: u32,
         now: Duration,
@@ -219,7 +219,7 @@ impl Scheduler {
         }
         self.tick(now)?;
         if let WhatV1::Register { plan } = what {
-            return self.register(life, plan, generation, session, now);
+            return self.register(life, plan, of, session, now);
         }
         let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
@@ -310,7 +310,7 @@ impl Scheduler {
         &mut self,
         life: Life,
         plan: Plan,
-        generation: u32,
+        (generation, birth): (u32, u64),
         session: u32,
         now: Duration,
     ) -> Result<ToldV1, Refused> {
@@ -322,7 +322,16 @@ impl Scheduler {
         if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
             return Err(BookError::Differs(difference).into());
         }
-        let (fed, known) = (self.feeder.is_some(), self.book.as_ref().map_or(0, |book| book.generation));
+        let (fed, book) = (self.feeder.is_some(), self.book.as_ref());
+        let same_run = book.is_none_or(|book| book.birth == birth);
+        let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
+        if !same_run && generation > 0 && book.is_some_and(Book::has_live) {
+            let text = format!(
+                "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
+                 end those workers first, or give this job a name of its own (--run NAME)"
+            );
+            return Err((Refusal::Fenced, text));
+        }
         if known > generation && generation > 0 {
             let text = format!(
                 "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
@@ -333,7 +342,7 @@ impl Scheduler {
         let other = |book: &Book| {
             // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old one.
             if generation > 0 {
-                return book.generation < generation;
+                return !same_run || book.generation < generation;
             }
             if fed {
                 // Whoever feeds does so for one job: another begins with another client.
@@ -358,7 +367,7 @@ impl Scheduler {
             }
             let before = self.book.take();
             let mut book = Book::new(plan.clone(), incarnation)?;
-            book.generation = generation;
+            (book.generation, book.birth) = (generation, birth);
             if let Some(before) = &before {
                 book.inherit(before);
                 let Counts { done, tasks, .. } = before.counts();
@@ -376,6 +385,9 @@ impl Scheduler {
             (self.book, self.heard, self.over_since) = (Some(book), Heard::default(), None);
         }
         let Some(book) = &mut self.book else { return Ok(ToldV1::Wait) };
+        if generation > 0 {
+            book.forgive();
+        }
         book.register(&mut self.heard, life, &plan, now)?;
         tracing::info!(worker = life.rank, of = plan.workers, "a worker is in the job");
         let (started, Counts { done, tasks, .. }) = (book.started(), book.counts());

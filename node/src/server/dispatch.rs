@@ -69,7 +69,8 @@ impl Hands<'_, '_> {
             }
             message::RUN => {
                 let (session, room) = (pusher.session, &mut *self.room);
-                return runs::answer(frame, room.runs.as_deref_mut(), session, now, transmit);
+                let open = room.tables.names();
+                return runs::answer(frame, room.runs.as_deref_mut(), session, now, &open, transmit);
             }
             message::DROP_TABLE => return tables.answer_drop(frame, pusher, transmit),
             message::JOB_TABLE => return booking::note_table(frame, scheduler.as_deref_mut(), now, transmit),

@@ -16,6 +16,7 @@ pub(super) fn answer(
     runs: Option<&mut Registry>,
     session: u32,
     now: Duration,
+    open: &[String],
     transmit: &mut Transmit,
 ) -> Handled {
     let Some(runs) = runs else {
@@ -31,7 +32,7 @@ pub(super) fn answer(
     };
     // Room for the answer first: what is decided is told.
     transmit.reserve(0).ok_or(Full)?;
-    let told = runs.answer(ask, session, now);
+    let told = runs.answer(ask, session, now, open);
     let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
     tables::answer(frame, message::RUN_IS, &control::seal(&told), transmit)
 }

@@ -204,6 +204,12 @@ impl Tables {
         answer(frame, message::TABLE_OPENED, &control::seal_as(2, &opened), transmit)
     }
 
+    /// The names of the tables that are open.
+    pub(super) fn names(&self) -> Vec<String> {
+        let names = self.all.iter().map(|table| table.schema.name.clone());
+        names.filter(|name| !name.is_empty()).collect()
+    }
+
     /// Drops a table: its rows go, on this thread and, with those of the last thread, from the folder. Its number stays, so
     /// that nobody who knows it by that is given another.
     pub(super) fn answer_drop(

@@ -172,6 +172,10 @@ impl<N: Net> Worker<N> {
             Work::Control(control) if message::is_for_each(control.kind) => {
                 let (first, unordered) = (control.answers.len(), !message::is_ordered(control.kind));
                 control.answers.resize(first + own.len(), None);
+                // What each link is asked alike has a payload for each.
+                if let Some(payload) = control.payloads.first().cloned() {
+                    control.payloads.resize(first + own.len(), payload);
+                }
                 for (number, &peer) in (first as u32..).zip(own) {
                     add(unordered, 0, peer, number, false, 0);
                 }

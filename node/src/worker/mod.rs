@@ -41,7 +41,7 @@ pub use clocks::WaitingFor;
 pub use feed::{FeedLink, Offer, Text};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
-pub use run::{RunSeat, RunWanted, registrar};
+pub use run::{RunSeat, RunWanted};
 pub use seat::{JobStatus, Joined, Seat};
 pub use tables::{TableId, TableStatus};
 

@@ -9,7 +9,9 @@ use crate::limits::{BEAT_MAX, RUN_BYTES_MAX, TAKEN_PATIENCE};
 use crate::message;
 use crate::runs::{Decided, JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, RunWhatV1, Setting, Want};
 use crate::scheduler::member::Life;
+use crate::token::draw_number;
 use gannet_transport::Net;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,8 @@ pub struct RunWanted {
     pub tables: Vec<String>,
     /// What time it is, in seconds since 1970: for words about when a run ended, and for nothing else.
     pub at: u64,
+    /// What the run is to remember of its data.
+    pub notes: String,
 }
 
 /// See the module.
@@ -33,11 +37,14 @@ pub struct RunSeat<N: Net> {
     shared: Arc<Shared<N>>,
     id: RunId,
     decided: Decided,
+    notes: String,
 }
 
 struct Shared<N: Net> {
     worker: Mutex<Worker<N>>,
     ask: RunAskV1,
+    /// Batches that this worker has trained.
+    batches: AtomicU64,
     over: Mutex<bool>,
     changed: Condvar,
 }
@@ -46,10 +53,50 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server that keeps the registry of runs: the one whose address comes first in the order of text, in whatever order
-/// they are named.
-pub fn registrar(servers: &[String]) -> Option<&String> {
-    servers.iter().min()
+/// The servers, each once, in the order of text: all workers ask them in this order.
+fn in_order(servers: &[String]) -> Vec<&String> {
+    let mut servers: Vec<&String> = servers.iter().collect();
+    servers.sort();
+    servers.dedup();
+    servers
+}
+
+/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that knows
+/// the run; when none does, the one whose address comes first in the order of text, in whatever order they are named.
+fn registrar<N: Net>(
+    net: &N,
+    config: &WorkerConfig,
+    ask: &RunAskV1,
+    tables: &[String],
+) -> Result<(String, Vec<String>), WorkerError> {
+    let (mut knowing, mut all_left): (Vec<String>, Vec<String>) = Default::default();
+    let servers = in_order(&config.servers);
+    for server in &servers {
+        let what = RunWhatV1::Look { tables: tables.to_vec() };
+        let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
+        match worker.run(&RunAskV1 { what, ..ask.clone() })? {
+            RunToldV1::Seen { known, left } => {
+                knowing.extend(known.then(|| (*server).clone()));
+                all_left.extend(left);
+            }
+            other => return Err(worker.not_of_a_run(&other)),
+        }
+    }
+    match (&knowing[..], servers.first()) {
+        ([], Some(first)) => Ok(((*first).clone(), all_left)),
+        ([one], _) => Ok((one.clone(), Vec::new())),
+        ([one, other, ..], _) => Err(two_registries(&ask.name, one, other)),
+        ([], None) => Err(WorkerError::Call("no server is named".into())),
+    }
+}
+
+fn two_registries(name: &str, one: &str, other: &str) -> WorkerError {
+    let text = format!(
+        "run {name:?} is kept by two servers, {one} and {other}: write the addresses in --ps-hosts alike for all workers, and \
+         start servers on folders that belong together; a run of another name (--run NAME) is not touched by this"
+    );
+    let (peer, what) = (one.into(), "a place in the run".to_owned());
+    WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text }
 }
 
 impl<N> RunSeat<N>
@@ -70,16 +117,31 @@ where
         wanted: RunWanted,
     ) -> Result<RunSeat<N>, WorkerError> {
         let life = Life { rank, incarnation: config.incarnation };
-        let mut worker = Worker::connect(net.clone(), of_registry(config))?;
-        let RunWanted { name, want, settings, tables, at } = wanted;
-        let join = JoinV1 { want, settings, tables, at };
-        let mut ask = RunAskV1 { name, life, what: RunWhatV1::Join(join) };
-        if control::seal(&ask).len() > RUN_BYTES_MAX {
-            let text = format!("the flags of run {:?} are too long for one message: name fewer", ask.name);
+        let birth =
+            draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
+        let RunWanted { name, want, settings, tables, at, notes } = wanted;
+        let mut ask = RunAskV1 { name, life, what: RunWhatV1::List };
+        let (server, left) = registrar(&net, config, &ask, &tables)?;
+        let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
+        let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left };
+        ask.what = RunWhatV1::Join(join);
+        let bytes = control::seal(&ask).len();
+        if bytes > RUN_BYTES_MAX {
+            let text = format!(
+                "the flags of run {:?} take {bytes} bytes, and {RUN_BYTES_MAX} are possible: name fewer columns or files",
+                ask.name
+            );
             return Err(WorkerError::Call(text));
         }
-        let (generation, rows_since, decided, doomed) = worker.come(&ask)?;
-        let id = RunId { name: ask.name.clone(), generation, rows_since };
+        let Entry { id, decided, doomed, notes } = worker.come(&ask)?;
+        let generation = id.generation;
+        if matches!(decided, Decided::Begun | Decided::Fresh) {
+            // Two workers that write the servers' addresses in two ways may have begun it at two servers at once.
+            if let Err(error) = registrar(&net, config, &ask, &tables) {
+                worker.run(&RunAskV1 { what: RunWhatV1::Withdraw { generation }, ..ask })?;
+                return Err(error);
+            }
+        }
         if !doomed.is_empty() {
             let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
             let mut everywhere = Worker::connect(net, all)?;
@@ -87,14 +149,14 @@ where
             let dropped = RunWhatV1::Dropped { tables: doomed };
             worker.run(&RunAskV1 { what: dropped, ..ask.clone() })?;
         }
-        ask.what = RunWhatV1::Beat { generation };
-        let (worker, over) = (Mutex::new(worker), Mutex::default());
-        let shared = Arc::new(Shared { worker, ask, over, changed: Condvar::new() });
+        ask.what = RunWhatV1::Beat { generation, batches: 0 };
+        let (worker, over, batches) = (Mutex::new(worker), Mutex::default(), AtomicU64::new(0));
+        let shared = Arc::new(Shared { worker, ask, batches, over, changed: Condvar::new() });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-run".into());
         let begun = builder.spawn(move || beating.beat_on());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
-        Ok(RunSeat { shared, id, decided })
+        Ok(RunSeat { shared, id, decided, notes })
     }
 }
 
@@ -103,10 +165,19 @@ impl<N: Net> Shared<N> {
         lock(&self.worker).run(&RunAskV1 { what, ..self.ask.clone() })
     }
 
+    fn beat(&self) -> Result<RunToldV1, WorkerError> {
+        let batches = self.batches.load(Relaxed);
+        let what = match &self.ask.what {
+            RunWhatV1::Beat { generation, .. } => RunWhatV1::Beat { generation: *generation, batches },
+            other => other.clone(),
+        };
+        self.ask(what)
+    }
+
     /// Gives signs of life until the end.
     fn beat_on(&self) {
         loop {
-            match self.ask(self.ask.what.clone()) {
+            match self.beat() {
                 Ok(_) => {}
                 Err(error @ WorkerError::Refused { .. }) => {
                     tracing::error!(%error, "this worker is no longer in the run");
@@ -135,12 +206,22 @@ impl<N: Net> RunSeat<N> {
         self.decided
     }
 
+    /// What the run remembers of its data: what the first process of its rows gave.
+    pub fn notes(&self) -> &str {
+        &self.notes
+    }
+
+    /// This worker has trained so many batches: the next sign of life says so.
+    pub fn trained(&self, batches: u64) {
+        self.shared.batches.store(batches, Relaxed);
+    }
+
     /// Who is in the run.
     ///
     /// # Errors
     /// The server is lost, or another process has taken this worker's place.
     pub fn members(&self) -> Result<Vec<RunMember>, WorkerError> {
-        match self.shared.ask(self.shared.ask.what.clone())? {
+        match self.shared.beat()? {
             RunToldV1::Members { members, .. } => Ok(members),
             other => Err(lock(&self.shared.worker).not_of_a_run(&other)),
         }
@@ -154,13 +235,14 @@ impl<N: Net> RunSeat<N> {
         self.shared.ask(RunWhatV1::Done { generation: self.id.generation }).map(|_| ())
     }
 
-    /// Says that the run is finished, with so many rows, at this time: all is trained, and the model is saved.
+    /// Says that the run is finished, with so many rows, at this time: all is trained, but for the shares of the workers that
+    /// are missing, and the model is saved.
     ///
     /// # Errors
     /// As [`members`](Self::members).
-    pub fn finish(&self, rows: u64, at: u64) -> Result<(), WorkerError> {
-        let generation = self.id.generation;
-        self.shared.ask(RunWhatV1::Finish { generation, rows, at }).map(|_| ())
+    pub fn finish(&self, rows: u64, at: u64, missing: &[u32]) -> Result<(), WorkerError> {
+        let (generation, missing) = (self.id.generation, missing.to_vec());
+        self.shared.ask(RunWhatV1::Finish { generation, rows, at, missing }).map(|_| ())
     }
 }
 
@@ -172,37 +254,50 @@ impl<N: Net> Drop for RunSeat<N> {
     }
 }
 
-/// How the server is called that keeps the registry.
-fn of_registry(config: &WorkerConfig) -> WorkerConfig {
-    let servers = registrar(&config.servers).into_iter().cloned().collect();
-    WorkerConfig { servers, one_thread: true, secondary: true, ..config.clone() }
+/// What was decided for a worker that came.
+struct Entry {
+    id: RunId,
+    decided: Decided,
+    doomed: Vec<String>,
+    notes: String,
+}
+
+/// How a server is asked about runs.
+fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
+    WorkerConfig { servers: vec![server.to_owned()], one_thread: true, secondary: true, ..config.clone() }
 }
 
 impl Run {
-    /// The runs that the servers of `config` know of.
+    /// The runs that the servers of `config` know of, in the order of their names.
     ///
     /// # Errors
-    /// The server that keeps the registry is lost.
+    /// A server is lost.
     pub fn all<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, WorkerError> {
-        let mut worker = Worker::connect(net, of_registry(config))?;
-        let life = Life { rank: u32::MAX, incarnation: 0 };
-        match worker.run(&RunAskV1 { name: String::new(), life, what: RunWhatV1::List })? {
-            RunToldV1::Runs { runs } => Ok(runs),
-            other => Err(worker.not_of_a_run(&other)),
+        let mut all = Vec::new();
+        for server in in_order(&config.servers) {
+            let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
+            let life = Life { rank: u32::MAX, incarnation: 0 };
+            match worker.run(&RunAskV1 { name: String::new(), life, what: RunWhatV1::List })? {
+                RunToldV1::Runs { runs } => all.extend(runs),
+                other => return Err(worker.not_of_a_run(&other)),
+            }
         }
+        all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
+        Ok(all)
     }
 }
 
 impl<N: Net> Worker<N> {
     /// Comes into a run; what was decided. One whose place another life has waits a moment for that one's session to end.
-    fn come(&mut self, ask: &RunAskV1) -> Result<(u32, u32, Decided, Vec<String>), WorkerError> {
+    fn come(&mut self, ask: &RunAskV1) -> Result<Entry, WorkerError> {
         let since = Instant::now();
         loop {
             match self.run(ask)? {
-                RunToldV1::Joined { generation, rows_since, decided, doomed } => {
+                RunToldV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
                     let decided = Decided::of_code(decided);
-                    let nonsense = || self.not_of_a_run(&RunToldV1::Noted);
-                    return Ok((generation, rows_since, decided.ok_or_else(nonsense)?, doomed));
+                    let decided = decided.ok_or_else(|| self.not_of_a_run(&RunToldV1::Noted))?;
+                    let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
+                    return Ok(Entry { id, decided, doomed, notes });
                 }
                 RunToldV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
                     let (name, rank, seconds) = (&ask.name, ask.life.rank, silent_ms as f64 / 1000.0);

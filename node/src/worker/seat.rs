@@ -279,8 +279,8 @@ impl<N: Net> Worker<N> {
 
     /// A request to the scheduler of this worker's run.
     fn of_run(&self, ask: &AskV1) -> AskV2 {
-        let generation = self.config.run.as_ref().map_or(0, |run| run.generation);
-        AskV2 { run: self.run_name(), generation, ask: ask.clone() }
+        let (generation, birth) = self.config.run.as_ref().map_or((0, 0), |run| (run.generation, run.birth));
+        AskV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
     }
 
     fn nonsense(&self, told: &ToldV1) -> WorkerError {

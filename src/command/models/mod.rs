@@ -9,7 +9,7 @@ pub use saved::{Shape, layer, load, predict};
 
 use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
-use super::model::{Notes, stopped_after};
+use super::model::{Notes, ended_how};
 use super::optimizer::{Asked, asked};
 use super::report::{Teller, warn_of_bad_lines};
 use super::runs::{self, Account, Alone};
@@ -176,7 +176,10 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let settings = || runs::settings(args, &options.data.files, None, Some(&options));
     let schemas = schemas_of(&*model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-    let run = runs::alone(args, &store, settings, &names)?;
+    let run = runs::alone(args, &store, (settings, &options.data.scale), &names)?;
+    if let Some(run) = &run {
+        run.scale(&mut options.data, options.test.as_mut());
+    }
     let account = run.as_ref().map(Alone::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
@@ -218,15 +221,17 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     // Looked at when every worker is done, not by the training itself.
-    let held_out = options.test.take();
+    let mut held_out = options.test.take();
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let scheduled = tasks::are_wanted(args, &options)?;
     let mut line = job::line(job, Some(&metrics))?;
     let schemas = schemas(&*model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
     let settings = runs::settings(args, &options.data.files, None, Some(&options))?;
-    let joined = runs::join(args, &mut line, settings.clone(), &names, job.task_index)?;
+    let of_run = (settings.clone(), &options.data.scale);
+    let joined = runs::join(args, &mut line, of_run, &names, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
+    run.scale(&mut options.data, held_out.as_mut());
     // First of all, as for logistic regression (job.rs).
     let seat = match scheduled {
         true => Some(tasks::join(args, &mut options, &schemas, &line, None, &settings)?),
@@ -252,10 +257,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         (fitted, _) => fitted?,
     };
     tables.close_pusher().map_err(backend_failure)?;
-    let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
     if !fitted.stopped {
         run.done()?;
     }
+    let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
     let mut account = run.account();
     if fixed && !fitted.stopped {
         let (batches, workers) = (fitted.batches, share.workers);
@@ -406,7 +411,7 @@ fn finish<T: Tables>(
         Some(folder) if may_save(folder)? => {
             let counts = input::counts(&args.input);
             let (format, columns) = (fitted.format, fitted.columns.as_ref());
-            let ended = stopped_after(fitted.stopped, fitted.examples);
+            let ended = ended_how(fitted.stopped, fitted.examples, &account.missing);
             let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
             Some((folder.as_path(), saved::save(folder, shape, model, tables, &notes)?))
         }

@@ -8,7 +8,7 @@ use super::super::runs::{self, Account, Alone};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, job, kept, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
-use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Share, Tables};
+use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Scale, Share, Tables};
 use gannet::{Admission, CheckpointWriter};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -79,7 +79,12 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     metrics.add_store(&store);
     let settings = || runs::settings(args, &options.data.files, None, Some(&options));
     let schemas = model.schemas();
-    let run = runs::alone(args, &store, settings, &schemas.each_ref().map(|schema| schema.name.as_str()))?;
+    let run = runs::alone(
+        args,
+        &store,
+        (settings, &Scale::default()),
+        &schemas.each_ref().map(|schema| schema.name.as_str()),
+    )?;
     let account = run.as_ref().map(Alone::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
@@ -111,7 +116,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let (schemas, alone) = (model.schemas(), workers == 1);
     let settings = runs::settings(args, &options.data.files, None, Some(&options))?;
     let tables = schemas.each_ref().map(|schema| schema.name.as_str());
-    let joined = runs::join(args, &mut line, settings, &tables, job.task_index)?;
+    let joined = runs::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
     if !alone {
         run.say_who_is_missing()?;
@@ -208,7 +213,7 @@ fn finish<T: Tables>(
     let may_save = |folder: &Path| kept::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
     let saved = match &args.out {
         Some(folder) if may_save(folder)? => {
-            Some((folder.as_path(), save(args, folder, model, tables, sampled)?))
+            Some((folder.as_path(), save(args, folder, model, tables, (sampled, &account.missing))?))
         }
         _ => None,
     };
@@ -225,7 +230,7 @@ fn save<T: Tables>(
     folder: &Path,
     model: &Lda,
     tables: &mut T,
-    sampled: &Sampled,
+    (sampled, missing): (&Sampled, &[u32]),
 ) -> Result<u64, Failure> {
     let [words, topics, _] = model.schemas();
     kept::keep_previous(folder)?;
@@ -236,7 +241,7 @@ fn save<T: Tables>(
     writer.note("document-prior", &model.document_prior.to_string());
     writer.note("word-prior", &model.word_prior.to_string());
     let counts = input::counts(&args.input);
-    let ended = model::stopped_after(sampled.stopped, sampled.documents);
+    let ended = model::ended_how(sampled.stopped, sampled.documents, missing);
     Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
     Ok(rows + write(writer, &words, |page| tables.scan(0, page))?)
 }

@@ -21,7 +21,7 @@ const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The run of all jobs here.
 pub fn default_run() -> RunId {
-    RunId { name: "default".into(), generation: 1, rows_since: 1 }
+    RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 }
 }
 
 /// A worker that has not been killed.
