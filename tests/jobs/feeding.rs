@@ -302,6 +302,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ("--format libsvm", "the client says how its data is read"),
         ("--no-intercept", "the client says how its data is read"),
         ("--task-bytes 1MiB", "the client cuts the data"),
+        ("--run other", "--run default"),
         ("--out model", "the client tests and saves"),
         ("--data-dir here", "a worker keeps nothing"),
         ("--scheduler 127.0.0.1:1", "the client (--feed) is the job's scheduler"),

@@ -323,6 +323,28 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(failed.contains("has changed since the training began"), "{failed}");
 }
 
+/// A job that had failed once failed for ever, though what had been wrong was mended: only new rows helped.
+#[test]
+fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let text = std::fs::read_to_string(&job.data).unwrap();
+    let first = job.worker(&served.addr, 1, "");
+    until_done(&served.addr, 1);
+    first.signal(Signal::STOP);
+    std::fs::write(&job.data, text.clone() + "1 1:1\n").unwrap();
+    first.signal(Signal::CONT);
+    let changed = first.wait();
+    assert!(changed.code == Some(2) && changed.err.contains("has changed"), "{changed:?}");
+    // As long as it is another file, the job is not that one.
+    let other = run(&job.line(&served.addr, 1, ""));
+    assert!(other.code == Some(2) && other.err.contains("DATA file 1"), "{other:?}");
+    std::fs::write(&job.data, text).unwrap();
+    let again = run(&job.line(&served.addr, 1, ""));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    check_end(&served.addr);
+}
+
 /// A FIFO that a chief tests on: it waits there for lines, as long as the test wants.
 fn fifo(job: &Job) -> PathBuf {
     let path = job.data.with_file_name("test.svm");

@@ -200,9 +200,9 @@ impl Book {
         self.live().next().is_some()
     }
 
-    /// A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
+    /// A job that failed is to go on.
     pub fn forgive(&mut self) {
-        if !self.saved && !self.has_live() {
+        if !self.saved {
             self.failed = None;
         }
     }

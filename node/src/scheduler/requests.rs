@@ -385,7 +385,8 @@ impl Scheduler {
             (self.book, self.heard, self.over_since) = (Some(book), Heard::default(), None);
         }
         let Some(book) = &mut self.book else { return Ok(ToldV1::Wait) };
-        if generation > 0 {
+        // A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
+        if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
             book.forgive();
         }
         book.register(&mut self.heard, life, &plan, now)?;
