@@ -3,6 +3,7 @@
 mod admission;
 mod attending;
 mod cached;
+mod dropped;
 mod far;
 mod fed;
 mod identity;
