@@ -21,9 +21,8 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Flags that this process has no use for, alone or as what it is in a job, are more likely a mistake than nothing.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
-    const OF_A_JOB: &str = "a process of a job (--job-name)";
     let TrainArgs { job, memory, sessions, .. } = args;
-    let (alone, ps) = (job.job_name.is_none(), job.job_name == Some(JobName::Ps));
+    let ps = job.job_name == Some(JobName::Ps);
     let client = job.job_name == Some(JobName::Client);
     let worker = job.job_name == Some(JobName::Worker);
     feeding::check_role(args)?;
@@ -47,15 +46,16 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         ),
         (runs::misplaced(job).is_some(), runs::misplaced(job).unwrap_or_default(), "a worker or a client"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
-        (alone && job.one_sided.one_sided.is_some(), "--one-sided", OF_A_JOB),
-        (alone && job.damping.damping.is_some(), "--damping", OF_A_JOB),
-        (alone && job.security.token_file.is_some(), "--token-file", OF_A_JOB),
-        (alone && job.security.insecure, "--insecure", OF_A_JOB),
-        (alone && (tls_ca || job.security.tls_cert.is_some()), "TLS", OF_A_JOB),
+        (
+            worker && job.data_dir.is_some(),
+            "--data-dir",
+            "a ps or a client; servers keep the rows, and a worker keeps nothing",
+        ),
     ];
+    if let Some(flag) = misplaced_alone(job) {
+        return Err(Failure::input(format!("{flag}: for a process of a job (--job-name)")));
+    }
     let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
-    let misplaced =
-        misplaced.or(keeping::misplaced(&job.sync).filter(|_| alone).map(|flag| (flag, OF_A_JOB)));
     let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr = caching::given(&job.cache).or(shards).filter(|_| !worker || !caching::learns_so(args));
@@ -64,6 +64,28 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
         None => Ok(()),
     }
+}
+
+/// A flag of a job in a process that belongs to none.
+fn misplaced_alone(job: &JobArgs) -> Option<String> {
+    if job.job_name.is_some() {
+        return None;
+    }
+    let given = [
+        (job.one_sided.one_sided.is_some(), "--one-sided"),
+        (job.damping.damping.is_some(), "--damping"),
+        (job.security.token_file.is_some(), "--token-file"),
+        (job.security.insecure, "--insecure"),
+        (job.believing.tls_ca.is_some() || job.security.tls_cert.is_some(), "TLS"),
+        (job.given.task_index, "--task-index"),
+        (job.given.peer_timeout, "--peer-timeout"),
+        (job.tasks.tasks != TasksName::Auto, "--tasks"),
+        (job.tasks.task_bytes.is_some(), "--task-bytes"),
+        (job.tasks.start_together, "--start-together"),
+        (job.tasks.scheduler.is_some(), "--scheduler"),
+    ];
+    let flag = given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned());
+    flag.or_else(|| keeping::misplaced(job))
 }
 
 /// Checks the flags of a job.
@@ -90,7 +112,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             )));
         }
     }
-    keeping::check(&job.sync, job.worker_hosts.len() as u32, job.tasks.tasks)?;
+    keeping::check(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -304,6 +326,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
             run.finish(trained.rows, &account)?;
         }
     } else {
+        super::report::warn_of_no_positive(trained.examples);
         super::report::print_or_json(args.json, &trained, &account);
     }
     if let Some(seat) = seat {
@@ -314,5 +337,8 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         seat.leave(&mut options);
     }
     train::ended(&trained)?;
+    if !scheduled {
+        train::learned_something(trained.examples, &trained.bad_lines)?;
+    }
     run.ended(&account, args.out.as_deref().filter(|_| chief))
 }

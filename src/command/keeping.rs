@@ -10,13 +10,15 @@ use std::time::Duration;
 const WORKER_TIMEOUT: f64 = 60.0;
 
 /// What is asked for, whoever asks; the answer is what does not fit.
-pub fn check(args: &SyncArgs, workers: u32, tasks: TasksName) -> Result<(), Failure> {
-    let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = *args;
+pub fn check(job: &JobArgs) -> Result<(), Failure> {
+    let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = job.sync;
+    let (workers, tasks) = (job.worker_hosts.len() as u32, job.tasks.tasks);
     let input = |text: String| Err(Failure::input(text));
     let by_issync = issync.map(|issync| if issync == 0 { SyncName::Asp } else { SyncName::Bsp });
-    if let (Some(sync), Some(by_issync), Some(issync)) = (sync, by_issync, issync)
+    if let (Some(sync), Some(by_issync)) = (sync, by_issync)
         && sync != by_issync
     {
+        let issync = &job.given.issync;
         return input(format!(
             "--issync {issync} and --sync {} contradict each other: leave one out",
             shown(sync)
@@ -79,14 +81,16 @@ pub fn check(args: &SyncArgs, workers: u32, tasks: TasksName) -> Result<(), Fail
 }
 
 /// Flags of a job in a process that belongs to none; `--issync 0` and `--deterministic` say what is so anyway.
-pub fn misplaced(args: &SyncArgs) -> Option<&'static str> {
+pub fn misplaced(job: &JobArgs) -> Option<String> {
+    let args = &job.sync;
+    let issync = format!("--issync {}", job.given.issync);
     let given = [
         (args.sync.is_some(), "--sync"),
-        (args.issync == Some(1), "--issync 1"),
+        (args.issync == Some(1), &issync),
         (args.replicas_to_aggregate.is_some(), "--replicas-to-aggregate"),
         (args.worker_timeout.is_some(), "--worker-timeout"),
     ];
-    given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+    given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned())
 }
 
 /// What pushes of a worker carry unless it is said: in synchronous steps gradients, whose sum is that of one large batch; changes of

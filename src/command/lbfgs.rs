@@ -118,7 +118,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
     let mut data = input::data(&args.data, &args.input, !args.no_intercept)?;
     let mut test = test;
     let chief = args.job.task_index == 0;
-    if chief || args.input.scale.is_some() {
+    if chief || args.input.scale.is_some() || args.lbfgs.warm_start.is_some() {
         look::look(args, &mut data, test.as_mut(), chief && !args.json)?;
     }
     Ok(Plan {

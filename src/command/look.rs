@@ -27,8 +27,10 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
     let scale = input::scale(&args.input);
     data.scale.kind = scale.unwrap_or_default();
     let asked = scale.filter(|kind| *kind != ScaleKind::None);
-    if let (Some((reading, _)), true) = (&warm, scale.is_none()) {
-        reading.columns.iter().for_each(|columns| data.scale.clone_from(&columns.scale));
+    if let Some(columns) = warm.as_ref().and_then(|(reading, _)| reading.columns.as_ref())
+        && scale.is_none_or(|kind| kind == columns.scale.kind)
+    {
+        data.scale.clone_from(&columns.scale);
     }
     // To know the columns nothing need be known of their numbers.
     let plain = Data { scale: Default::default(), ..data.clone() };

@@ -51,8 +51,17 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
             folder.display()
         )));
     }
-    CheckpointWriter::create(folder, schema)?;
-    Ok(())
+    if folder.exists() && !folder.is_dir() {
+        return Err(Failure::input(format!(
+            "--out {}: is a file, and a model is saved as a folder; name another",
+            folder.display()
+        )));
+    }
+    let made = CheckpointWriter::create(folder, schema).map_err(Failure::from);
+    made.map(|_| ()).map_err(|failure| {
+        let text = format!("--out {}: {failure}; name a folder that can be written", folder.display());
+        Failure::new(failure.code, text)
+    })
 }
 
 /// Writes the table as a model; the rows saved.

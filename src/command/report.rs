@@ -1,8 +1,8 @@
 //! What a training did, for a person and for a program; and its progress.
 
-use super::log;
 use super::runs::Account;
-use gannet::train::{BadLines, Progress, Quality, Report};
+use super::{input, log};
+use gannet::train::{BadLines, Columns, Progress, Quality, Report, ScaleKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -165,7 +165,7 @@ pub fn words(q: &Quality) -> String {
 }
 
 /// Says what makes predictions of clicks useless: one class, or a loss that is worse than that of the mean.
-pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
+pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns: Option<&Columns>) {
     if let Some(label) = first.and_then(Quality::one_class) {
         return warn_of_one_class(label);
     }
@@ -178,17 +178,35 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>) {
     let test = test.map(|q| ("test", q.log_loss, q.loss_of_mean(), 0.0));
     let worse = |&(_, loss, mean, price): &(&str, f64, f64, f64)| is_worse((loss, mean), price);
     if let Some((which, loss, mean, price)) = test.into_iter().chain(first).find(worse) {
-        warn_of_loss(which, "log loss", (loss, mean), price);
+        warn_of_loss((which, "log loss"), (loss, mean), price, columns);
     }
 }
 
 /// All examples had this label.
 pub fn warn_of_one_class(label: u8) {
+    let what = match (input::known_two(), label) {
+        (Some(two), 0) => format!(
+            "every example that this process learned had the label {:?}, and none {:?} (--positive)",
+            two.other().unwrap_or_default(),
+            two.positive()
+        ),
+        (Some(two), _) => format!("every example had the label {:?} (--positive)", two.positive()),
+        (None, _) => format!("every example had the label {label}"),
+    };
     complain!(
-        "gannet: every example had the label {label}: a model of one class has nothing to tell apart; see whether \
-         lines were skipped, \
-         and which column is the label"
+        "gannet: {what}: a model of one class has nothing to tell apart; see whether lines were skipped, and which \
+         column is the label"
     );
+}
+
+/// The same of a worker that does not sum up: others may have had the other class, but not what nobody has.
+pub fn warn_of_no_positive(examples: u64) {
+    if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
+        complain!(
+            "gannet: no label that this worker read was {:?} (--positive): see how the data writes it",
+            two.positive()
+        );
+    }
 }
 
 /// NaN is worse than anything.
@@ -197,15 +215,40 @@ fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
 }
 
 /// Warns of a loss that is worse than that of the mean.
-pub fn warn_of_loss(which: &str, name: &str, (loss, mean): (f64, f64), price: f64) {
+pub fn warn_of_loss(
+    (which, name): (&str, &str),
+    (loss, mean): (f64, f64),
+    price: f64,
+    columns: Option<&Columns>,
+) {
     if !is_worse((loss, mean), price) {
         return;
     }
+    let remedy = less_loss(columns);
     complain!(
         "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
-         example; numbers that are large or far apart may be the reason: scale them (--scale standard), or learn more slowly (a lower \
-         --alpha)"
+         example; {remedy}"
     );
+}
+
+/// What may help against a loss that is too high.
+fn less_loss(columns: Option<&Columns>) -> String {
+    let large = "numbers that are large or far apart may be the reason: scale them";
+    let slowly = "learn more slowly (a lower --alpha)";
+    match columns {
+        None => format!("{large} when the data is made, or {slowly}"),
+        Some(columns) if columns.numeric.is_empty() => format!(
+            "{slowly}, or look at the columns: each is taken for one of categories (--numeric names those of numbers)"
+        ),
+        Some(columns) if columns.scale.kind == ScaleKind::None => {
+            format!("{large} (--scale standard), or {slowly}")
+        }
+        Some(columns) => format!(
+            "the numbers are scaled already (--scale {}): {slowly}, or look at the columns, whether each is what it \
+             is taken for",
+            columns.scale.kind.name()
+        ),
+    }
 }
 
 /// Tells of lines that were skipped.

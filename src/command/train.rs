@@ -14,8 +14,8 @@ use super::{
 };
 use gannet::train::models::Task;
 use gannet::train::{
-    Backend, BackendError, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Report, Share, Step,
-    TrainError, train_watched,
+    Backend, BackendError, BadLines, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Report,
+    Share, Step, TrainError, train_watched,
 };
 use gannet::{Admission, Schema};
 use serde_json::Value;
@@ -248,7 +248,7 @@ pub fn finish<B: Backend>(
         }
         _ => None,
     };
-    report::warn_of_quality(trained.progressive.as_ref(), test);
+    report::warn_of_quality(trained.progressive.as_ref(), test, trained.columns.as_ref());
     if args.json {
         let mut object = report::json(trained, test, account);
         if let Some(validations) = validations {
@@ -276,6 +276,17 @@ pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
         return Err(Failure::new(STOPPED, text));
     }
     Ok(())
+}
+
+/// A worker whose share was of bad lines only has learned nothing.
+pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
+    match &bad.first[..] {
+        [first, ..] if examples == 0 => Err(Failure::input(format!(
+            "0 examples were learned: all lines of this worker's share are bad ({} were skipped), the first: {first}",
+            bad.count
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A failed training, with its exit code.

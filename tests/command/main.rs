@@ -1,6 +1,7 @@
 //! The command from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
 mod cli;
+mod csv;
 mod doctor;
 mod first_hour;
 mod formats;

@@ -76,7 +76,7 @@ fn admission_out_of_range_is_refused() {
         ("--admit-count 0", "1..=256"),
         ("--admit-count 257", "1..=256"),
         ("--admit-probability 0", "above 0"),
-        ("--admit-probability 1.5", "below 1"),
+        ("--admit-probability 1.5", "'--admit-probability <P>': a number above 0 and at most 1"),
         ("--admit-probability nan", "above 0"),
         ("--admit-count 2 --admit-probability 0.5", "cannot be used with"),
         ("--admit-count 2 --admit-sketch 2000", "1..=1024"),

@@ -24,6 +24,8 @@ pub(crate) struct Records {
     pub delimiter: u8,
     pub intercept: bool,
     pub labels: Labels,
+    /// Nobody said which column is the label's: it is the first.
+    pub label_as_first: bool,
     pub header: Vec<String>,
     pub roles: Vec<Role>,
     /// What becomes of each column's numbers; empty: they are kept as they are.
@@ -110,7 +112,8 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
 /// # Errors
 /// The block may then hold features of the record: [`Block::undo`] takes them back.
 pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Block) -> Result<usize, Fault> {
-    let Records { delimiter, intercept, labels, header, roles, scaling, scratch, repeats } = records;
+    let Records { delimiter, intercept, labels, label_as_first, header, roles, scaling, scratch, repeats } =
+        records;
     let delimiter = *delimiter;
     let mut label = f32::NAN;
     if *intercept {
@@ -156,9 +159,8 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
             }
             Role::Label => {
                 let text = field.trim_ascii();
-                label = labels.parse(text).map_err(|e| {
-                    let Fault { expected } = wrong(e, header, at);
-                    Fault { expected: expected + &labels.more(e, text) }
+                label = labels.parse(text).map_err(|e| Fault {
+                    expected: labels.wrong_in(&header[at], e, text, *label_as_first),
                 })?;
             }
         }

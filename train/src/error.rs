@@ -19,7 +19,7 @@ pub struct BadLine {
 
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {} in {:?}", self.file, self.line, self.expected, self.text)
+        write!(f, "{}:{}: {}; the line: {:?}", self.file, self.line, self.expected, self.text)
     }
 }
 

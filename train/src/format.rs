@@ -247,6 +247,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
         delimiter,
         intercept: data.intercept,
         labels: data.labels,
+        label_as_first: data.columns.label.is_none() && columns.label.as_deref() != Some("label"),
         header,
         roles,
         scaling,

@@ -13,8 +13,14 @@ pub struct AdmissionArgs {
     #[arg(long, value_name = "KIB", requires = "admit_count", default_value_t = SKETCH_BYTES_DEFAULT >> 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub admit_sketch: u32,
     /// Each push of a key without a row creates it with probability P (above 0, at most 1).
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = probability)]
     pub admit_probability: Option<f32>,
+}
+
+/// A probability that is not 0.
+fn probability(text: &str) -> Result<f32, String> {
+    let p = text.parse().ok().filter(|p: &f32| *p > 0.0 && *p <= 1.0);
+    p.ok_or_else(|| "a number above 0 and at most 1 is needed".to_owned())
 }
 
 impl AdmissionArgs {

@@ -54,11 +54,11 @@ pub struct InputArgs {
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
-    /// CSV: what becomes of the numbers of --numeric columns before they are learned. standard and minmax read the data
-    /// once before. The model remembers it. Default: none.
+    /// CSV: scale numbers. It is what becomes of those of --numeric columns before they are learned. standard and
+    /// minmax read the data once before. The model remembers it. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]
     pub scale: Option<ScaleName>,
-    /// Labels have two values other than 1 and 0 (or -1): VALUE stands for 1, the other one for 0. The model
+    /// The label that means 1, where labels are not 0, 1 and -1. They have two values: the other one means 0. The model
     /// remembers both.
     #[arg(long, value_name = "VALUE")]
     pub positive: Option<String>,

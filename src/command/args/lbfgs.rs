@@ -17,8 +17,8 @@ pub struct LbfgsArgs {
     /// larger, which is what scikit-learn's tol means. Default: 1e-4.
     #[arg(long, value_name = "LENGTH", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Go on from a model that `gannet train --out` wrote: from its weights, and from the optimizer's state where it is of
-    /// the same optimizer. In one process; L-BFGS, which takes the weights, also in a job.
+    /// Go on from a model that `gannet train --out` wrote. It begins with its weights, with the optimizer's state where
+    /// that is of the same optimizer, and with its --scale. In one process; L-BFGS, which takes the weights, also in a job.
     #[arg(long, value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// lbfgs: memory that this worker's examples may take. Default: 8GiB.

@@ -7,6 +7,7 @@ mod damping;
 mod doctor;
 mod feeding;
 mod foreign;
+mod given;
 mod input;
 mod io;
 mod lbfgs;
@@ -14,6 +15,7 @@ mod log;
 mod memory;
 mod metrics;
 mod model;
+mod numbers;
 mod one_sided;
 mod optimizer;
 mod run;
@@ -33,6 +35,7 @@ pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
 pub use feeding::FeedingArgs;
+pub use given::Given;
 pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use lbfgs::LbfgsArgs;
@@ -80,8 +83,18 @@ impl Cli {
         let given = sections::spelled(std::env::args_os());
         let words: Vec<String> = given.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let matches = command.try_get_matches_from_mut(given);
-        let read = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-        read.map_err(|error| foreign::explained(error.with_cmd(&command), &mut command, &words))
+        let read = matches.and_then(|matches| {
+            let mut cli = Cli::from_arg_matches(&matches)?;
+            if let (Command::Train(args), Some(typed)) =
+                (&mut cli.command, matches.subcommand_matches("train"))
+            {
+                args.job.given = Given::of(typed);
+            }
+            Ok(cli)
+        });
+        read.map_err(|error| {
+            numbers::explained(foreign::explained(error.with_cmd(&command), &mut command, &words))
+        })
     }
 }
 
@@ -118,8 +131,8 @@ pub enum JobName {
 /// `gannet train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// The training data: files (.gz and .zst are understood), folders of them, quoted patterns such as 'part-*.gz', or - for
-    /// standard input. Read in this order, as if they were one. A ps needs none.
+    /// The training data: files (also .gz and .zst), folders of them, or - for standard input. Quoted patterns such as
+    /// 'part-*.gz' name files too. All are read in this order, as if they were one. A ps needs none.
     pub data: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
@@ -189,6 +202,9 @@ pub struct JobArgs {
     /// Which one of them it is, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub task_index: u32,
+    /// What was typed of these.
+    #[arg(skip)]
+    pub given: Given,
     /// Which run it is.
     #[command(flatten)]
     pub run: RunArgs,

@@ -26,8 +26,8 @@ pub enum ModelName {
 /// The model. A setting that the chosen model does not have is refused.
 #[derive(Args, Debug)]
 pub struct ModelArgs {
-    /// The model.
-    #[arg(long, value_enum, default_value = "lr")]
+    /// Kind. What is learned of an example, and how it is scored.
+    #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
     pub model: ModelName,
     /// softmax: classes; labels are 0 to N - 1. Default: 10.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]

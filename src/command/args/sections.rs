@@ -24,7 +24,6 @@ const SECTIONS: [(&str, &[&str]); 11] = [
         "Model",
         &[
             "model",
-            "warm-start",
             "no-intercept",
             "classes",
             "factors",
@@ -72,7 +71,7 @@ const SECTIONS: [(&str, &[&str]); 11] = [
             "pass-timeout",
         ],
     ),
-    ("Training", &["epochs", "batch", "threads", "validate-every"]),
+    ("Training", &["warm-start", "epochs", "batch", "threads", "validate-every"]),
     ("Output", &["out", "save-secs", "json"]),
     (
         "Job",
@@ -131,10 +130,14 @@ const SHORT: [(&str, &[&str]); 3] = [
         &[
             "test",
             "label",
+            "positive",
+            "numeric",
+            "categorical",
+            "scale",
             "model",
+            "warm-start",
             "optimizer",
             "alpha",
-            "l2",
             "epochs",
             "out",
             "ps-hosts",

@@ -11,10 +11,10 @@ use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, Tasks
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, ended_how};
 use super::optimizer::{Asked, asked};
-use super::report::{Teller, warn_of_bad_lines};
+use super::report::{Teller, warn_of_bad_lines, warn_of_no_positive};
 use super::runs::{self, Account, Alone};
 use super::tasks::InJob;
-use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::train::{backend_failure, ended_early, learned_something, options, tell_saved, train_failure};
 use super::watching::{Midway, Watching};
 use super::{Failure, input, job, keeping, kept, server, signals, tasks, warm};
 use gannet::train::models::{
@@ -288,6 +288,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             run.finish(fitted.rows, &account)?;
         }
     } else {
+        warn_of_no_positive(fitted.examples);
         let weights = report::weights(&*model, &mut tables, &fitted)?;
         report::tell(args, (&fitted, &account), &weights, None);
     }
@@ -298,6 +299,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         seat.leave(&mut options);
     }
     ended_early(fitted.stopped, fitted.examples)?;
+    if !scheduled {
+        learned_something(fitted.examples, &fitted.bad_lines)?;
+    }
     run.ended(&account, args.out.as_deref().filter(|_| chief))
 }
 

@@ -98,12 +98,13 @@ pub fn warn_of_quality(fitted: &Fitted) {
         _ => None,
     };
     let (first, test) = (click(&fitted.progressive), click(&fitted.test));
-    super::super::report::warn_of_quality(first.as_deref(), test.as_deref());
+    let columns = fitted.columns.as_ref();
+    super::super::report::warn_of_quality(first.as_deref(), test.as_deref(), columns);
     for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
         if let Some(Measured::Number(q)) = measured {
             // While the mean is learned its error is the labels' own.
             let price = if which == "test" { 0.0 } else { q.deviation };
-            warn_of_loss(which, "RMSE", (q.rmse, q.deviation), price);
+            warn_of_loss((which, "RMSE"), (q.rmse, q.deviation), price, columns);
         }
     }
 }

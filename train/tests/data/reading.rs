@@ -265,7 +265,9 @@ fn columns_by_name() {
         "{no_column}"
     );
     assert!(message(choose(Some("late"), &["late"], &[])).contains("chosen twice"));
-    assert!(message(choose(Some("carrier"), &["hour"], &[])).contains("a.csv:2: expected a label"));
+    assert!(
+        message(choose(Some("carrier"), &["hour"], &[])).contains("a.csv:2: column \"carrier\" has \"UA\"")
+    );
     assert!(message(choose(None, &[], &["carrier"])).contains("expected a number"));
     // Without labels the label's column may be missing.
     let bare = file(&folder, "bare.csv", b"carrier,dist\nUA,3\n");
@@ -286,7 +288,12 @@ fn bad_records_are_named() {
         ("1,a,b,c", "expected 3 fields, found more"),
         ("1,\"a,b", "expected the closing quote"),
         ("1,\"a\"x,b", "expected the delimiter after the closing quote, in column \"x\""),
-        ("yes,a,b", "expected a label 0, 1, +1 or -1, in column \"label\""),
+        (
+            "yes,a,b",
+            "column \"label\" has \"yes\", which is not 0, 1 or -1: say which value means 1 with --positive yes",
+        ),
+        (",a,b", "column \"label\" is empty: the line has no label"),
+        ("NA,a,b", "column \"label\" has \"NA\": the line has no label"),
     ] {
         let path = file(&folder, "a.csv", format!("label,x,y\n0,p,q\n\n{record}\n1,r,s\n").as_bytes());
         let error = read(&Data::new(&path), 10).unwrap_err().to_string();

@@ -1,0 +1,45 @@
+//! What is said of a value that should be a number: what is needed, where the standard library says how it reads one.
+
+use clap::error::{ContextKind, Error, ErrorKind};
+use std::error::Error as _;
+
+/// An error about such a value in words; any other as it is.
+pub fn explained(error: Error) -> Error {
+    let needed = error.source().and_then(|source| needed(&source.to_string()));
+    let Some(needed) = needed.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
+    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (flag, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    Error::raw(
+        error.kind(),
+        format!("invalid value '{value}' for '{flag}': {needed}\n\nFor more information, try '--help'.\n"),
+    )
+}
+
+/// What is needed, where the standard library said this.
+fn needed(said: &str) -> Option<&'static str> {
+    match said {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            Some("a whole number is needed")
+        }
+        "number too large to fit in target type" => Some("a smaller number is needed"),
+        "invalid float literal" | "cannot parse float from empty string" => Some("a number is needed"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_library_says_what_it_is_known_to_say() {
+        for text in ["", "x", "1e3", "99999999999999999999"] {
+            let error = text.parse::<u64>().unwrap_err().to_string();
+            assert!(needed(&error).is_some(), "{error}");
+        }
+        for text in ["", "x"] {
+            let error = text.parse::<f64>().unwrap_err().to_string();
+            assert_eq!(needed(&error), Some("a number is needed"), "{error}");
+        }
+    }
+}
