@@ -248,3 +248,12 @@ fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     let next = shards.push(&data(65), Write::Gradient, &[1], None, &[1.0]).unwrap_err();
     assert!(matches!(next, PushError::Limit { .. }), "{next}");
 }
+
+/// `pusher 0x8000000000000003 incarnation 1 is fenced`.
+#[test]
+fn a_refusal_names_a_worker_or_data_and_no_numbers_of_ours() {
+    let fenced = |pusher| PushError::Fenced { pusher, incarnation: 1, newer: 2 }.to_string();
+    assert!(fenced(3).starts_with("a later start of worker 2 has taken its place"), "{}", fenced(3));
+    assert!(fenced(DATA_PUSHERS | 3).starts_with("the data of a piece "), "{}", fenced(DATA_PUSHERS | 3));
+    assert!(!fenced(DATA_PUSHERS | 3).contains("0x"));
+}
