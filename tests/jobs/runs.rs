@@ -195,7 +195,7 @@ fn workers_that_were_given_other_flags_trained_along() {
         refused(&say(&world.data, more), &[words, "every worker of a run the same", "--run"]);
     }
     let more = "--tasks off --epochs 3 --batch 64";
-    refused(&say(&other, more), &["DATA file 1: worker 0 has", "train.svm", "other.svm", "bytes"]);
+    refused(&say(&other, more), &["DATA file 1: worker 0 has", "train.svm", "other.svm", "bytes)"]);
     let late = ok(&say(&world.data, more));
     let chief = ok(&chief.wait());
     assert_eq!(chief["examples"].as_u64().unwrap() + late["examples"].as_u64().unwrap(), 1_800);
@@ -274,4 +274,55 @@ fn data_was_not_handed_out_unless_it_was_asked_for() {
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.err.contains("fixed share") && done.err.contains(why), "{done:?}");
     }
+}
+
+/// `the model is saved, and the scheduler does not know that ... see that no other worker has written it too`: nobody else had.
+#[test]
+fn workers_that_were_all_stopped_raised_a_false_alarm() {
+    let world = World::new(20_000);
+    let server = world.server("127.0.0.1:0", "a", 1);
+    let out = world.file("model");
+    let more = format!("--tasks on --epochs 10000 --task-bytes 64KiB --out {}", out.display());
+    let workers = [0, 1].map(|index| start(&world.line(&server.addr, 2, index, &more)));
+    let status = || run(&format!("status --ps-hosts {}", server.addr));
+    let both = || {
+        let job = ok(&run(&format!("status --ps-hosts {} --json", server.addr)))["job"].clone();
+        let learned = |worker: &serde_json::Value| worker["logloss"].is_number();
+        job["workers"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(learned))
+    };
+    until("both learn", both);
+    workers.iter().for_each(|worker| worker.signal(Signal::INT));
+    for done in workers.map(Process::wait) {
+        assert_eq!(done.code, Some(130), "{done:?}");
+        assert!(!done.err.contains("WARN") && !done.err.contains("does not know"), "{done:?}");
+    }
+    assert!(out.join("MANIFEST").is_file());
+    // They left; what they said last stands, and nobody has said that the job is done.
+    let told = status();
+    for words in [
+        "worker 0   left  clock ",
+        "worker 1   left  clock ",
+        "was left by all its workers",
+        "not finished, nobody of it lives",
+    ] {
+        assert!(told.out.contains(words), "{words}: {told:?}");
+    }
+    assert!(!told.out.contains("log loss 0.00000") && !told.out.contains("log loss -"), "{told:?}");
+}
+
+/// `ERROR this worker is no longer in the job error=X`, then `gannet: X`.
+#[test]
+fn a_scheduler_that_was_lost_was_told_of_twice() {
+    let world = World::new(20_000);
+    let server = world.server("127.0.0.1:0", "a", 1);
+    let scheduler = Served::start(gannet("scheduler --listen 127.0.0.1:0"));
+    let more = format!("--tasks on --epochs 10000 --scheduler {}", scheduler.addr);
+    let line = world.line(&server.addr, 1, 0, &more).replace("--peer-timeout 20", "--peer-timeout 2");
+    let worker = start(&line);
+    let asked = format!("status --scheduler {} --json", scheduler.addr);
+    until("the worker learns", || run(&asked).json()["job"]["tasks_done"].as_u64().is_some_and(|n| n > 0));
+    scheduler.kill();
+    let done = worker.wait();
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert_eq!(done.err.matches("has not answered for").count(), 1, "{done:?}");
 }
