@@ -287,6 +287,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         report::tell(args, (&fitted, &account), &weights, None);
     }
     if let Some(seat) = seat {
+        seat.tell_end(fitted.examples, fitted.progressive.as_ref().map(report::loss), fitted.seconds);
         if chief {
             seat.saved();
         }
@@ -349,7 +350,7 @@ fn learn<T: Tables>(
     (args, metrics, seat): (&TrainArgs, &Metrics, Option<&InJob>),
     watching: &mut Watching<'_>,
 ) -> Result<Fitted, Failure> {
-    let mut teller = Teller::new(args.json);
+    let mut teller = Teller::of(args);
     let training = Arc::<FitTraining>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));
