@@ -69,7 +69,7 @@ fn what_a_worker_had_not_said_was_shown_as_zeros() {
     let says = "worker 0   live, chief, waits at a barrier  clock -  - examples  -/s  log loss -  staleness -  tasks none";
     assert!(out.contains(says), "{out}");
     assert!(out.contains("running, generation 1, 1 worker live"), "{out}");
-    assert!(out.contains("job of run default runs"), "{out}");
+    assert!(out.contains("job of run default runs") && out.contains(" 0 records, -/s"), "{out}");
     let object = ok(&format!("{status} --json")).json();
     assert!(object["job"]["workers"][0]["logloss"].is_null(), "{object}");
     assert_eq!(object["runs"][0]["live_workers"], 1, "{object}");

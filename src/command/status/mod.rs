@@ -248,7 +248,10 @@ fn loss(member: &Member) -> Option<f64> {
     Some(told.loss).filter(|loss| told.examples > 0 && loss.is_finite() && *loss != 0.0)
 }
 
-fn rate(job: &JobStatus) -> f64 {
+/// Records a second of those who live; nothing while none of them has told any.
+fn rate(job: &JobStatus) -> Option<f64> {
+    let live = || job.members.iter().filter(|member| member.standing == Standing::Live);
+    let untold = live().next().is_some() && live().all(|member| member.told.examples == 0);
     // From 0: the sum of nothing is -0.
-    job.members.iter().filter(|m| m.standing == Standing::Live).fold(0.0, |sum, m| sum + m.told.rate)
+    (!untold).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
 }

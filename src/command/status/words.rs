@@ -85,13 +85,13 @@ fn state(job: &JobStatus) -> String {
 fn print_job(heard: &Heard, job: &JobStatus) {
     say!("scheduler  {}  job of run {}{}", heard.scheduler, heard.run, state(job));
     say!(
-        "tasks      {} of {} done, {} held, {} free again; {}, {:.0}/s",
+        "tasks      {} of {} done, {} held, {} free again; {}, {}/s",
         job.tasks_done,
         job.tasks,
         job.tasks_leased,
         job.tasks_returned,
         counted(job.examples, "record", "records"),
-        rate(job)
+        rate(job).map_or("-".to_owned(), |rate| format!("{rate:.0}"))
     );
     for (place, member) in job.members.iter().enumerate() {
         say!("{}", of_worker(job, place, member));
