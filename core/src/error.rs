@@ -1,6 +1,7 @@
 //! The errors of this room, by family: opening, pulling, pushing.
 
 use crate::head::TableIdentity;
+use crate::pushers::DATA_PUSHERS;
 use crate::schema::SchemaError;
 use std::io;
 use std::path::PathBuf;
@@ -198,6 +199,25 @@ pub enum PullError {
     },
 }
 
+/// Whose pushes these are, in words: a worker's, which is told by its place in the job, or those of a piece of the data.
+pub fn pusher_in_words(pusher: u64) -> String {
+    match pusher.checked_sub(1) {
+        Some(rank) if pusher < DATA_PUSHERS => format!("worker {rank}"),
+        _ => "the data of a piece".to_owned(),
+    }
+}
+
+fn fenced_in_words(pusher: u64) -> String {
+    let who = pusher_in_words(pusher);
+    match pusher < DATA_PUSHERS {
+        true => format!(
+            "a later start of {who} has taken its place, or the others went on without it: if two processes have one \
+             --task-index, give each its own; if not, start it again"
+        ),
+        false => format!("{who} belongs to a later job, which has pushed it since: start this worker again"),
+    }
+}
+
 /// Why a push is refused. Rows before the refusal are applied and remembered: the same push, sent again, goes on there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -225,10 +245,7 @@ pub enum PushError {
         why: String,
     },
     /// A newer incarnation of this pusher exists.
-    #[error(
-        "pusher {pusher:#x} incarnation {incarnation} is fenced: incarnation {newer} has taken its place; if two processes have \
-         one --task-index, give each its own"
-    )]
+    #[error("{}", fenced_in_words(*.pusher))]
     Fenced {
         /// Who.
         pusher: u64,
@@ -266,7 +283,7 @@ pub enum PushError {
         done: u32,
     },
     /// The last incarnation that there is cannot be fenced.
-    #[error("incarnation 2^64 - 1 of pusher {pusher:#x} cannot be fenced: no incarnation is above it")]
+    #[error("incarnation 2^64 - 1 of {} cannot be fenced: no incarnation is above it", pusher_in_words(*.pusher))]
     LastIncarnation {
         /// Who.
         pusher: u64,

@@ -56,7 +56,7 @@ mod width;
 
 pub use admission::{Admission, SKETCH_BYTES_DEFAULT};
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
-pub use error::{GrowError, OpenError, PullError, PushError};
+pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use filesystem::{Filesystem, Overwriting};
 pub use glimpse::{Glimpse, HEADER_LINE_AT, HEADER_LINE_BYTES, VERSION_BYTES, is_served, lowest_of};
 pub use grower::{Clock, Growth, STALL_BUCKETS};

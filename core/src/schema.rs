@@ -128,7 +128,16 @@ impl Schema {
         differ("its seed is", &self.seed, &asked.seed);
         differ("the number of its shards is", &self.shards, &asked.shards);
         differ("its admission is", &self.admission, &asked.admission);
-        differ("its further segments are", &self.more, &asked.more);
+        let same = self.more.len() == asked.more.len();
+        let (ours, theirs): (&[Segment], &[Segment]) =
+            if same { (&self.more, &asked.more) } else { (&[], &[]) };
+        differ("the number of its further segments is", &self.more.len(), &asked.more.len());
+        for (n, (here, there)) in (1..).zip(ours.iter().zip(theirs)) {
+            differ(&format!("the dimension of segment {n} is"), &here.dim, &there.dim);
+            differ(&format!("the rule of segment {n} is"), &here.rule, &there.rule);
+            differ(&format!("what is done before the rule of segment {n} is"), &here.shaping, &there.shaping);
+            differ(&format!("the first weights of segment {n} are"), &here.init, &there.init);
+        }
         all.join("; ")
     }
 

@@ -1,7 +1,11 @@
 //! Warnings that a peer can cause as often as it likes: a few are logged, the others counted.
 
 use crate::limits::{WARNINGS_MAX, WARNINGS_TIME};
+use std::num::NonZeroU64;
 use std::time::Duration;
+
+/// How many warnings were not logged since the last; a log line leaves `None` out.
+pub(crate) type KeptBack = Option<NonZeroU64>;
 
 /// How many warnings were logged lately, and how many were not.
 #[derive(Debug, Default)]
@@ -13,7 +17,7 @@ pub(crate) struct Sparing {
 
 impl Sparing {
     /// May one be logged now? Then how many were kept back since the last.
-    pub(crate) fn allow(&mut self, now: Duration) -> Option<u64> {
+    pub(crate) fn allow(&mut self, now: Duration) -> Option<KeptBack> {
         if now >= self.from + WARNINGS_TIME {
             (self.from, self.logged) = (now, 0);
         }
@@ -22,7 +26,7 @@ impl Sparing {
             return None;
         }
         self.logged += 1;
-        Some(std::mem::take(&mut self.kept_back))
+        Some(NonZeroU64::new(std::mem::take(&mut self.kept_back)))
     }
 }
 
@@ -36,7 +40,7 @@ mod tests {
         let at = |second| Duration::from_secs(100) + WARNINGS_TIME * second;
         let logged = (0..1000).filter(|_| sparing.allow(at(0)).is_some()).count();
         assert_eq!(logged as u32, WARNINGS_MAX);
-        assert_eq!(sparing.allow(at(1)), Some(1000 - u64::from(WARNINGS_MAX)));
-        assert_eq!(sparing.allow(at(1)), Some(0));
+        assert_eq!(sparing.allow(at(1)), Some(NonZeroU64::new(1000 - u64::from(WARNINGS_MAX))));
+        assert_eq!(sparing.allow(at(1)), Some(None), "nothing is said of none");
     }
 }

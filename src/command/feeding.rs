@@ -227,7 +227,7 @@ impl Job<'_> {
     /// Looks on until all is trained, then sums up; the rows.
     fn run(&mut self, backend: &mut Remote<Wires>, account: &Account) -> Result<u64, Failure> {
         let mut watching = Watching::new(self.args, self.options.test.as_ref(), Task::Click, &|| true);
-        let mut teller = Teller::new(self.args.json);
+        let mut teller = Teller::of(self.args);
         let trained = self.look_on(backend, &mut watching, &mut teller);
         teller.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());

@@ -59,10 +59,12 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr = caching::given(&job.cache).or(shards).filter(|_| !worker || !caching::learns_so(args));
-    let of_lr = of_lr.map(|flag| (flag, "a worker of --model lr, but for --optimizer lbfgs"));
-    match misplaced.or(of_sessions).or(of_lr) {
-        Some((flag, whose)) => Err(Failure::input(format!("{flag}: for {whose}"))),
-        None => Ok(()),
+    match (misplaced.or(of_sessions), of_lr) {
+        (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: for {whose}"))),
+        (None, Some(flag)) => Err(Failure::input(format!(
+            "{flag} works only in a worker of a job with --model lr, and not with --optimizer lbfgs"
+        ))),
+        (None, None) => Ok(()),
     }
 }
 
@@ -111,6 +113,10 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
                 "address {host:?}: HOST:PORT is needed, for example 127.0.0.1:7700"
             )));
         }
+    }
+    if let Some(twice) = (1..job.ps_hosts.len()).find(|&i| job.ps_hosts[..i].contains(&job.ps_hosts[i])) {
+        let twice = &job.ps_hosts[twice];
+        return Err(Failure::input(format!("--ps-hosts names {twice} twice: name each server once")));
     }
     keeping::check(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
@@ -274,10 +280,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         seat.start_together(job, &stop)?;
     }
     let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
-    let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads);
-    let batch = options.batch.max(1) as u64;
+    let trained = |batches| run.trained(batches);
+    let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads).telling(&trained);
     let mut tell = |p: &Progress| {
-        run.trained(p.examples / batch);
         if let Some(seat) = &seat {
             seat.tell(p.examples, p.log_loss, p.seconds);
         }
@@ -330,7 +335,8 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         super::report::print_or_json(args.json, &trained, &account);
     }
     if let Some(seat) = seat {
-        seat.tell_end(&trained);
+        let loss = trained.progressive.as_ref().map(|quality| quality.log_loss);
+        seat.tell_end(trained.examples, loss, trained.seconds);
         if chief {
             seat.saved();
         }

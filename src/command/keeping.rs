@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
+use super::report::counted;
 use gannet::train::{Push, Reduce};
 use gannet::{Membership, Merge, SyncMode, Together};
 use std::time::Duration;
@@ -48,7 +49,8 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             return input("--replicas-to-aggregate: only bsp aggregates (--sync bsp)".into());
         }
         if k > workers {
-            return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers} workers"));
+            let workers = counted(workers.into(), "worker", "workers");
+            return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers}"));
         }
     }
     let waits = bsp || matches!(asked, Some(SyncName::Ssp(_)));

@@ -106,6 +106,7 @@ pub fn may_save(
     }
     let why = match &bad.first[..] {
         [] => String::new(),
+        [first] if bad.count == 1 => format!(" (1 bad line was skipped: {first})"),
         [first, ..] => format!(" ({} bad lines were skipped, the first: {first})", bad.count),
     };
     Err(Failure::input(format!(

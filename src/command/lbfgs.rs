@@ -214,7 +214,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
                 account.put(&mut object);
                 say!("{object}");
             } else {
-                say!("worker {index}: {} passes over {} examples", done.passes, examples.len());
+                let passes = report::counted(done.passes, "pass", "passes");
+                say!("worker {index}: {passes} over {} examples", examples.len());
             }
             done.stopped
         }
@@ -293,8 +294,9 @@ fn lead<C: Columns>(
     let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
     let stats = learned.stats().map_err(train::backend_failure)?;
     let stopped = trained.stopped;
-    let told =
-        Told { one_class, trained, seconds, load_seconds, nonzero, test, loaded: &loaded, plan: &plan };
+    let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
+    let (loaded, plan) = (&loaded, &plan);
+    let told = Told { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
         let mut object = told.json(&transport, stats.rows, bytes);
@@ -303,7 +305,7 @@ fn lead<C: Columns>(
     } else {
         told.print(&transport, stats.rows, bytes);
         if let (Some(rows), Some(folder)) = (saved, &args.out) {
-            say!("model        {rows} rows in {}", folder.display());
+            say!("model        {rows} rows in {}{}", folder.display(), kept::before(folder));
         }
     }
     Ok((stopped, stats.rows))
@@ -319,9 +321,9 @@ fn tell(t: &Trained, quiet: bool) {
     let Trained { objective, iterations, passes, slope, .. } = *t;
     tracing::debug!(iterations, passes, objective, slope, "iteration");
     if !quiet && is_told(iterations) {
-        let gradient = t.mean_slope();
+        let (gradient, passes) = (t.mean_slope(), report::counted(passes, "pass", "passes"));
         complain!(
-            "iteration {iterations}  objective {objective:.6}  gradient {gradient:.1e} an example  {passes} passes"
+            "iteration {iterations}  objective {objective:.6}  length of the mean gradient {gradient:.1e}  {passes}"
         );
     }
 }
@@ -342,6 +344,8 @@ struct Told<'a> {
     test: Option<Quality>,
     loaded: &'a Loaded,
     plan: &'a Plan,
+    /// Its rows outlive the process.
+    is_kept: bool,
 }
 
 impl Told<'_> {
@@ -375,6 +379,16 @@ impl Told<'_> {
         })
     }
 
+    /// What to do to get further than --max-iter.
+    fn further(&self) -> &'static str {
+        match self.is_kept {
+            true => "--continue with a larger --max-iter goes on",
+            false => {
+                "a larger --max-iter begins anew and goes further (--data-dir DIR would keep what it takes to go on)"
+            }
+        }
+    }
+
     fn print(&self, transport: &str, rows: u64, bytes: f64) {
         let t = &self.trained;
         let how = match (t.stopped, t.converged) {
@@ -383,7 +397,7 @@ impl Told<'_> {
             _ => "not converged",
         };
         say!(
-            "objective    {:.6}  log loss {:.6}  gradient {:.1e} an example",
+            "objective    {:.6}  training log loss {:.6}  length of the mean gradient {:.1e}",
             t.objective,
             t.loss / t.importance,
             t.mean_slope()
@@ -391,15 +405,15 @@ impl Told<'_> {
         if !t.converged && !t.stopped {
             let Settings { iterations, tolerance, .. } = self.plan.settings;
             say!(
-                "limit        stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): \
-                 a larger --max-iter goes on"
+                "limit        stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): {}",
+                self.further()
             );
         }
         say!(
-            "{} examples, {} iterations, {} passes in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
-            t.examples,
-            t.iterations,
-            t.passes,
+            "{}, {}, {} in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
+            report::counted(t.examples, "example", "examples"),
+            report::counted(t.iterations, "iteration", "iterations"),
+            report::counted(t.passes, "pass", "passes"),
             self.seconds,
             self.load_seconds,
             self.loaded.format

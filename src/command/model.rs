@@ -44,10 +44,19 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
     if let Ok(there) = Checkpoint::open(folder)
         && there.schema().is_of_another_kind(schema)
     {
-        let how = there.schema().differences(schema);
-        let name = there.note("model").unwrap_or("another table");
+        let (ours, theirs) = (schema, there.schema());
+        let name = there.note("model").unwrap_or(&theirs.name);
+        let floats = |of: &Schema| of.dim + of.more.iter().map(|segment| segment.dim).sum::<u32>();
+        let this = match theirs.name == ours.name {
+            true => format!(
+                " with {} weights a row; this training has {} (--factors, --classes, --topics)",
+                floats(theirs),
+                floats(ours)
+            ),
+            false => format!("; this training is {}", ours.name),
+        };
         return Err(Failure::input(format!(
-            "--out {}: holds a model ({name}) of another schema, which this one would replace: {how}; name another folder, or remove it",
+            "--out {} holds a model of {name}{this}, and would replace it: name another folder, or remove that one",
             folder.display()
         )));
     }

@@ -1,5 +1,6 @@
 //! What a training did, for a person and for a program; and its progress.
 
+use super::args::{JobName, TrainArgs};
 use super::runs::Account;
 use super::{input, log};
 use gannet::train::{BadLines, Columns, Progress, Quality, Report, ScaleKind};
@@ -87,10 +88,10 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
 
 /// How a worker kept step, in words; nothing without other workers. `late`: examples and rows.
 pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
-    let stale: Vec<String> =
-        binned(pulls_by_staleness).into_iter().map(|(steps, pulls)| format!("{steps}: {pulls}")).collect();
+    let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
+    let stale: Vec<String> = binned(pulls_by_staleness).into_iter().map(behind).collect();
     if !stale.is_empty() {
-        say!("staleness    pulls by steps that the worker furthest behind was behind: {}", stale.join(", "));
+        say!("staleness    batches that the slowest worker was behind, at each pull: {}", stale.join(", "));
     }
     if late != (0, 0) {
         let (examples, rows) = late;
@@ -98,6 +99,11 @@ pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
             "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
         );
     }
+}
+
+/// A number of things, of which there may be one.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// Tables of fewer rows are mostly what is there before the first row: their bytes a row say nothing of a larger one.
@@ -273,20 +279,35 @@ fn log_progress(p: &Progress, epochs: u32, examples_per_second: f64) {
 pub struct Teller {
     bar: Option<ProgressBar>,
     quiet: bool,
+    /// What follows the examples that were learned.
+    whose: &'static str,
     told: Instant,
     started: bool,
+}
+
+/// Which part was read of what the words that follow begin with.
+pub fn read(part: Option<f64>) -> String {
+    part.map_or(String::new(), |part| format!("read {:.0}% of ", part * 100.0))
 }
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Teller {
-    /// For a run that prints JSON (`quiet`) or not.
-    pub fn new(quiet: bool) -> Teller {
+    /// For a training that prints JSON or not.
+    pub fn of(args: &TrainArgs) -> Teller {
+        let quiet = args.json;
+        let of_many = args.job.job_name == Some(JobName::Worker) && args.job.worker_hosts.len() > 1;
+        let whose = if of_many { "by this worker" } else { "learned" };
         let bar = (!quiet && !log::is_json() && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{wide_bar} {msg}");
             ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Teller { bar, quiet, told: Instant::now(), started: false }
+        Teller { bar, quiet, whose, told: Instant::now(), started: false }
+    }
+
+    /// Examples that were learned, in words.
+    pub fn learned(&self, examples: u64) -> String {
+        format!("{} {}", counted(examples, "example", "examples"), self.whose)
     }
 
     /// Shows how far a training is.
@@ -296,19 +317,19 @@ impl Teller {
         let pass = p.epoch + 1;
         // The AUC is of the first pass only: of a later one it would be that of another time.
         let auc = p.auc.filter(|_| pass == 1).map_or(String::new(), |auc| format!("  AUC {auc:.4}"));
+        let (read, learned) = (read(part), self.learned(p.examples));
         let text = format!(
-            "pass {pass} of {epochs}  {} examples in all  {speed:.0}/s  log loss of pass {pass} {:.5}{auc}",
-            p.examples, p.log_loss
+            "{read}pass {pass} of {epochs}  {learned}  {speed:.0}/s  log loss of pass {pass} {:.5}{auc}",
+            p.log_loss
         );
         self.show(part, text, || log_progress(p, epochs, speed));
     }
 
-    /// Shows which part is done of what `text` begins with, as a line, or by `log` where lines are objects.
+    /// Shows which part is done, on a bar or in `text` as a line, or by `log` where lines are objects.
     pub fn show(&mut self, part: Option<f64>, text: String, log: impl FnOnce()) {
         if self.quiet {
             return;
         }
-        let text = part.map_or(String::new(), |part| format!("{:.0}% of ", part * 100.0)) + &text;
         match &self.bar {
             Some(bar) => {
                 bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);

@@ -3,6 +3,7 @@
 use super::args::{JobArgs, RunArgs, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{LOOK_EVERY, Line, pusher};
+use super::report::counted;
 use super::{Failure, settings};
 use gannet::train::{Data, Options, Scale, ScaleKind};
 use gannet::{
@@ -323,7 +324,7 @@ impl InRun {
         }
         let whom: Vec<String> = account.missing.iter().map(|&rank| self.named(rank)).collect();
         let batches = match account.untrained {
-            Some(batches) => format!("{batches} batches"),
+            Some(batches) => counted(batches, "batch", "batches"),
             None => "an unknown number of batches".to_owned(),
         };
         let seconds = self.peer_timeout.as_secs_f64();
@@ -402,8 +403,10 @@ impl Watched {
     fn stands(&self, share: Option<u64>) -> String {
         match (self.seen.0, share) {
             (None, _) => "has not come".to_owned(),
-            (Some(_), Some(share)) => format!("has trained {} of {share} batches", self.trained()),
-            (Some(_), None) => format!("has trained {} batches", self.trained()),
+            (Some(_), Some(share)) => {
+                format!("has trained {} of {}", self.trained(), counted(share, "batch", "batches"))
+            }
+            (Some(_), None) => format!("has trained {}", counted(self.trained(), "batch", "batches")),
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::args::security::{AskingArgs, SecurityArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
+use super::report::counted;
 use super::{Failure, security, signals};
 use gannet::{Checkpoint, CheckpointError, Growing, Server, ServerConfig, Store, Wires};
 use std::path::Path;
@@ -128,7 +129,11 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     metrics.add_server(server.tally());
     match asked.scheduler_only {
         true => say!("gannet scheduler listening on {}", server.addr()),
-        false => say!("gannet server listening on {} ({threads} threads, shards on {kind})", server.addr()),
+        false => say!(
+            "gannet server listening on {} ({}, shards on {kind})",
+            server.addr(),
+            counted(threads as u64, "thread", "threads")
+        ),
     }
     signals::wait(&stop, &server)?;
     let served = server.served();

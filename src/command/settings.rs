@@ -1,6 +1,7 @@
 //! What every process of a run must be given alike, flag by flag: all that shapes the model.
 
 use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
+use super::report::counted;
 use super::{Failure, keeping, optimizer, tasks};
 use clap::ValueEnum;
 use gannet::train::{Options, Seen, plan_files};
@@ -85,21 +86,30 @@ pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     names.iter().map(file).collect()
 }
 
+/// A number of things. What is compared stays as it was written down once: with the plural.
+fn number(flag: &str, n: usize, one: &str, many: &str) -> Setting {
+    let shown = counted(n as u64, one, many);
+    Setting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
+}
+
+/// The files: compared by their lengths and a hash of both their ends, shown with the lengths (the registry of runs adds
+/// the hashes where the lengths are the same).
 fn data(files: &[PlanFile]) -> Vec<Setting> {
     let shown = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
         ("-", _) => "standard input".to_owned(),
         (name, 0) => name.to_owned(),
-        (name, bytes) => format!("{name} ({bytes} bytes, content {:016x})", file.print),
+        (name, bytes) => format!("{name} ({bytes} bytes)"),
     };
     let value = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
         ("-", _) => "-".to_owned(),
         (_, bytes) => format!("{bytes} {:x}", file.print),
     };
-    let mut all = vec![Setting::new("DATA", format!("{} files", files.len()))];
+    let mut all = vec![number("DATA", files.len(), "file", "files")];
     if files.len() > FILES_NAMED {
         let print = files.iter().fold(0u64, |all, file| all.rotate_left(5) ^ file.print ^ file.bytes);
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
-        all.push(Setting::new("DATA (all files)", format!("{bytes} bytes, content {print:016x}")));
+        let (value, shown) = (format!("{bytes} {print:x}"), format!("{bytes} bytes"));
+        all.push(Setting { flag: "DATA (all files)".into(), value, shown, of_rows: false });
         return all;
     }
     let file = |(at, file): (usize, &PlanFile)| Setting {
@@ -119,7 +129,7 @@ fn of_job(args: &TrainArgs) -> Vec<Setting> {
         return Vec::new();
     }
     let mut all = vec![
-        Setting::new("--worker-hosts", format!("{} workers", job.worker_hosts.len())),
+        number("--worker-hosts", job.worker_hosts.len(), "worker", "workers"),
         Setting::new("--tasks", spelt(&job.tasks.tasks)),
     ];
     if job.tasks.tasks == TasksName::On {

@@ -6,7 +6,7 @@ use super::fed::Fed;
 use super::job::Line;
 use super::{Failure, input, keeping};
 use gannet::JOB_WORKERS_MAX;
-use gannet::train::{Options, Report, Scheduled, Seen, plan_files};
+use gannet::train::{Options, Scheduled, Seen, plan_files};
 use gannet::{
     Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Setting, Wires, Worker, WorkerConfig,
     WorkerError,
@@ -117,7 +117,7 @@ pub fn plan(
 
 /// A setting, as a plan has it.
 fn in_words(setting: &Setting) -> String {
-    format!("{} {}", setting.flag, setting.shown)
+    format!("{} {}", setting.flag, setting.value)
 }
 
 /// Comes into the job, which trains these tables: afterwards the options' data comes in pieces.
@@ -218,11 +218,12 @@ impl InJob {
         });
     }
 
-    /// Tells it how far it came, with its last word.
-    pub fn tell_end(&self, report: &Report) {
+    /// Tells it how far it came, with its last word. Without a loss the last one that was told stands.
+    pub fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
+        let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {
-            (told.examples, told.rate) = (report.examples, report.examples_per_second);
-            told.loss = report.progressive.as_ref().map_or(0.0, |quality| quality.log_loss);
+            (told.examples, told.rate) = (examples, rate);
+            told.loss = loss.unwrap_or(told.loss);
         });
     }
 

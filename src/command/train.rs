@@ -207,7 +207,7 @@ pub fn learn<B: Backend>(
     also: &mut dyn FnMut(&Progress),
     watching: &mut Watching<'_>,
 ) -> Result<Report, Failure> {
-    let mut teller = Teller::new(args.json);
+    let mut teller = Teller::of(args);
     let training = Arc::<Training>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));

@@ -24,6 +24,8 @@ pub struct Watching<'a> {
     saved: Instant,
     validations: Vec<Value>,
     failure: Option<Failure>,
+    /// Is told the number of each step.
+    trained: Option<&'a dyn Fn(u64)>,
 }
 
 /// What a model can do in the middle of its training.
@@ -55,11 +57,20 @@ impl<'a> Watching<'a> {
     ) -> Watching<'a> {
         let (before, saved) = ((0.0, 0.0), Instant::now());
         let test = test.cloned();
-        Watching { args, test, chief, task, before, saved, validations: Vec::new(), failure: None }
+        let (validations, failure, trained) = (Vec::new(), None, None);
+        Watching { args, test, chief, task, before, saved, validations, failure, trained }
+    }
+
+    /// Has somebody told the number of each step.
+    pub fn telling(self, trained: &'a dyn Fn(u64)) -> Watching<'a> {
+        Watching { trained: Some(trained), ..self }
     }
 
     /// A step has been made.
     pub fn step(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
+        if let Some(trained) = self.trained {
+            trained(step.number);
+        }
         let of = &self.args.watch;
         let validates = of.validate_every.is_some_and(|every| step.number.is_multiple_of(every));
         let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));

@@ -8,6 +8,7 @@ mod formats;
 mod logs;
 mod messages;
 mod saving;
+mod status;
 mod understanding;
 mod watching;
 

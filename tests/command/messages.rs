@@ -3,7 +3,7 @@
 
 use crate::harness;
 
-use gannet::{Add, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, WorkerConfig, Write};
+use gannet::{Add, Ftrl, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, WorkerConfig, Write};
 use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -48,7 +48,7 @@ fn a_message_about_a_column_named_thousands() {
 fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 200, 1);
-    for (images, advice) in [("", "start the servers again"), (" --data-dir", "another --data-dir")] {
+    for images in ["", " --data-dir"] {
         let mut command = gannet(&format!("server --listen 127.0.0.1:0 --threads 1{images}"));
         if !images.is_empty() {
             command.arg(folder.path().join("images"));
@@ -61,12 +61,20 @@ fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
         );
         assert_eq!(run(&line).code, Some(0));
         let other = run(&format!("{line} --l1 0.5 --continue"));
-        assert!(other.code == Some(3) && other.err.contains(advice), "{other:?}");
-        for part in ["its rule is ftrl (alpha 0.1, beta 1", "l1 0.5"] {
+        assert_eq!(other.code, Some(2), "{other:?}");
+        for part in ["trained with --l1 0,", "--l1 0.5 is given now", "--fresh"] {
             assert!(other.err.contains(part), "{part}: {other:?}");
         }
         assert!(!other.err.contains('{') && !other.err.contains("Ftrl"), "{other:?}");
-        assert!(images.is_empty() != other.err.contains("--data-dir"), "{other:?}");
+        // A program that opens the table itself is told what it has, and what to do where it is kept.
+        let mut worker = Worker::connect(Wires::new(), WorkerConfig::reader([&server.addr])).unwrap();
+        let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 });
+        let refused = worker.open_table(&Schema::scalar("default.lr", rule)).unwrap_err().to_string();
+        let advice = if images.is_empty() { "start the servers again" } else { "another --data-dir" };
+        for part in ["its rule is ftrl (alpha 0.1, beta 1", "l1 0.5", advice] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        assert!(!refused.contains('{') && images.is_empty() != refused.contains("--data-dir"), "{refused}");
     }
 }
 
@@ -141,7 +149,8 @@ fn progress_did_not_say_of_which_pass_it_is() {
         let done = run(&format!("train {} --epochs 6 --model {model}", data.display()));
         assert_eq!(done.code, Some(0), "{done:?}");
         for line in done.err.lines() {
-            assert!(line.contains("% of pass ") && line.contains(" of 6  "), "{line}");
+            assert!(line.starts_with("read ") && line.contains("% of pass "), "{line}");
+            assert!(line.contains(" of 6  ") && line.contains(" examples learned  "), "{line}");
             assert!(line.contains("log loss of pass "), "{line}");
         }
         assert!(done.out.contains("last pass    log loss"), "{done:?}");
@@ -220,6 +229,7 @@ fn a_worker_started_again_lost_its_pushes() {
     twin.push(table, &[7], Write::Gradient, &[1.0]).unwrap();
     let refused = one.push(tables[0], &[7], Write::Gradient, &[1.0]).unwrap_err().to_string();
     assert!(refused.contains("--task-index"), "{refused}");
+    assert!(!refused.contains("0x") && !refused.contains("incarnation"), "{refused}");
     twin.pull(table, &[7], Read::Weights, &mut sum).unwrap();
     assert_eq!(sum, [6.0]);
     server.stop().unwrap();
@@ -250,4 +260,139 @@ fn each_thread_of_a_lost_server_was_told_of() {
         assert!(done.err.matches(told).count() <= 1, "{told}: {done:?}");
     }
     assert!(done.err.contains("a link was lost"), "{done:?}");
+}
+
+/// `its further segments are none, segment (dim 8, rule adagrad (lr 0.05, ...`.
+#[test]
+fn a_folder_with_another_model_was_told_of_field_by_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 500, 1);
+    let out = folder.path().join("m").display().to_string();
+    let line = format!("train {} --out {out}", data.display());
+    assert_eq!(run(&line).code, Some(0));
+    let other = run(&format!("{line} --model fm"));
+    let says = format!("gannet: --out {out} holds a model of lr; this training is fm");
+    assert!(other.code == Some(2) && other.err.starts_with(&says), "{other:?}");
+    assert!(!other.err.contains("segment") && !other.err.contains("rule"), "{other:?}");
+    let fm = format!("{line}-fm --model fm");
+    assert_eq!(run(&fm).code, Some(0));
+    let other = run(&format!("{fm} --factors 3"));
+    let says = "holds a model of fm with 9 weights a row; this training has 4 (--factors";
+    assert!(other.code == Some(2) && other.err.contains(says), "{other:?}");
+}
+
+/// One process was told of workers of a job, and to give them the same.
+#[test]
+fn one_process_was_told_of_a_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 500, 1);
+    let mut text = std::fs::read_to_string(&data).unwrap();
+    text.push_str("1 this is no line\n");
+    std::fs::write(&data, &text).unwrap();
+    let images = folder.path().join("ps").display().to_string();
+    let line = format!("train {} --data-dir {images}", data.display());
+    // It ends at the last line: the run is not finished.
+    assert_eq!(run(&format!("{line} --epochs 3")).code, Some(2));
+    for (more, was, given) in [
+        ("--epochs 2", "with --epochs 3", "was given 2: "),
+        ("--epochs 3 --no-intercept", "without --no-intercept", "was given it: "),
+    ] {
+        let done = run(&format!("{line} {more}"));
+        let says = format!("run \"default\" in {images} was begun {was}, and this training {given}");
+        assert!(done.code == Some(2) && done.err.contains(&says), "{says}: {done:?}");
+        assert!(
+            ["--continue", "--fresh", "--run NAME"].iter().all(|flag| done.err.contains(flag)),
+            "{done:?}"
+        );
+        assert!(!done.err.contains("worker") && !done.err.contains("job"), "{done:?}");
+    }
+    // Of data of another length the hash says nothing more; of the same length only the hash says it.
+    text.push_str("1 1:1\n");
+    std::fs::write(&data, &text).unwrap();
+    let longer = run(&format!("{line} --epochs 3"));
+    assert!(longer.code == Some(2) && longer.err.contains(" bytes)"), "{longer:?}");
+    assert!(!longer.err.contains("hash") && !longer.err.contains("content"), "{longer:?}");
+    std::fs::write(&data, text.replace("1 this is no line\n1 1:1\n", "1 that is no line\n")).unwrap();
+    let other = run(&format!("{line} --epochs 3"));
+    assert!(other.code == Some(2) && other.err.contains("bytes), hash of both ends "), "{other:?}");
+}
+
+/// It said that a larger --max-iter goes on where nothing is kept, and nothing of the model that was there before.
+#[test]
+fn lbfgs_promised_to_go_on_with_what_was_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
+    let out = folder.path().join("mx").display().to_string();
+    let line = format!("train {} --optimizer lbfgs --l2 0.1 --max-iter 2 --out {out}", data.display());
+    let first = run(&line);
+    assert!(first.code == Some(0) && first.out.contains("begins anew"), "{first:?}");
+    assert!(!first.out.contains("goes on") && !first.out.contains("previous"), "{first:?}");
+    assert!(
+        first.out.contains("  training log loss ") && first.out.contains("  length of the mean gradient ")
+    );
+    assert!(first.err.contains("  length of the mean gradient "), "{first:?}");
+    let again = run(&line);
+    assert!(again.out.contains(&format!("in {out} (the one before it is in {out}/previous)")), "{again:?}");
+    let kept = format!("{line} --data-dir {}", folder.path().join("ps").display());
+    let done = run(&kept);
+    assert!(done.out.contains("--continue with a larger --max-iter goes on"), "{done:?}");
+    let on = run(&format!("{kept} --max-iter 4 --continue").replacen("--max-iter 2 ", "", 1));
+    assert!(on.code == Some(0) && on.out.contains(" 4 iterations"), "{on:?}");
+}
+
+/// `pulls by steps that the worker furthest behind was behind`, `examples in all` of one worker of two, `1 workers`.
+#[test]
+fn reports_of_a_job_were_in_words_of_its_programmers() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 4_000, 1);
+    let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
+    let workers = [0, 1].map(|index| {
+        Process::start(gannet(&format!(
+            "train {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --batch 64 --epochs 2 \
+             --peer-timeout 20 --tasks off --sync ssp:2 --damping off",
+            data.display(),
+            server.addr
+        )))
+    });
+    for done in workers.map(Process::wait) {
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let says = "staleness    batches that the slowest worker was behind, at each pull: ";
+        let line = done.out.lines().find(|line| line.starts_with("staleness")).unwrap();
+        assert!(line.starts_with(says) && line.contains(" behind ") && line.contains(" time"), "{line}");
+        assert!(done.err.lines().filter(|l| l.contains("of pass")).all(|l| l.contains(" by this worker  ")));
+        assert!(!done.err.contains("examples in all"), "{done:?}");
+    }
+    let mut command = gannet("server --listen 127.0.0.1:0 --threads 1");
+    command.stdout(Stdio::piped());
+    let mut child = Owned(command.spawn().unwrap());
+    let (first, _) = first_line(child.0.stdout.take().unwrap());
+    assert!(first.contains("(1 thread, "), "{first}");
+    let more = run(&format!(
+        "train {} --ps-hosts {NOBODY} --worker-hosts a:1 --job-name worker --sync bsp --replicas-to-aggregate 2",
+        data.display()
+    ));
+    assert!(more.code == Some(2) && more.err.contains("names 1 worker\n"), "{more:?}");
+}
+
+/// What a user had mistyped was a warning of the server, in full, with `kept_back=0`.
+#[test]
+fn a_flag_that_did_not_fit_was_a_warning_of_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 500, 1);
+    for (level, is_told) in [("warn", false), ("info", true)] {
+        let addr = free_addr();
+        let server = Process::start(gannet(&format!("server --listen {addr} --threads 1 --log {level}")));
+        let line = format!(
+            "train {} --ps-hosts {addr} --worker-hosts a:1 --job-name worker --peer-timeout 20",
+            data.display()
+        );
+        assert_eq!(run(&line).code, Some(0));
+        let refused = run(&line);
+        assert!(refused.code == Some(2) && refused.err.contains("is finished"), "{refused:?}");
+        server.signal(rustix::process::Signal::TERM);
+        let done = server.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(done.err.contains("a request was refused"), is_told, "{done:?}");
+        assert!(!done.err.contains("kept_back") && !done.err.contains("WARN"), "{done:?}");
+    }
 }

@@ -4,9 +4,11 @@ mod feeding;
 mod identity;
 mod incarnations;
 mod job;
+mod kept_runs;
 mod runs;
 mod scheduler;
 mod steps;
+mod world;
 
 #[path = "../harness/mod.rs"]
 mod harness;

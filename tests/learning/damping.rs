@@ -24,10 +24,10 @@ fn a_damped_job_saves_what_it_tested() {
     for flags in ["--transport tcp", "", "--tasks on --task-bytes 64KiB"] {
         let _ = std::fs::remove_dir_all(&out);
         let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
-        let start = |index| Process::start(gannet(&line(&data, &served.addr, 4, index, flags)));
+        let more = format!("{flags} --test {} --out {}", test.display(), out.display());
+        let start = |index| Process::start(gannet(&line(&data, &served.addr, 4, index, &more)));
         let others: Vec<Process> = (1..4).map(start).collect();
-        let chief = format!("--test {} --out {}", test.display(), out.display());
-        let chief = run(&format!("{} {chief}", line(&data, &served.addr, 4, 0, flags)));
+        let chief = run(&line(&data, &served.addr, 4, 0, &more));
         let others: Vec<Done> = others.into_iter().map(Process::wait).collect();
         others.iter().chain([&chief]).for_each(|done| assert_eq!(done.code, Some(0), "{flags}: {done:?}"));
         let examples = |done: &Done| done.json()["examples"].as_u64().unwrap();

@@ -1,7 +1,7 @@
 //! Pushers that are fenced, introduced or closed: what is refused afterwards, also by shards that were opened again.
 
 use gannet_core::*;
-use gannet_optim::{Add, Rule};
+use gannet_optim::{Add, Rule, Shaping};
 
 fn schema() -> Schema {
     Schema { shards: 4, ..Schema::scalar("t", Rule::Add(Add)) }
@@ -247,4 +247,25 @@ fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     assert_eq!(shards.push(&data(64), Write::Gradient, &[1], None, &[1.0]).unwrap().applied, 1);
     let next = shards.push(&data(65), Write::Gradient, &[1], None, &[1.0]).unwrap_err();
     assert!(matches!(next, PushError::Limit { .. }), "{next}");
+}
+
+/// `pusher 0x8000000000000003 incarnation 1 is fenced`.
+#[test]
+fn a_refusal_names_a_worker_or_data_and_no_numbers_of_ours() {
+    let fenced = |pusher| PushError::Fenced { pusher, incarnation: 1, newer: 2 }.to_string();
+    assert!(fenced(3).starts_with("a later start of worker 2 has taken its place"), "{}", fenced(3));
+    assert!(fenced(DATA_PUSHERS | 3).starts_with("the data of a piece "), "{}", fenced(DATA_PUSHERS | 3));
+    assert!(!fenced(DATA_PUSHERS | 3).contains("0x"));
+}
+
+/// `its further segments are segment (dim 8, rule adagrad (lr 0.05, ...` where only the dimension was another one.
+#[test]
+fn segments_that_differ_were_told_whole() {
+    let with = |dim| Schema {
+        more: vec![Segment { dim, rule: Rule::Add(Add), shaping: Shaping::NONE, init: Init::Zero }],
+        ..Schema::scalar("fm", Rule::Add(Add))
+    };
+    assert_eq!(with(8).differences(&with(3)), "the dimension of segment 1 is 8, 3 was asked");
+    let plain = Schema::scalar("fm", Rule::Add(Add));
+    assert_eq!(plain.differences(&with(3)), "the number of its further segments is 0, 1 was asked");
 }

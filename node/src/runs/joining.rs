@@ -165,12 +165,13 @@ impl Registry {
             if join.want == Want::Continue && live.is_empty() {
                 return may_continue(name, run, &join.settings).map(|()| Ok(Decided::Continued));
             }
-            let anew = match live.is_empty() {
-                true => {
+            let anew = match (live.is_empty(), run.rows_differ(&join.settings)) {
+                (true, None) => {
                     "; nobody of the run lives: --continue trains its rows further with these flags, --fresh begins it anew, \
                      without its rows"
                 }
-                false => "",
+                (true, Some(_)) => "; nobody of the run lives: --fresh begins it anew, without its rows",
+                (false, _) => "",
             };
             return Err(mismatch(format!(
                 "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it wants \

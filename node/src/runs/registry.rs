@@ -134,20 +134,36 @@ pub struct Registry {
 
 pub(super) type Refused = (Refusal, String);
 
+/// A setting in words, beside another value of it. Data of the same length is told apart by its hash.
+fn shown(of: Option<&Setting>, other: Option<&Setting>) -> String {
+    let Some(of) = of else { return "none".to_owned() };
+    let hashed = |of: &Setting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
+    match (hashed(of), other.and_then(hashed)) {
+        (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {
+            format!("{}, hash of both ends {hash}", of.shown)
+        }
+        _ => of.shown.clone(),
+    }
+}
+
 impl Kept {
-    /// The first flag that differs, in words.
-    pub(super) fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
-        let shown = |of: Option<&Setting>| of.map_or("none".to_owned(), |setting| setting.shown.clone());
-        let find = |all: &[Setting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
-        let flags = self.settings.iter().chain(settings).map(|setting| &setting.flag);
-        let differing = |flag: &&String| {
-            let value = |all| find(all, flag).map(|setting| setting.value);
+    /// The first flag that differs: what the run was begun with, and what was given.
+    fn differing<'a>(&'a self, settings: &'a [Setting]) -> Option<(&'a str, String, String)> {
+        let find = |all: &'a [Setting], flag: &str| all.iter().find(|s| s.flag == flag);
+        let mut flags = self.settings.iter().chain(settings).map(|setting| setting.flag.as_str());
+        let differs = |flag: &&str| {
+            let value = |all| find(all, flag).map(|setting| &setting.value);
             value(&self.settings) != value(settings)
         };
-        let mut flags = flags;
-        let flag = flags.find(differing)?;
+        let flag = flags.find(differs)?;
         let (ours, theirs) = (find(&self.settings, flag), find(settings, flag));
-        let (ours, theirs, by) = (shown(ours.as_ref()), shown(theirs.as_ref()), who(self.by.rank));
+        Some((flag, shown(ours, theirs), shown(theirs, ours)))
+    }
+
+    /// The same in words, for a worker of a job.
+    pub(super) fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
+        let (flag, ours, theirs) = self.differing(settings)?;
+        let by = who(self.by.rank);
         let this = if rank == CLIENT { "the client".into() } else { format!("this worker ({rank})") };
         Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
     }
@@ -216,6 +232,9 @@ impl Registry {
         let Some(birth) = crate::token::draw_number() else {
             return Err("the system gives no random bytes".into());
         };
+        if let Some(why) = self.refuses_alone(name, want, &settings) {
+            return Err(why);
+        }
         let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
         let life = Life { rank: 0, incarnation: before + 1 };
         let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
@@ -227,6 +246,32 @@ impl Registry {
             }
             _ => Err(format!("run {name:?}: another process is in it")),
         }
+    }
+
+    /// Why that process cannot go on with a run: it was begun with other flags. Nobody else is in it to be told of.
+    fn refuses_alone(&self, name: &str, want: Want, settings: &[Setting]) -> Option<String> {
+        let run = self.runs.get(name).filter(|run| run.finished.is_none() && want == Want::Auto)?;
+        let (flag, ours, theirs) = run.differing(settings)?;
+        let begun = match ours.as_str() {
+            "yes" => format!("with {flag}"),
+            "no" | "none" => format!("without {flag}"),
+            ours => format!("with {flag} {ours}"),
+        };
+        let given = match theirs.as_str() {
+            "yes" => "was given it",
+            "no" | "none" => "was not",
+            _ => "was given ",
+        };
+        let theirs = if given.ends_with(' ') { theirs.as_str() } else { "" };
+        let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
+        let on = match run.rows_differ(settings) {
+            None => "--continue trains its rows further with these flags, ",
+            Some(_) => "",
+        };
+        Some(format!(
+            "run {name:?} in {folder} was begun {begun}, and this training {given}{theirs}: {on}--fresh begins it anew, \
+             without its rows; another training wants a name of its own (--run NAME)"
+        ))
     }
 
     /// The tables that this process was to drop are gone.

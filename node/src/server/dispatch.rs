@@ -107,8 +107,13 @@ impl Hands<'_, '_> {
         if room.tables.is_news(&text, now)
             && let Some(kept_back) = room.sparing.allow(now)
         {
+            // Flags that do not fit a run are typed by a user, who is told.
+            let typed = refusal == Refusal::Mismatch && head.kind == message::RUN;
             let (kind, refusal) = (head.kind, refusal.name());
-            tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused");
+            match typed {
+                true => tracing::info!(%peer, refusal, kind, text, kept_back, "a request was refused"),
+                false => tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused"),
+            }
         }
         if !owed.is_empty() {
             room.tally.refused[refusal.place()].add(1);

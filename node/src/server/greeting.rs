@@ -4,7 +4,7 @@ use super::dispatch::turn_away;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::error::Refusal;
 use crate::message;
-use crate::sparing::Sparing;
+use crate::sparing::{KeptBack, Sparing};
 use crate::tally::ServerTally;
 use crate::token::{Nonces, Side, Token, draw};
 use gannet_core::DATA_PUSHERS;
@@ -138,7 +138,7 @@ impl Greeter {
     }
 
     /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
-    pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(u64)) {
+    pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(KeptBack)) {
         if let Some(others) = self.sparing.allow(now) {
             log(others);
         }

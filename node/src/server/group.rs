@@ -315,9 +315,8 @@ impl Tables {
         let (number, rank) = unpair(first);
         // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
-            let text = format!(
-                "pusher {pusher:#x} incarnation {incarnation}: no start of a worker, which a fence names"
-            );
+            let who = gannet_core::pusher_in_words(pusher);
+            let text = format!("{who} of number {incarnation}: no start of a worker, which a fence names");
             return refuse(Refusal::Name, text);
         }
         let table = self.numbered(u64::from(number))?;

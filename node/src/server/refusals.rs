@@ -151,7 +151,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let mut other = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
     let hello = control::seal(&HelloV1 { pusher: 1, incarnation: 1, thread: 4 });
     let (refusal, text) = refused(ask(&sim, &mut other, Head::new(message::HELLO, 0, 0, [0; 4]), &hello));
-    assert!(refusal == Refusal::Unknown && text.contains("1 threads"), "{text}");
+    assert!(refusal == Refusal::Unknown && text.contains("threads of this server: 1; 4 was"), "{text}");
 }
 
 /// The order that keeps updates from being lost: after a push that is to be sent again, no later one is taken.

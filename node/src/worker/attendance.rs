@@ -47,6 +47,8 @@ struct State {
     /// Lives that it is to fence, no more than a job can have unfenced, and the one that it is fencing.
     to_fence: BTreeSet<Life>,
     fencing: Option<Life>,
+    /// It saves what there is so far: it was stopped while tasks were left.
+    saves_early: bool,
     /// Why it is in the job no more.
     lost: Option<String>,
     over: bool,
@@ -151,7 +153,8 @@ impl<N: Net> Shared<N> {
     }
 
     fn lose(&self, error: &WorkerError) {
-        tracing::error!(%error, "this worker is no longer in the job");
+        // Whoever asks next is told why, and ends with that: once is enough.
+        tracing::info!(%error, "this worker is no longer in the job");
         lock(&self.state).lost = Some(error.to_string());
     }
 }
@@ -204,6 +207,7 @@ impl<N: Net> Attendance<N> {
             if chief || saved || !trained || stop() {
                 let saves = chief && !saved;
                 self.is_at(saves.then_some(Doing::Saving).or(Some(Doing::Ending)));
+                lock(&self.shared.state).saves_early = saves && !trained;
                 return Ok(saves);
             }
             if let (true, Some(worker)) = (wait.is_to_be_logged(), saver) {
@@ -218,11 +222,15 @@ impl<N: Net> Attendance<N> {
     }
 
     /// This worker, which [was to](Self::sum_up), has tested and saved. Stays a moment for the others to hear of it, so
-    /// that the scheduler can be ended with this worker.
+    /// that the scheduler can be ended with this worker. What one saved that was stopped while tasks were left is not the
+    /// job's model: the scheduler is not told.
     ///
     /// # Errors
     /// As [`take`](Self::take); another worker was to.
     pub fn saved(&self) -> Result<(), String> {
+        if lock(&self.shared.state).saves_early {
+            return Ok(());
+        }
         self.ask(|seat| seat.saved())?;
         let wait = Wait::begin();
         while wait.since.elapsed() < FAREWELL_TIME && self.beat_now()?.live > 1 {

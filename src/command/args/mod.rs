@@ -45,7 +45,7 @@ pub use metrics::MetricsArgs;
 pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
-pub use run::RunArgs;
+pub use run::{DEFAULT_RUN, RunArgs};
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};

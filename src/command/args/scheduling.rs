@@ -37,7 +37,7 @@ pub struct SchedulerArgs {
 /// `gannet status`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 the scheduler answered; 2 a bad flag; 3 the scheduler, or a server, could not be reached."
+    after_help = "Exit codes: 0 all answered; 2 a bad flag, or a --run that nobody knows; 3 the scheduler, or a server, could not be reached."
 )]
 pub struct StatusArgs {
     /// The job's servers; the one whose text comes first in alphabetical order knows the runs, and is the scheduler.
@@ -46,9 +46,9 @@ pub struct StatusArgs {
     /// The job's scheduler, if the workers were given one. Default: as `gannet train` has it.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
-    /// The run whose data is handed out, to tell of.
-    #[arg(long, value_name = "NAME", default_value = super::run::DEFAULT_RUN)]
-    pub run: String,
+    /// The run to tell of [default: default, or the only one that there is]
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
     /// Seconds to wait for each.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub peer_timeout: u64,

@@ -248,7 +248,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         seat.start_together(job, &stop)?;
     }
     let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
-    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads);
+    let trained = |batches| run.trained(batches);
+    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads).telling(&trained);
     let of = (args, &metrics, seat.as_ref());
     let fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, of, &mut watching);
     let validations = watching.into_validations();
@@ -293,6 +294,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         report::tell(args, (&fitted, &account), &weights, None);
     }
     if let Some(seat) = seat {
+        seat.tell_end(fitted.examples, fitted.progressive.as_ref().map(report::loss), fitted.seconds);
         if chief {
             seat.saved();
         }
@@ -358,7 +360,7 @@ fn learn<T: Tables>(
     (args, metrics, seat): (&TrainArgs, &Metrics, Option<&InJob>),
     watching: &mut Watching<'_>,
 ) -> Result<Fitted, Failure> {
-    let mut teller = Teller::new(args.json);
+    let mut teller = Teller::of(args);
     let training = Arc::<FitTraining>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));

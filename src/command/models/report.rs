@@ -1,7 +1,7 @@
 //! What the training of a model did, for a person and for a program; and its progress.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, size_in_words, staleness, tell_steps, warn_of_loss, words};
+use super::super::report::{Teller, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
@@ -21,15 +21,23 @@ fn loss_name(task: Task) -> &'static str {
     }
 }
 
+/// The loss of a measure, as progress has it.
+pub fn loss(measured: &Measured) -> f64 {
+    match measured {
+        Measured::Click(q) => q.log_loss,
+        Measured::Number(q) => q.rmse,
+        Measured::Class(q) => q.log_loss,
+    }
+}
+
 /// Shows how far a training is.
 pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Task) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
     let (loss, name) = (f.loss, loss_name(task));
-    let text = format!(
-        "pass {epoch} of {epochs}  {} examples in all  {speed:.0}/s  {name} of pass {epoch} {loss:.5}",
-        f.examples
-    );
+    let (read, learned) = (read(part), teller.learned(f.examples));
+    let text =
+        format!("{read}pass {epoch} of {epochs}  {learned}  {speed:.0}/s  {name} of pass {epoch} {loss:.5}");
     teller.show(part, text, || {
         let Fitting { examples, steps, bytes_read, bytes_total, .. } = *f;
         tracing::info!(

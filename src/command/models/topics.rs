@@ -169,7 +169,7 @@ fn sample<T: Tables>(
     args: &TrainArgs,
     metrics: &Metrics,
 ) -> Result<Sampled, Failure> {
-    let mut teller = Teller::new(args.json);
+    let mut teller = Teller::of(args);
     let training = Arc::<FitTraining>::default();
     let told = training.clone();
     metrics.add(move |page| told.tell(page));
@@ -183,7 +183,7 @@ fn sample<T: Tables>(
             ..Fitting::default()
         });
         let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
-        let text = format!("sweep {sweep}/{sweeps}  {} tokens  {speed:.0}/s", s.tokens);
+        let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
         teller.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
             let tokens = s.tokens;
             tracing::info!(target: "gannet::progress", sweep, sweeps, tokens, tokens_per_second = speed, "sampling");

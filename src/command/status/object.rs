@@ -1,0 +1,79 @@
+//! `gannet status --json`: what was heard as one object. Numbers that there are none of are null.
+
+use super::{Heard, at, chief, held, loss, rate, standing};
+use gannet::{JobStatus, Member, Run};
+use serde_json::{Value, json};
+
+pub fn of(heard: &Heard) -> Value {
+    let runs: Vec<Value> = heard.known_runs().iter().map(|run| of_run(heard, run)).collect();
+    let servers = heard.servers.iter().map(|server| {
+        let trouble = server.transport.as_ref().err();
+        json!({
+            "address": server.addr,
+            "transport": server.transport.as_ref().ok(),
+            "trouble": trouble.map(|trouble| &trouble.why),
+        })
+    });
+    json!({
+        "scheduler": heard.scheduler,
+        "run": heard.run,
+        "runs": runs,
+        "servers": servers.collect::<Vec<_>>(),
+        "job": heard.known_job().map(of_job),
+    })
+}
+
+fn of_run(heard: &Heard, run: &Run) -> Value {
+    let (live, _) = heard.live(run);
+    json!({
+        "name": run.name,
+        "state": if run.finished { "finished" } else { "running" },
+        "generation": run.generation,
+        "rows_since": run.rows_since,
+        "rows": run.finished.then_some(run.rows),
+        "finished_at": run.finished.then_some(run.finished_at),
+        "live_workers": live.len(),
+        "workers": run.members.iter().map(|member| json!({
+            "worker": member.life.rank,
+            "live": member.live,
+            "done": member.done,
+            "batches": member.batches,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn of_job(job: &JobStatus) -> Value {
+    let workers = job.members.iter().enumerate().map(|(place, member)| of_worker(job, place, member));
+    json!({
+        "live": job.live,
+        "failed": job.failed,
+        "saved": job.saved,
+        "files": job.files,
+        "epochs": job.epochs,
+        "declared_workers": job.workers,
+        "tasks": job.tasks,
+        "tasks_done": job.tasks_done,
+        "tasks_held": job.tasks_leased,
+        "tasks_returned": job.tasks_returned,
+        "examples": job.examples,
+        "examples_per_second": rate(job),
+        "workers": workers.collect::<Vec<_>>(),
+    })
+}
+
+fn of_worker(job: &JobStatus, place: usize, member: &Member) -> Value {
+    let told = &member.told;
+    json!({
+        "worker": member.life.rank,
+        "standing": standing(job, member),
+        "chief": Some(member.life.rank) == chief(job),
+        "at": at(job, place, member),
+        "clock": told.clock,
+        "examples": told.examples,
+        "examples_per_second": (told.examples > 0).then_some(told.rate),
+        "logloss": loss(member),
+        "staleness": told.staleness,
+        "waits_for": told.waits_for.map(|(rank, clock)| json!({"worker": rank, "clock": clock})),
+        "tasks": held(job, member.life),
+    })
+}

@@ -1,0 +1,139 @@
+//! `gannet status` for people: a line for each server, run and worker.
+
+use super::super::report::counted;
+use super::{Heard, at, chief, held, loss, rate, standing};
+use gannet::{CLIENT, JobStatus, Member, Run, RunMember, Standing};
+
+pub fn print(heard: &Heard) {
+    for server in &heard.servers {
+        match &server.transport {
+            Ok(transport) => say!("server     {}  answers over {transport}", server.addr),
+            Err(trouble) => say!("server     {}  {}", server.addr, trouble.why),
+        }
+    }
+    if let Some(Err(trouble)) = &heard.runs {
+        let why = if trouble.silent { "the server that keeps them does not answer" } else { &trouble.why };
+        say!("runs       not known: {why}");
+    }
+    for run in heard.known_runs() {
+        say!("run        {}  {}", run.name, of_run(heard, run));
+    }
+    let scheduler = &heard.scheduler;
+    let is_server = heard.servers.iter().any(|server| server.addr == *scheduler);
+    match (&heard.job, heard.told_run()) {
+        (Ok(Some(job)), _) => print_job(heard, job),
+        (Ok(None), Some(run)) => print_shares(heard, run),
+        (Ok(None), None) if heard.known_runs().is_empty() => {
+            say!("scheduler  {scheduler}  has had no job of run {}", heard.run);
+        }
+        (Ok(None), None) => {
+            say!("scheduler  {scheduler}  has had no job of run {}; name another: --run NAME", heard.run);
+        }
+        (Err(_), _) if is_server => say!("scheduler  {scheduler}  is that server: the job is not known"),
+        (Err(trouble), _) => say!("scheduler  {scheduler}  {}", trouble.why),
+    }
+}
+
+fn of_run(heard: &Heard, run: &Run) -> String {
+    let generation = run.generation;
+    if run.finished {
+        let rows = counted(run.rows, "row", "rows");
+        return format!("finished, generation {generation}, {rows}");
+    }
+    let (live, client) = heard.live(run);
+    let workers = counted(live.len() as u64, "worker", "workers");
+    match (live.len(), client) {
+        (0, false) => format!("not finished, nobody of it lives, generation {generation}"),
+        (_, false) => format!("running, generation {generation}, {workers} live"),
+        (_, true) => format!("running, generation {generation}, {workers} and the client live"),
+    }
+}
+
+/// A run of which no scheduler knows: who is in it, as the servers have it.
+fn print_shares(heard: &Heard, run: &Run) {
+    let (scheduler, name) = (&heard.scheduler, &run.name);
+    let is = if run.finished { "was" } else { "is" };
+    let elsewhere = if heard.named { "" } else { " (or elsewhere: --scheduler HOST:PORT)" };
+    say!("scheduler  {scheduler}  run {name}: fixed shares, no data {is} handed out{elsewhere}");
+    for RunMember { life, done, live, batches } in &run.members {
+        let stands = match (live, done) {
+            (true, true) => "live, done",
+            (true, false) => "live",
+            (false, true) => "done",
+            (false, false) => "gone, not done",
+        };
+        match life.rank {
+            CLIENT => say!("client     {stands}"),
+            rank => say!("worker {rank:<4}{stands}, {} trained", counted(*batches, "batch", "batches")),
+        }
+    }
+}
+
+/// What became of a job, in words that follow its name.
+fn state(job: &JobStatus) -> String {
+    match (&job.failed, job.live) {
+        (Some(why), _) => format!(" has failed: {why}"),
+        (None, true) => " runs".to_owned(),
+        (None, false) if job.saved => " is done".to_owned(),
+        (None, false) if job.tasks_done == job.tasks => {
+            ": all is trained, and nobody has said that the model is saved".to_owned()
+        }
+        (None, false) => " was left by all its workers; it goes on when they come back".to_owned(),
+    }
+}
+
+fn print_job(heard: &Heard, job: &JobStatus) {
+    say!("scheduler  {}  job of run {}{}", heard.scheduler, heard.run, state(job));
+    say!(
+        "tasks      {} of {} done, {} held, {} free again; {}, {}/s",
+        job.tasks_done,
+        job.tasks,
+        job.tasks_leased,
+        job.tasks_returned,
+        counted(job.examples, "record", "records"),
+        rate(job).map_or("-".to_owned(), |rate| format!("{rate:.0}"))
+    );
+    for (place, member) in job.members.iter().enumerate() {
+        say!("{}", of_worker(job, place, member));
+    }
+}
+
+/// What a worker has said of itself; `-`: nothing so far.
+fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
+    let (told, rank) = (&member.told, member.life.rank);
+    let (has_learned, live) = (told.examples > 0, member.standing == Standing::Live);
+    let or_none = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
+    let mut stands = standing(job, member).to_owned();
+    if live && chief(job) == Some(rank) {
+        stands += ", chief";
+    }
+    if let Some(at) = at(job, place, member) {
+        stands = format!("{stands}, {at}");
+    }
+    // A worker that left has said how far it came, be that nothing.
+    let stepped = has_learned || told.clock > 0 || !live;
+    let clock = or_none(stepped, told.clock.to_string());
+    let examples = or_none(has_learned || !live, told.examples.to_string());
+    let speed = or_none(has_learned, format!("{:.0}", told.rate));
+    let loss = loss(member).map_or("-".to_owned(), |loss| format!("{loss:.5}"));
+    let staleness = or_none(stepped, told.staleness.to_string());
+    let tasks = held_in_words(&held(job, member.life));
+    let waits = told.waits_for.filter(|_| live);
+    let waits = waits.map(|(rank, clock)| format!("  waits for worker {rank}, at clock {clock}"));
+    format!(
+        "worker {rank:<4}{stands}  clock {clock}  {examples} examples  {speed}/s  log loss {loss}  \
+         staleness {staleness}  tasks {tasks}{}",
+        waits.unwrap_or_default()
+    )
+}
+
+/// Tasks by their numbers; of many the first few.
+fn held_in_words(tasks: &[u64]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> = tasks.iter().take(NAMED).map(u64::to_string).collect();
+    match tasks.len() {
+        0 => "none".to_owned(),
+        n if n > NAMED => format!("{} and {} more", named.join(", "), n - NAMED),
+        _ => named.join(", "),
+    }
+}

@@ -1,0 +1,139 @@
+//! `gannet status` from outside: what it says of runs, workers and servers is so, and what is not known is not a number.
+
+use crate::harness;
+
+use harness::*;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn server() -> Served {
+    Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"))
+}
+
+fn data(folder: &Path) -> PathBuf {
+    clicks(&folder.join("train.svm"), 500, 1)
+}
+
+/// A worker of two, or of one.
+fn line(data: &str, server: &Served, workers: &str, more: &str) -> String {
+    format!(
+        "train {data} --ps-hosts {} --worker-hosts {workers} --job-name worker --peer-timeout 20 {more}",
+        server.addr
+    )
+}
+
+/// What it prints once that holds these words.
+fn until(line: &str, words: &str) -> String {
+    let since = Instant::now();
+    loop {
+        let done = run(line);
+        if done.out.contains(words) {
+            return done.out;
+        }
+        assert!(since.elapsed() < limit(), "{words}: {done:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// It said `scheduler has had no job of run off` while the run was trained, and `running` when nobody did any more.
+#[test]
+fn a_run_of_fixed_shares_was_said_never_to_have_been() {
+    let server = server();
+    let mut command =
+        gannet(&line("-", &server, "a:1,b:1", "--format libsvm --tasks off --run off --damping off"));
+    command.stdin(Stdio::piped());
+    let worker = Process::start(command);
+    let status = format!("status --ps-hosts {} --run off", server.addr);
+    let out = until(&status, "run off: fixed shares, no data is handed out");
+    assert!(out.contains("run        off  running, generation 1, 1 worker live"), "{out}");
+    assert!(out.contains("worker 0   live\n"), "{out}");
+    // The only run need not be named.
+    assert_eq!(ok(&format!("status --ps-hosts {}", server.addr)).out, out);
+    worker.signal(Signal::KILL);
+    let _ = worker.wait();
+    let out = until(&status, "run        off  not finished, nobody of it lives, generation 1");
+    assert!(out.contains("worker 0   gone, not done\n"), "{out}");
+}
+
+/// `clock 0 0 examples 0/s log loss 0.00000` of a worker that had said nothing so far, in a run with `0 workers live`.
+#[test]
+fn what_a_worker_had_not_said_was_shown_as_zeros() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, data) = (server(), data(folder.path()));
+    let more = "--tasks on --start-together";
+    let worker = Process::start(gannet(&line(&data.display().to_string(), &server, "a:1,b:1", more)));
+    let status = format!("status --ps-hosts {}", server.addr);
+    let out = until(&status, "waits at a barrier");
+    let says = "worker 0   live, chief, waits at a barrier  clock -  - examples  -/s  log loss -  staleness -  tasks none";
+    assert!(out.contains(says), "{out}");
+    assert!(out.contains("running, generation 1, 1 worker live"), "{out}");
+    assert!(out.contains("job of run default runs") && out.contains(" 0 records, -/s"), "{out}");
+    let object = ok(&format!("{status} --json")).json();
+    assert!(object["job"]["workers"][0]["logloss"].is_null(), "{object}");
+    assert_eq!(object["runs"][0]["live_workers"], 1, "{object}");
+    // One that was killed lives for the scheduler until its time is over: both lines say the same.
+    worker.signal(Signal::KILL);
+    let _ = worker.wait();
+    let out = run(&status).out;
+    assert_eq!(out.contains("worker 0   live"), out.contains("1 worker live"), "{out}");
+}
+
+/// `left, chief, tests or saves` long after the end, with a log loss of 0.00000 and no examples.
+#[test]
+fn a_worker_that_left_was_said_to_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, data) = (server(), data(folder.path()));
+    for model in ["lr", "fm"] {
+        let more = format!("--tasks on --run {model} --model {model}");
+        ok(&line(&data.display().to_string(), &server, "a:1", &more));
+        let out = ok(&format!("status --ps-hosts {} --run {model}", server.addr)).out;
+        assert!(out.contains("worker 0   left  clock ") && !out.contains("chief"), "{out}");
+        assert!(out.contains("  500 examples  ") && !out.contains("log loss 0.00000"), "{out}");
+        assert!(!out.contains("log loss -"), "{out}");
+        assert!(out.contains(&format!("job of run {model} is done")), "{out}");
+        let object = ok(&format!("status --ps-hosts {} --run {model} --json", server.addr)).json();
+        assert!(object["job"]["workers"][0]["at"].is_null(), "{object}");
+    }
+}
+
+/// With the first server down nothing was said of the others; with the second one, the same sentence three times.
+#[test]
+fn a_server_that_was_down_hid_the_others() {
+    let server = server();
+    // Of the addresses where only root listens, one comes before every other and one after.
+    for nobody in [NOBODY, "127.0.0.1:9"] {
+        for hosts in [format!("{},{nobody}", server.addr), format!("{nobody},{}", server.addr)] {
+            let done = run(&format!("status --ps-hosts {hosts} --peer-timeout 1"));
+            assert_eq!(done.code, Some(3), "{done:?}");
+            assert_eq!(done.out.matches(&format!("server     {}  answers over", server.addr)).count(), 1);
+            assert_eq!(done.out.matches(&format!("server     {nobody}  has not answered")).count(), 1);
+            assert_eq!(done.out.matches("has not answered").count(), 1, "{done:?}");
+            assert_eq!(done.out.contains("runs       not known"), nobody == NOBODY, "{done:?}");
+            let end = format!("gannet: server {nobody} does not answer");
+            assert_eq!(done.err.lines().last(), Some(end.as_str()), "{done:?}");
+        }
+    }
+    // A server that is named twice is told of once.
+    let done = ok(&format!("status --ps-hosts {0},{0}", server.addr));
+    assert_eq!(done.out.matches("answers over").count(), 1, "{done:?}");
+}
+
+/// `--run nosuch` ended with code 0.
+#[test]
+fn a_run_that_there_is_not_was_told_of_with_exit_code_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, data) = (server(), data(folder.path()));
+    let status = format!("status --ps-hosts {}", server.addr);
+    assert!(ok(&status).out.contains("has had no job"));
+    refused(&format!("{status} --run nosuch"), &["--run nosuch", "no run so far"]);
+    for name in ["one", "two"] {
+        ok(&line(&data.display().to_string(), &server, "a:1", &format!("--run {name}")));
+    }
+    for json in ["", " --json"] {
+        refused(&format!("{status} --run nosuch{json}"), &["--run nosuch", "one, two"]);
+    }
+    refused(&format!("status --scheduler {} --run nosuch", server.addr), &["--run nosuch", "--ps-hosts"]);
+    assert!(ok(&status).out.contains("name another: --run NAME"));
+}
