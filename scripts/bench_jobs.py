@@ -3,10 +3,12 @@
 
     cargo build --release
     python3 scripts/bench_jobs.py workers --data criteo.svm [--workers 1,2,4,8] [--rounds 2]
+    python3 scripts/bench_jobs.py tasks --data criteo.svm [--epochs 1] [--rounds 5]
     python3 scripts/bench_jobs.py slow --data criteo.svm --test held-out.svm [--seconds 20] [--factor 5] [--rounds 2]
 
 workers: one server and 1 to 8 workers over tcp, the data handed out in pieces (--tasks on): the server's CPU time a row that it
 answers or applies, bytes of payload an example, the workers' CPU time an example.
+tasks: one server and 2 workers over tcp, with fixed shares (--tasks off) and with pieces (on) in turn: the same numbers.
 slow: two workers of which the second is stopped for all but 1/FACTOR of the time (SIGSTOP and SIGCONT, 50 ms a turn), under
 bsp, ssp:8 and asp, each for so many seconds over fixed shares: examples/s, and the log loss on the test set of what was learned by then.
 """
@@ -76,11 +78,11 @@ def ended(process):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def one_of_workers(o, count):
+def one_of_workers(o, count, tasks="on"):
     server = Server(o.gannet, o.threads)
     before, begun = cpu(server.process.pid), time.monotonic()
     children = os.times()
-    running = [worker(o, server, n, count, ["--tasks", "on", "--epochs", o.epochs]) for n in range(count)]
+    running = [worker(o, server, n, count, ["--tasks", tasks, "--epochs", o.epochs]) for n in range(count)]
     reports = [ended(process) for process in running]
     took, after = time.monotonic() - begun, os.times()
     spent = cpu(server.process.pid) - before
@@ -113,11 +115,23 @@ def workers(o):
         print(f"| {count} | " + " | ".join(cells) + " |")
 
 
+def tasks(o):
+    found = {"off": [], "on": []}
+    for _ in range(o.rounds):
+        for mode in found:
+            found[mode].append(one_of_workers(o, 2, mode))
+            print(f"--tasks {mode}, load {os.getloadavg()[0]:.1f}: {found[mode][-1]}", file=sys.stderr)
+    names = list(found["on"][0])
+    print("| --tasks | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
+    for mode, all in found.items():
+        print(f"| {mode} | " + " | ".join(f"{statistics.median(one[name] for one in all):,.2f}" for name in names) + " |")
+
+
 def one_slowed(o, mode):
     server = Server(o.gannet, o.threads)
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / "model"
-        flags = ["--sync", mode, "--epochs", 10_000, "--batch", o.batch]
+        flags = ["--sync", mode, "--epochs", 10_000, "--batch", o.batch, "--tasks", "off"]
         running = [worker(o, server, n, 2, flags + (["--out", model] if n == 0 else [])) for n in range(2)]
         begun, turn = time.monotonic(), 0.05
         while time.monotonic() - begun < o.seconds:
@@ -152,7 +166,7 @@ def slow(o):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("what", choices=["workers", "slow"])
+    arguments.add_argument("what", choices=["workers", "tasks", "slow"])
     arguments.add_argument("--gannet", default=ROOT / "target" / "release" / "gannet")
     arguments.add_argument("--data", required=True)
     arguments.add_argument("--test")
@@ -166,7 +180,7 @@ def main():
     o = arguments.parse_args()
     if o.what == "slow" and not o.test:
         arguments.error("slow: --test FILE is missing")
-    workers(o) if o.what == "workers" else slow(o)
+    {"workers": workers, "tasks": tasks, "slow": slow}[o.what](o)
 
 
 if __name__ == "__main__":

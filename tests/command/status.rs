@@ -48,13 +48,13 @@ fn a_run_of_fixed_shares_was_said_never_to_have_been() {
     let status = format!("status --ps-hosts {} --run off", server.addr);
     let out = until(&status, "run off: fixed shares, no data is handed out");
     assert!(out.contains("run        off  running, generation 1, 1 worker live"), "{out}");
-    assert!(out.contains("worker 0   live\n"), "{out}");
+    assert!(out.contains("worker 0   live, 0 batches trained\n"), "{out}");
     // The only run need not be named.
     assert_eq!(ok(&format!("status --ps-hosts {}", server.addr)).out, out);
     worker.signal(Signal::KILL);
     let _ = worker.wait();
     let out = until(&status, "run        off  not finished, nobody of it lives, generation 1");
-    assert!(out.contains("worker 0   gone, not done\n"), "{out}");
+    assert!(out.contains("worker 0   gone, not done, 0 batches trained\n"), "{out}");
 }
 
 /// `clock 0 0 examples 0/s log loss 0.00000` of a worker that had said nothing so far, in a run with `0 workers live`.
@@ -110,7 +110,7 @@ fn a_server_that_was_down_hid_the_others() {
             assert_eq!(done.out.matches(&format!("server     {}  answers over", server.addr)).count(), 1);
             assert_eq!(done.out.matches(&format!("server     {nobody}  has not answered")).count(), 1);
             assert_eq!(done.out.matches("has not answered").count(), 1, "{done:?}");
-            assert_eq!(done.out.contains("runs       not known"), nobody == NOBODY, "{done:?}");
+            assert!(done.out.contains("runs       not known"), "{done:?}");
             let end = format!("gannet: server {nobody} does not answer");
             assert_eq!(done.err.lines().last(), Some(end.as_str()), "{done:?}");
         }

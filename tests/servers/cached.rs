@@ -62,9 +62,9 @@ fn what_a_cache_cannot_be_had_with_is_refused_by_name() {
     let alone = |flags: &str| run(&format!("train {} {flags}", data.display()));
     let worker = |flags: &str| run(&line(&data, "127.0.0.1:9", 0, flags));
     for (done, words) in [
-        (alone("--cache-bytes 2MB"), "--cache-bytes: for a worker"),
-        (worker("--cache-bytes 2MB --optimizer lbfgs"), "but for --optimizer lbfgs"),
-        (worker("--cache-bytes 2MB --model fm"), "a worker of --model lr"),
+        (alone("--cache-bytes 2MB"), "--cache-bytes works only in a worker"),
+        (worker("--cache-bytes 2MB --optimizer lbfgs"), "not with --optimizer lbfgs"),
+        (worker("--cache-bytes 2MB --model fm"), "with --model lr"),
         (worker("--active-pull 20"), "--active-pull: only with a cache"),
         (worker("--cache-staleness 4"), "--cache-staleness: only with a cache"),
         (worker("--cache-bytes 0 --sync-rows full"), "--sync-rows: only with a cache"),

@@ -87,8 +87,13 @@ fn hear(args: &StatusArgs) -> Result<Heard, Failure> {
         None => None,
         Some(addr) if answering.is_empty() => trouble_of(&servers, addr).map(Err),
         Some(addr) => {
+            // Any server may keep the registry of a run: those that are down may be the ones that know some.
+            let down = servers.iter().find_map(|server| server.transport.as_ref().err());
             let all = WorkerConfig { servers: answering, ..config(addr, DEFAULT_RUN) };
-            Some(heard(Run::all(secured.net.clone(), &all))?)
+            match (heard(Run::all(secured.net.clone(), &all))?, down) {
+                (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
+                (known, _) => Some(known),
+            }
         }
     };
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
