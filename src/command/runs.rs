@@ -332,8 +332,7 @@ impl InRun {
             format!("; the model without them is saved in {}", folder.display())
         });
         let text = format!(
-            "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout), and {batches} of their share of the data are not \
-             trained{model}",
+            "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout). Not trained: {batches} of the data{model}",
             self.seat.id().name,
             whom.join(", ")
         );

@@ -128,7 +128,7 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     refused(&late, &["without the share of worker 1"]);
     let line = world.line(&server.addr, 2, 1, "--tasks off --batch 64 --allow-missing-workers --run other");
     let alone = run(&line.replace("--peer-timeout 20", "--peer-timeout 1"));
-    assert!(alone.code == Some(3) && alone.err.contains("nothing is saved"), "{alone:?}");
+    assert!(alone.code == Some(3) && alone.err.contains("Nothing is saved without worker 0"), "{alone:?}");
 }
 
 /// Batches of workers that keep step were counted under the step's name, so that none of a worker's were ever trained.
