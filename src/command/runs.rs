@@ -1,6 +1,6 @@
 //! A process's place in a run: whose rows it trains, who else is there, and what is missing at the end.
 
-use super::args::{JobArgs, RunArgs, TrainArgs};
+use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{LOOK_EVERY, Line, pusher};
 use super::report::counted;
@@ -131,7 +131,14 @@ pub fn join(
     })?;
     // A client first says where it listens.
     if rank != gannet::CLIENT {
-        let again = if job.tasks.tasks == super::args::TasksName::Off { AGAIN_IN_A_JOB } else { "" };
+        let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
+            // It keeps its place itself.
+            (_, Some(OptimizerName::Lbfgs), _) => "",
+            // Its workers keep their words' topics: pieces are not for it.
+            (_, _, ModelName::Lda) => AGAIN_ALONE,
+            (TasksName::Off, ..) => AGAIN_IN_A_JOB,
+            _ => "",
+        };
         tell(seat.id(), seat.decided(), want(run), again);
     }
     line.config.run = Some(seat.id().clone());
@@ -452,7 +459,8 @@ pub fn alone(
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
-    tell(&id, decided, want(run), AGAIN_ALONE);
+    let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
+    tell(&id, decided, want(run), if is_lbfgs { "" } else { AGAIN_ALONE });
     Ok(Some(Alone { registry, id, decided, scale: scale_of(&notes) }))
 }
 

@@ -167,8 +167,8 @@ impl Registry {
             }
             let anew = match (live.is_empty(), run.rows_differ(&join.settings)) {
                 (true, None) => {
-                    "; nobody of the run lives: --continue trains its rows further with these flags, --fresh begins it anew, \
-                     without its rows"
+                    "; nobody of the run lives: --continue trains its rows further with these flags, over all the data; --fresh \
+                     begins it anew, without its rows"
                 }
                 (true, Some(_)) => "; nobody of the run lives: --fresh begins it anew, without its rows",
                 (false, _) => "",

@@ -265,7 +265,7 @@ impl Registry {
         let theirs = if given.ends_with(' ') { theirs.as_str() } else { "" };
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
         let on = match run.rows_differ(settings) {
-            None => "--continue trains its rows further with these flags, ",
+            None => "--continue trains its rows further with these flags, over all the data, ",
             Some(_) => "",
         };
         Some(format!(
