@@ -347,7 +347,7 @@ impl InRun {
             return Err(Failure::new(
                 PEER,
                 format!(
-                    "{text}. Worker 0 tests and saves: nothing is saved. Start worker 0, or the job again with --fresh"
+                    "{text}. Nothing is saved without worker 0: start it, or start the whole job again with --fresh"
                 ),
             ));
         }
