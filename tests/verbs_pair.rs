@@ -112,7 +112,7 @@ fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
             });
             agrees_over_any(&done, &alone, way);
             // And the wire carries again whatever it did before.
-            let again = run(&worker(&data, &test, &addr, &format!("--transport {way}")));
+            let again = run(&worker(&data, &test, &addr, &format!("--transport {way} --run again")));
             assert_eq!((again.code, &again.json()["transport"]), (Some(0), &Value::from(*way)), "{again:?}");
             pair.tell(&format!("{way}.done"), "");
         }
