@@ -71,9 +71,17 @@ fn want(args: &RunArgs) -> Want {
     }
 }
 
-/// Refuses a name that no run can have.
-pub fn check(args: &RunArgs) -> Result<(), Failure> {
-    RunId::check_name(args.name()).map_err(|why| Failure::input(format!("--run {}: {why}", args.name())))
+/// Refuses a name that no run can have, and what its model cannot do.
+fn check(args: &TrainArgs) -> Result<(), Failure> {
+    let run = &args.job.run;
+    RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
+    if run.go_on && args.model.model == ModelName::Lda {
+        return Err(Failure::input(
+            "--continue: the tables of --model lda count each word of its documents once, and no worker knows the topics of \
+             those that are counted; --fresh samples all documents anew",
+        ));
+    }
+    Ok(())
 }
 
 /// The settings of a process that learns batches, or of one that does not.
@@ -115,7 +123,7 @@ pub fn join(
     rank: u32,
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
-    check(run)?;
+    check(args)?;
     let wanted = RunWanted {
         name: run.name().to_owned(),
         want: want(run),
@@ -444,7 +452,7 @@ pub fn alone(
     tables: &[&str],
 ) -> Result<Option<Alone>, Failure> {
     let run = &args.job.run;
-    check(run)?;
+    check(args)?;
     let Some(folder) = store.folder() else {
         return none(run).map(|()| None);
     };

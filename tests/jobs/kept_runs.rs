@@ -111,6 +111,29 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
     assert_eq!(on.json()["run"]["generation"], 2);
 }
 
+/// A second start in one process, with the same words, trained the finished rows again, with exit code 0.
+#[test]
+fn one_process_trained_finished_rows_again_without_a_word() {
+    let world = World::new(600);
+    let data = world.data.display();
+    for flags in ["", "--model fm", "--model lda --topics 3", "--optimizer lbfgs --l2 1"] {
+        let rows = world.file("rows");
+        let line = format!("train {data} {flags} --json --data-dir {}", rows.display());
+        ok(&run(&line));
+        for _ in 0..2 {
+            refused(&run(&line), &["is finished", "--continue", "--fresh"]);
+        }
+        let on = run(&format!("{line} --continue"));
+        match flags.contains("lda") {
+            // What is sampled again would be counted twice: the run stays as it is.
+            true => refused(&on, &["--continue", "--model lda", "--fresh"]),
+            false => assert_eq!(ok(&on)["run"]["generation"], 2, "{flags}"),
+        }
+        assert_eq!(ok(&run(&format!("{line} --fresh")))["run"]["decided"], "fresh", "{flags}");
+        std::fs::remove_dir_all(&rows).unwrap();
+    }
+}
+
 /// The model of a job without one worker's share passed for a whole one.
 #[test]
 fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {

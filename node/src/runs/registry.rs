@@ -287,9 +287,14 @@ impl Registry {
     /// # Errors
     /// The registry cannot be kept.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(&run.name, run.generation, Finished { at, rows, missing: Vec::new() }, Duration::ZERO)
-            .map(|_| ())
-            .map_err(|(_, text)| text)
+        self.finish(
+            &run.name,
+            (run.generation, 0),
+            Finished { at, rows, missing: Vec::new() },
+            Duration::ZERO,
+        )
+        .map(|_| ())
+        .map_err(|(_, text)| text)
     }
 
     /// Answers a request; `open`: the tables that this server has open.
@@ -330,7 +335,7 @@ impl Registry {
             }
             RunWhatV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, life)?;
-                return self.finish(&name, generation, Finished { at, rows, missing }, now);
+                return self.finish(&name, (generation, life.rank), Finished { at, rows, missing }, now);
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
@@ -437,14 +442,20 @@ impl Registry {
     fn finish(
         &mut self,
         name: &str,
-        generation: u32,
+        (generation, by): (u32, u32),
         finished: Finished,
         now: Duration,
     ) -> Result<RunToldV1, Refused> {
         let is_news =
             self.runs.get(name).is_some_and(|run| run.generation == generation && run.finished.is_none());
         if is_news {
-            self.change(name, |run| run.finished = Some(finished))?;
+            self.change(name, |run| {
+                run.finished = Some(finished);
+                // Whoever says so has trained its part: it does not come late when it comes again.
+                if let Some(member) = run.members.get_mut(&by) {
+                    member.done = true;
+                }
+            })?;
             self.finished.insert(name.to_owned(), now);
         }
         Ok(RunToldV1::Noted)

@@ -141,6 +141,29 @@ fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
     }
 }
 
+/// One process whose run was finished came to it as if it were late, and trained its rows again without a word.
+#[test]
+fn one_process_trained_a_finished_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let come = |want| {
+        let mut of = Registry::of_one_process(folder.path()).unwrap();
+        let joined = of.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
+        of.finish_alone(&joined.id, 7, 1_000_000)?;
+        Ok::<_, String>((joined.decided, joined.id.generation))
+    };
+    assert_eq!(come(Want::Auto), Ok((Decided::Begun, 1)));
+    for _ in 0..2 {
+        let again = come(Want::Auto).unwrap_err();
+        assert!(again.contains("is finished") && again.contains("--continue"), "{again}");
+    }
+    for generation in 2..4 {
+        assert_eq!(come(Want::Continue), Ok((Decided::Continued, generation)));
+    }
+    for generation in 4..6 {
+        assert_eq!(come(Want::Fresh), Ok((Decided::Fresh, generation)));
+    }
+}
+
 #[test]
 fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
     let mut of = open(None);

@@ -180,7 +180,7 @@ impl Book {
     /// All tasks are done and the model is saved, or the job has failed, and nobody is in it any more: the next who
     /// comes begins another. (Who comes when all is trained and nobody has saved it is to do so.)
     pub fn is_over(&self) -> bool {
-        (self.saved || self.failed.is_some()) && self.live().next().is_none()
+        (self.saved || self.failed.is_some()) && !self.has_live()
     }
 
     /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
@@ -192,7 +192,7 @@ impl Book {
 
     /// Nobody is in it, but it is not done.
     pub fn is_abandoned(&self) -> bool {
-        !self.is_over() && self.live().next().is_none()
+        !self.is_over() && !self.has_live()
     }
 
     /// Whether somebody is in it and lives.

@@ -61,31 +61,43 @@ fn in_order(servers: &[String]) -> Vec<&String> {
     servers
 }
 
-/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that knows
-/// the run; when none does, the one whose address comes first in the order of text, in whatever order they are named.
-fn registrar<N: Net>(
+/// Where a run's registry is.
+struct Found {
+    /// The servers that know the run.
+    knowing: Vec<String>,
+    /// Tables of the run at servers that do not.
+    left: Vec<String>,
+}
+
+/// Asks every server whether it knows the run.
+fn look<N: Net>(
     net: &N,
     config: &WorkerConfig,
     ask: &RunAskV1,
     tables: &[String],
-) -> Result<(String, Vec<String>), WorkerError> {
+) -> Result<Found, WorkerError> {
     let (mut knowing, mut all_left): (Vec<String>, Vec<String>) = Default::default();
-    let servers = in_order(&config.servers);
-    for server in &servers {
+    for server in in_order(&config.servers) {
         let what = RunWhatV1::Look { tables: tables.to_vec() };
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         match worker.run(&RunAskV1 { what, ..ask.clone() })? {
             RunToldV1::Seen { known, left } => {
-                knowing.extend(known.then(|| (*server).clone()));
+                knowing.extend(known.then(|| server.clone()));
                 all_left.extend(left);
             }
             other => return Err(worker.not_of_a_run(&other)),
         }
     }
-    match (&knowing[..], servers.first()) {
-        ([], Some(first)) => Ok(((*first).clone(), all_left)),
+    Ok(Found { knowing, left: all_left })
+}
+
+/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that knows
+/// the run; when none does, the one whose address comes first in the order of text, in whatever order they are named.
+fn registrar(config: &WorkerConfig, name: &str, found: &Found) -> Result<(String, Vec<String>), WorkerError> {
+    match (&found.knowing[..], in_order(&config.servers).first()) {
+        ([], Some(first)) => Ok(((*first).clone(), found.left.clone())),
         ([one], _) => Ok((one.clone(), Vec::new())),
-        ([one, other, ..], _) => Err(two_registries(&ask.name, one, other)),
+        ([one, other, ..], _) => Err(two_registries(name, one, other)),
         ([], None) => Err(WorkerError::Call("no server is named".into())),
     }
 }
@@ -121,7 +133,8 @@ where
             draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
         let RunWanted { name, want, settings, tables, at, notes } = wanted;
         let mut ask = RunAskV1 { name, life, what: RunWhatV1::List };
-        let (server, left) = registrar(&net, config, &ask, &tables)?;
+        let found = look(&net, config, &ask, &tables)?;
+        let (server, left) = registrar(config, &ask.name, &found)?;
         let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
         let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left };
         ask.what = RunWhatV1::Join(join);
@@ -135,9 +148,10 @@ where
         }
         let Entry { id, decided, doomed, notes } = worker.come(&ask)?;
         let generation = id.generation;
-        if matches!(decided, Decided::Begun | Decided::Fresh) {
+        if found.knowing.is_empty() && matches!(decided, Decided::Begun | Decided::Fresh) {
             // Two workers that write the servers' addresses in two ways may have begun it at two servers at once.
-            if let Err(error) = registrar(&net, config, &ask, &tables) {
+            let now = look(&net, config, &ask, &tables)?;
+            if let Err(error) = registrar(config, &ask.name, &now) {
                 worker.run(&RunAskV1 { what: RunWhatV1::Withdraw { generation }, ..ask })?;
                 return Err(error);
             }
