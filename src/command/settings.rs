@@ -13,16 +13,8 @@ const FILES_NAMED: usize = 24;
 /// Characters of a list of columns that are shown whole.
 const LIST_SHOWN: usize = 200;
 /// What is learned further with, whatever the rows were trained with.
-const NOT_OF_ROWS: [&str; 8] = [
-    "--push",
-    "--damping",
-    "--reduce",
-    "--skip-bad-lines",
-    "--history",
-    "--max-iter",
-    "--tolerance",
-    "--seed",
-];
+const NOT_OF_ROWS: [&str; 7] =
+    ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
 
 fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
@@ -190,6 +182,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<Setting>,
         Admission::Probability(chance) => (1.to_string(), chance.to_string()),
     };
     all.push(Setting::new("--admit-count", count));
+    all.push(Setting::new("--admit-sketch", args.admission.admit_sketch));
     all.push(Setting::new("--admit-probability", chance));
     match of.model {
         ModelName::Lda => {}

@@ -104,6 +104,21 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
     ] {
         refused(&run(&line(&day1, &format!("{other} --continue"))), &[words, "is given now", "--fresh"]);
     }
+    // What only the images know of was refused when the run had been begun with it.
+    let others = world.file("others");
+    for (model, flags, other) in [
+        ("fm", "--seed 1", "--seed 2"),
+        ("lr", "--admit-count 2 --admit-sketch 16", "--admit-count 2 --admit-sketch 32"),
+    ] {
+        let line = format!(
+            "train {day1} --label churned --positive yes --model {model} --data-dir {}",
+            others.display()
+        );
+        assert_eq!(run(&format!("{line} {flags}")).code, Some(0));
+        refused(&run(&format!("{line} {other} --continue")), &["is given now", "--fresh"]);
+        assert_eq!(run(&format!("{line} {flags} --continue")).code, Some(0));
+        std::fs::remove_dir_all(&others).unwrap();
+    }
     // What was refused has changed nothing; numbers a thousand times as large are scaled as the others were.
     let on = run(&line(&day2, &format!("{flags} --continue")));
     assert!(on.err.contains("scaled as when its rows were begun"), "{on:?}");
