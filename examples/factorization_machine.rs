@@ -1,14 +1,14 @@
 //! Two click models on the shipped flights, in one process: a factorization machine, and the same beside a small network.
 //! Each flight is predicted before it is learned; logistic regression (`gannet train data/flights.csv.gz`) has log loss 0.456.
-use gannet::train::models::{DeepFm, FactorizationMachine, Model, Settings, fit};
+use gannet::train::models::{DeepFm, FactorizationMachine, Model, ModelSettings, fit};
 use gannet::train::{Data, LocalTables, Options};
-use gannet::{AdaGrad, Admission, Rule, Shaping, Store};
+use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.05, eps: 1e-8, initial_accumulator: 1.0 });
-    let (shaping, admission) = (Shaping::NONE, Admission::All);
-    let settings = Settings { rule, shaping, admission, seed: 1, deviation: 0.05, l2: 0.0 };
+    let (shaping, admission) = (GradientTransform::NONE, Admission::All);
+    let settings = ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.05, l2: 0.0 };
     let machine = Box::new(FactorizationMachine::new(settings, 8)) as Box<dyn Model>;
     let options = Options::new(Data::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights.csv.gz")));
     for mut model in [machine, Box::new(DeepFm::new(settings, 8, &[16, 8]))] {

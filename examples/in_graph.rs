@@ -1,9 +1,11 @@
 //! In-graph: one client has the data and feeds two workers that have none; logistic regression of invented clicks. `gannet train
 //! --job-name client` and `--job-name worker --feed` do the same by processes (docs/operations.md).
-use gannet::train::{Data, FedTexts, FileStock, Options, Remote, Scheduled, Seen, plan_files, train};
+use gannet::train::{
+    Data, FileDataSource, FileFingerprint, Options, RemoteBackend, RemoteTexts, Scheduled, plan_files, train,
+};
 use gannet::{
-    Attendance, Board, FeedLink, Feeding, Ftrl, Plan, Rule, Schema, Seat, Server, ServerConfig, Wires,
-    Worker, WorkerConfig,
+    DataLink, DataServerConfig, FeedStatus, Ftrl, Heartbeat, JobClient, JobPlan, Rule, Schema, Server,
+    ServerConfig, Transports, Worker, WorkerConfig,
 };
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,30 +27,31 @@ fn clicks() -> String {
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
     // One life, whomever it talks to.
     let numbered = WorkerConfig::builder([server]).worker(rank).build();
-    let life = Worker::allocate_incarnation(Wires::new(), &numbered)?;
+    let life = Worker::allocate_incarnation(Transports::new(), &numbered)?;
     let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(life).build();
-    let mut link = FeedLink::connect(Wires::new(), config(client))?;
+    let mut link = DataLink::connect(Transports::new(), config(client))?;
     let plan = link.offer()?.plan;
-    let seat = Seat::join(Wires::new(), config(client), rank, plan.clone())?;
+    let seat = JobClient::join(Transports::new(), config(client), rank, plan.clone())?;
     let started = seat.joined().started;
-    let worker = Worker::connect(Wires::new(), config(server))?;
+    let worker = Worker::connect(Transports::new(), config(server))?;
     let (to, its) = (server.to_owned(), schema.clone());
     // What fences a worker that dies.
-    let fence = Box::new(move |dead: gannet::Life| {
+    let fence = Box::new(move |dead: gannet::WorkerIncarnation| {
         let mut worker = Worker::connect(
-            Wires::new(),
+            Transports::new(),
             WorkerConfig::builder([&to]).worker(rank).incarnation(life).build(),
         )?;
         let table = worker.open_table(&its)?;
         worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
     });
-    let attendance = Attendance::begin(seat, fence, Arc::default())?;
+    let attendance = Heartbeat::begin(seat, fence, Arc::default())?;
     let files: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
-    let seen = plan.files.iter().map(|file| Seen::told(file.bytes, file.print, file.whole)).collect();
+    let seen =
+        plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect();
     let mut options = Options { batch: plan.batch as usize, ..Options::new(Data::of(files)) };
-    let texts = FedTexts::new(link, plan.files);
+    let texts = RemoteTexts::new(link, plan.files);
     options.pieces = Some((Arc::new(Scheduled::fed(attendance, started, texts)), seen));
-    let mut rows = Remote::open(worker, schema, 1)?;
+    let mut rows = RemoteBackend::open(worker, schema, 1)?;
     Ok(train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})?.examples)
 }
 
@@ -56,8 +59,8 @@ fn main() -> Result<(), Failed> {
     let path = std::env::temp_dir().join(format!("gannet-fed-{}.svm", std::process::id()));
     std::fs::write(&path, clicks())?;
     let files = vec![path.to_string_lossy().into_owned()];
-    let seen = vec![Seen::of(&files[0])?];
-    let plan = Plan {
+    let seen = vec![FileFingerprint::of(&files[0])?];
+    let plan = JobPlan {
         workers: 2,
         files: plan_files(&files, &seen),
         task_bytes: 64 << 10,
@@ -66,11 +69,11 @@ fn main() -> Result<(), Failed> {
         worker_timeout_ms: 10_000,
         settings: Vec::new(),
     };
-    let (stock, board) = (Arc::new(FileStock::new(&files, &seen)), Arc::<Board>::default());
-    let feeding = Feeding { plan, reading: String::new(), stock, board: board.clone() };
+    let (stock, board) = (Arc::new(FileDataSource::new(&files, &seen)), Arc::<FeedStatus>::default());
+    let feeding = DataServerConfig { plan, reading: String::new(), stock, board: board.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
-    let client = Server::start(Wires::new(), ServerConfig { feeding: Some(feeding), ..only })?;
-    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
+    let client = Server::start(Transports::new(), ServerConfig { feeding: Some(feeding), ..only })?;
+    let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
     let schema = Schema::scalar("clicks", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     std::thread::scope(|scope| -> Result<(), Failed> {
         let work = |rank| work(server.addr(), client.addr(), &schema, rank);
@@ -80,7 +83,7 @@ fn main() -> Result<(), Failed> {
         println!("worker 1: {} examples", other.join().expect("no panic")?);
         Ok(())
     })?;
-    let mut reader = Worker::connect(Wires::new(), WorkerConfig::reader([server.addr()]))?;
+    let mut reader = Worker::connect(Transports::new(), WorkerConfig::reader([server.addr()]))?;
     let table = reader.open_table(&schema)?;
     let (keys, mut weights) = ((0..10).collect::<Vec<u64>>(), [0.0; 10]);
     reader.pull(table, &keys, gannet::Read::Weights, &mut weights)?;

@@ -1,9 +1,11 @@
 //! Linear regression: y = 2x + 10 and noise, learned by two workers over two servers, which do not wait for each other.
-use gannet::train::models::{Linear, Model, Settings, fit};
+use gannet::train::models::{Linear, Model, ModelSettings, fit};
 use gannet::train::{
     ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, Options, RemoteTables, Share, Tables, WeightTables,
 };
-use gannet::{AdaGrad, Admission, Rule, Server, ServerConfig, Shaping, Wires, Worker, WorkerConfig};
+use gannet::{
+    AdaGrad, Admission, GradientTransform, Rule, Server, ServerConfig, Transports, Worker, WorkerConfig,
+};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
@@ -11,8 +13,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn model() -> Linear {
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.5, eps: 1e-8, initial_accumulator: 1.0 });
-    let (shaping, admission) = (Shaping::NONE, Admission::All);
-    Linear::new(Settings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 })
+    let (shaping, admission) = (GradientTransform::NONE, Admission::All);
+    Linear::new(ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 })
 }
 
 /// 20,000 examples as CSV; the noise is a sum of uniform numbers, of deviation 0.3.
@@ -31,7 +33,7 @@ fn examples() -> String {
 
 fn work(servers: &[String], data: Data, worker: u32) -> Result<(), Failed> {
     let config = WorkerConfig::builder(servers).worker(worker).build();
-    let mut tables = RemoteTables::new(Worker::connect(Wires::new(), config)?);
+    let mut tables = RemoteTables::new(Worker::connect(Transports::new(), config)?);
     let options = Options { batch: 16, share: Share { worker, workers: 2 }, ..Options::new(data) };
     let fitted = fit(&options, &mut model(), &mut tables, &AtomicBool::new(false), &mut |_| {})?;
     println!("worker {worker}: {} examples over {}", fitted.examples, fitted.transport);
@@ -44,7 +46,7 @@ fn main() -> Result<(), Failed> {
     let columns =
         ColumnChoice { label: Some("y".into()), numeric: vec!["x".into()], ..ColumnChoice::default() };
     let data = Data { labels: Labels::Numbers, columns, ..Data::new(&path.to_string_lossy()) };
-    let start = || Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"));
+    let start = || Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"));
     let servers = [start()?, start()?];
     let hosts: Vec<String> = servers.iter().map(|server| server.addr().to_string()).collect();
     std::thread::scope(|scope| {
@@ -54,7 +56,7 @@ fn main() -> Result<(), Failed> {
         });
         workers.into_iter().try_for_each(|w| w.join().map_err(|_| "a worker panicked")?)
     })?;
-    let mut tables = RemoteTables::new(Worker::connect(Wires::new(), WorkerConfig::reader(&hosts))?);
+    let mut tables = RemoteTables::new(Worker::connect(Transports::new(), WorkerConfig::reader(&hosts))?);
     tables.open(&model().sparse())?;
     let mut weights = Vec::new();
     tables.weights(0, &[ColumnKeys::new("x").numeric(), INTERCEPT_KEY], &mut weights)?;

@@ -1,8 +1,8 @@
 //! Matrix factorization, in one process: ratings of users for items, made of two hidden factors each, found again.
 //! `gannet train --model mf` does the same with MovieLens (docs/data.md).
-use gannet::train::models::{Factorization, Settings, fit};
+use gannet::train::models::{Factorization, ModelSettings, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
-use gannet::{AdaGrad, Admission, Rule, Shaping, Store};
+use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("gannet-ratings-{}.tsv", std::process::id()));
     std::fs::write(&path, ratings(20_000))?;
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
-    let (shaping, admission) = (Shaping::NONE, Admission::All);
-    let settings = Settings { rule, shaping, admission, seed: 1, deviation: 0.3, l2: 0.001 };
+    let (shaping, admission) = (GradientTransform::NONE, Admission::All);
+    let settings = ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.3, l2: 0.001 };
     let data = Data { labels: Labels::Numbers, ..Data::new(&path.to_string_lossy()) };
     let options = Options { epochs: 20, ..Options::new(data) };
     let (mut model, mut tables) = (Factorization::new(settings, 4), LocalTables::new(Store::memory(), 1));

@@ -1,12 +1,12 @@
 //! A server and a worker in one program: create a table, pull rows, push gradients.
-use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, WorkerConfig, Write};
+use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0"))?;
+    let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 
     // pusher 1, first life: what names this worker's pushes.
     let config = WorkerConfig::builder([server.addr()]).worker(0).build();
-    let mut worker = Worker::connect(Wires::new(), config)?;
+    let mut worker = Worker::connect(Transports::new(), config)?;
     let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
     let table = worker.open_table(&Schema::scalar("clicks", rule))?;
 

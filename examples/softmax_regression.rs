@@ -1,8 +1,8 @@
 //! Softmax regression, in one process: which of three points a point of the plane belongs to. `gannet train --model softmax` does
 //! the same with digits (docs/data.md).
-use gannet::train::models::{Settings, Softmax, fit};
+use gannet::train::models::{ModelSettings, Softmax, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
-use gannet::{AdaGrad, Admission, Rule, Shaping, Store};
+use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
@@ -21,8 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("gannet-points-{}.svm", std::process::id()));
     std::fs::write(&path, examples(30_000))?;
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
-    let (shaping, admission) = (Shaping::NONE, Admission::All);
-    let settings = Settings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 };
+    let (shaping, admission) = (GradientTransform::NONE, Admission::All);
+    let settings = ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 };
     let options = Options::new(Data { labels: Labels::Classes(3), ..Data::new(&path.to_string_lossy()) });
     let (mut model, mut tables) = (Softmax::new(settings, 3), LocalTables::new(Store::memory(), 1));
     let fitted = fit(&options, &mut model, &mut tables, &AtomicBool::new(false), &mut |_| {})?;

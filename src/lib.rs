@@ -26,24 +26,27 @@ pub use gannet_core::{
 };
 pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN, JOB_WORKERS_MAX};
 pub use gannet_node::{
-    Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, Cut, GrowError, Growing, Growth,
-    Init, Membership, Merge, NEXT_INCARNATION, NO_INCARNATION, OneSided, Page, PullId, Pulled, PushId,
-    PusherStatus, Read, Refusal, RowCache, Schema, Segment, Segments, Served, Server, ServerConfig,
-    ServerError, ServerTally, SessionLimits, Staleness, Stats, Store, SyncMode, TableId, TableStatus,
-    Together, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerError, WorkerTally, Write, bucket,
+    Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, HeartbeatReply,
+    JobAnswer, JobClient, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
+    WorkerIncarnation, WorkerState,
 };
 pub use gannet_node::{
-    Attendance, Board, Doing, FedCount, FeedLink, Feeding, Given, Hands, JobStatus, Joined, Life, Member,
-    Orders, Plan, PlanFile, Seat, Standing, Task, Told, Work,
+    Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, GrowError, Growth, GrowthConfig,
+    Init, Merge, MetricsSink, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId,
+    PusherStatus, Read, Refusal, RowCache, Schema, Segment, Segments, Server, ServerConfig, ServerCounters,
+    ServerError, ServerStats, SessionLimits, ShardedKeys, Staleness, Stats, StepReduce, Store, SyncConfig,
+    SyncMode, TableId, TableStatus, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerCounters,
+    WorkerError, Write, bucket,
 };
 pub use gannet_node::{
-    CLIENT, Decided, Registry, Run, RunAlone, RunId, RunMember, RunSeat, RunWanted, RunsError, Setting, Want,
+    CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
+    RunSetting, RunsError,
 };
 pub use gannet_node::{Token, TokenError, forget_job};
 pub use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
-    Schedule, Sgd, Shaping,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
+    Rule, RuleError, Schedule, Sgd,
 };
 pub use gannet_transport::tcp::{Io, Tcp, try_uring};
 pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
-pub use gannet_transport::wires::{Transport, Wires};
+pub use gannet_transport::wires::{Transport, Transports};

@@ -7,7 +7,7 @@ mod harness;
 #[path = "harness/reader.rs"]
 mod reader;
 
-use gannet::{OneSided, Transport, Wires, WorkerConfig, WorkerError};
+use gannet::{OneSided, Transport, Transports, WorkerConfig, WorkerError};
 use harness::*;
 use reader::{LEASE, Reader};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn connect(addr: &str, one_sided: OneSided) -> Reader {
     let config = WorkerConfig { peer_timeout: PEER_TIMEOUT, one_sided, ..WorkerConfig::new([addr], 1, 1) };
-    Reader::new(Wires::default().with_transport(Transport::Verbs), config, "verbs", KEYS)
+    Reader::new(Transports::default().with_transport(Transport::Verbs), config, "verbs", KEYS)
 }
 
 /// The server's address, on the device.

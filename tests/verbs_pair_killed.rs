@@ -4,7 +4,7 @@
 
 mod harness;
 
-use gannet::{Add, PushId, Read, Rule, Schema, TableId, Transport, Wires, Worker, WorkerConfig, Write};
+use gannet::{Add, PushId, Read, Rule, Schema, TableId, Transport, Transports, Worker, WorkerConfig, Write};
 use harness::pair::Pair;
 use harness::*;
 use std::collections::VecDeque;
@@ -26,9 +26,9 @@ fn sums() -> Schema {
     Schema { dim: DIM, ..Schema::scalar("sums", Rule::Add(Add)) }
 }
 
-fn worker(addr: &str, transport: Transport, pusher: u64, incarnation: u64) -> Worker<Wires> {
+fn worker(addr: &str, transport: Transport, pusher: u64, incarnation: u64) -> Worker<Transports> {
     let config = WorkerConfig { peer_timeout: limit(), ..WorkerConfig::new([addr], pusher, incarnation) };
-    Worker::connect(Wires::new().with_transport(transport), config).unwrap()
+    Worker::connect(Transports::new().with_transport(transport), config).unwrap()
 }
 
 fn keys(list: u64) -> Vec<u64> {
@@ -37,7 +37,7 @@ fn keys(list: u64) -> Vec<u64> {
 
 /// A worker that always has pushes of ones under way, and how many there were of each list.
 struct Pushing<'a> {
-    worker: Worker<Wires>,
+    worker: Worker<Transports>,
     table: TableId,
     open: VecDeque<PushId>,
     pushed: &'a mut [u64; LISTS as usize],
@@ -168,7 +168,7 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
         return;
     }
     let addr = pair.hear("addr");
-    let push = |mut worker: Worker<Wires>| {
+    let push = |mut worker: Worker<Transports>| {
         let table = worker.open_table(&sums()).unwrap();
         worker.push(table, &keys(0), Write::Gradient, &vec![1.0; (KEYS * u64::from(DIM)) as usize]).unwrap();
         worker
@@ -178,7 +178,7 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
     assert_eq!((&*first.transport(), &*second.transport()), ("verbs", "tcp"));
     // Who takes nothing else is told of the limit.
     let config = WorkerConfig { peer_timeout: Duration::from_secs(3), ..WorkerConfig::new([&addr], 3, 1) };
-    let refused = Worker::connect(Wires::new().with_transport(Transport::Verbs), config).err().unwrap();
+    let refused = Worker::connect(Transports::new().with_transport(Transport::Verbs), config).err().unwrap();
     let refused = refused.to_string();
     assert!(refused.contains("2097152 bytes") && refused.contains("--rdma-memory"), "{refused}");
     pair.tell("both", "");

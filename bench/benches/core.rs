@@ -9,7 +9,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gannet_bench::{DIMS, batches, criterion, cut, key, sized};
-use gannet_core::{PushName, Read, Schema, Segments, Shards, Store, View, Write, mix, prefetch};
+use gannet_core::{MappedShards, PushName, Read, Schema, Segments, Shards, Store, Write, mix, prefetch};
 use gannet_optim::{Rule, Sgd};
 use std::hint::black_box;
 use std::path::Path;
@@ -163,10 +163,10 @@ fn runs(c: &mut Criterion) {
     }
 }
 
-fn view_of(shards: &Shards) -> View {
+fn view_of(shards: &Shards) -> MappedShards {
     let images = shards.images(shards.range()).expect("the images").into_iter();
     let files = images.map(|(_, fd, life)| (fd.into(), life)).collect();
-    View::open(shards.schema(), shards.range().start, files).expect("a view of them")
+    MappedShards::open(shards.schema(), shards.range().start, files).expect("a view of them")
 }
 
 /// Rows as wide as the table's in one piece of memory, in huge pages where there are any.

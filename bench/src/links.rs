@@ -1,7 +1,7 @@
 //! One thread asks on many tcp links, another answers; each has one poll.
 
 use gannet_transport::tcp::Tcp;
-use gannet_transport::{Head, Link, LinkError, Listener, Net, Nothing, Poll};
+use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll};
 use std::time::Duration;
 
 /// A link over tcp.
@@ -36,18 +36,18 @@ pub fn answer(tcp: &Tcp, mut listener: <Tcp as Net>::Listener, count: usize, ans
 }
 
 fn serve(link: &mut TcpLink, answer: &[u8]) -> Result<(), LinkError> {
-    link.flush(&mut Nothing)?;
+    link.flush(&mut NoOwner)?;
     while link.is_readable() {
-        link.fill(&mut Nothing)?;
+        link.fill(&mut NoOwner)?;
         let (receive, transmit) = link.halves();
-        while let Some(frame) = receive.peek(&mut Nothing)? {
+        while let Some(frame) = receive.peek(&mut NoOwner)? {
             if frame.head.aux == LAST {
                 let head = Head::new(2, 0, frame.head.id, [0; 4]);
                 transmit.send_copy(head, answer).expect("room for an answer");
             }
             receive.consume();
         }
-        link.flush(&mut Nothing)?;
+        link.flush(&mut NoOwner)?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub fn connect(tcp: &Tcp, poll: &mut <Tcp as Net>::Poll, addr: &str, count: usiz
 pub fn ask(links: &mut [TcpLink], poll: &mut impl Poll, request: &[u8]) {
     for link in &mut *links {
         link.transmit().send_copy(Head::new(1, LAST, 0, [0; 4]), request).expect("room for a request");
-        link.flush(&mut Nothing).expect("a peer");
+        link.flush(&mut NoOwner).expect("a peer");
     }
     let (mut left, mut events) = (links.len(), Vec::new());
     while left > 0 {
@@ -74,10 +74,10 @@ pub fn ask(links: &mut [TcpLink], poll: &mut impl Poll, request: &[u8]) {
         for event in &events {
             let link = &mut links[event.token as usize];
             link.note(event);
-            link.flush(&mut Nothing).expect("a peer");
+            link.flush(&mut NoOwner).expect("a peer");
             while link.is_readable() {
-                link.fill(&mut Nothing).expect("a peer");
-                while link.receive().peek(&mut Nothing).expect("a sound frame").is_some() {
+                link.fill(&mut NoOwner).expect("a peer");
+                while link.receive().peek(&mut NoOwner).expect("a sound frame").is_some() {
                     link.receive().consume();
                     left -= 1;
                 }

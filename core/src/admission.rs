@@ -102,7 +102,8 @@ impl Shard {
                 admitted
             }
             Admission::Count { pushes, sketch_bytes } => {
-                let (place, counters) = (Place::of(key, sketch_bytes as usize / LINE_BYTES), pushes - 1);
+                let (place, counters) =
+                    (CounterPlace::of(key, sketch_bytes as usize / LINE_BYTES), pushes - 1);
                 let at = sketch_at(schema.stride()) + place.line * LINE_BYTES;
                 let before = std::array::from_fn(|i| self.image.sketch_word(at + 8 * i));
                 let mut line = before;
@@ -133,7 +134,7 @@ fn drawn(seed: u64, key: u64, name: &PushName) -> f32 {
 /// A line: a tally of pushes (u16), two bytes of 0, then four rows of 15 bytes: counters of 8 bits, or of 4 where they
 /// suffice.
 pub(crate) const LINE_BYTES: usize = 64;
-type Line = [u64; 8];
+type SketchLine = [u64; 8];
 const ROWS: usize = 4;
 const ROW_BYTES: usize = 15;
 const HEAD_BYTES: usize = 4;
@@ -154,15 +155,15 @@ const fn window(most: u32) -> u32 {
 }
 
 /// Where a key's counters are.
-struct Place {
+struct CounterPlace {
     line: usize,
     bits: u32,
 }
 
-impl Place {
-    fn of(key: u64, lines: usize) -> Place {
+impl CounterPlace {
+    fn of(key: u64, lines: usize) -> CounterPlace {
         let h = mix(key);
-        Place { line: (((h >> 32) * lines as u64) >> 32) as usize, bits: h as u32 }
+        CounterPlace { line: (((h >> 32) * lines as u64) >> 32) as usize, bits: h as u32 }
     }
 
     /// The key's counter in each row: byte of the line, shift, mask.
@@ -178,7 +179,7 @@ impl Place {
     }
 
     /// Counts a push up to `most`; `false` when the key has that many already, and nothing is changed.
-    fn count(&self, line: &mut Line, most: u32) -> bool {
+    fn count(&self, line: &mut SketchLine, most: u32) -> bool {
         let mut bytes: [u8; LINE_BYTES] = bytemuck::cast(line.map(u64::to_le));
         let places = self.counters(most);
         let read = |bytes: &[u8], (at, shift, mask): (usize, u32, u8)| bytes[at] >> shift & mask;
@@ -195,7 +196,7 @@ impl Place {
         let tally = u16::from_le_bytes([bytes[0], bytes[1]]) + 1;
         let tally = if u32::from(tally) < window(most) { tally } else { halve(&mut bytes, most, tally) };
         bytes[..2].copy_from_slice(&tally.to_le_bytes());
-        *line = bytemuck::cast::<_, Line>(bytes).map(u64::from_le);
+        *line = bytemuck::cast::<_, SketchLine>(bytes).map(u64::from_le);
         true
     }
 }
@@ -213,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn tally(line: &Line) -> u64 {
+    fn tally(line: &SketchLine) -> u64 {
         line[0] & 0xFFFF
     }
 
@@ -221,10 +222,10 @@ mod tests {
         /// Against exact counts that are halved when the line is: the line never says fewer, so no key is admitted late.
         #[test]
         fn a_line_never_counts_too_few(keys in prop::collection::vec(0u64..60, 1..2000), most in prop_oneof![1u32..16, 16u32..256]) {
-            let (mut line, mut exact) = (Line::default(), HashMap::<u64, u32>::new());
+            let (mut line, mut exact) = (SketchLine::default(), HashMap::<u64, u32>::new());
             for key in keys {
                 let (count, before) = (exact.get(&key).copied().unwrap_or(0), tally(&line));
-                let counted = Place::of(key, 1).count(&mut line, most);
+                let counted = CounterPlace::of(key, 1).count(&mut line, most);
                 prop_assert!(!(counted && count >= most), "key {} was counted past {}", key, most);
                 if counted {
                     exact.insert(key, count + 1);
@@ -245,9 +246,9 @@ mod tests {
     #[test]
     fn a_large_sketch_is_exact() {
         for most in [1, 4, 15, 16, 255] {
-            let mut lines = vec![Line::default(); 4096];
+            let mut lines = vec![SketchLine::default(); 4096];
             let admitted_at = (0..2000u64).map(|key| {
-                let place = Place::of(key * 7919, lines.len());
+                let place = CounterPlace::of(key * 7919, lines.len());
                 (1..).find(|_| !place.count(&mut lines[place.line], most)).unwrap_or(0)
             });
             assert!(admitted_at.into_iter().all(|at| at == most + 1), "most {most}");
@@ -258,13 +259,13 @@ mod tests {
     #[test]
     fn a_long_stream_does_not_wear_it_out() {
         for most in [1u32, 3, 20] {
-            let mut lines = vec![Line::default(); 64];
+            let mut lines = vec![SketchLine::default(); 64];
             let mut once = 0;
             for i in 0..200_000u64 {
-                let place = Place::of(i, lines.len());
+                let place = CounterPlace::of(i, lines.len());
                 once += u32::from(!place.count(&mut lines[place.line], most));
                 if i % 1000 == 0 {
-                    let place = Place::of(1 << 40 | i, lines.len());
+                    let place = CounterPlace::of(1 << 40 | i, lines.len());
                     // Halving in between may cost a push or two of the `most + 1`, at worst half of them.
                     let admitted = (0..=2 * most).any(|_| !place.count(&mut lines[place.line], most));
                     assert!(admitted, "most {most}, key {i}");

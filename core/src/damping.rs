@@ -9,7 +9,7 @@
 use crate::effect::Effect;
 use crate::schema::{Init, Schema};
 use crate::segments::Segment;
-use gannet_optim::{Add, Isa, Rule, Shaping, Update, add_change};
+use gannet_optim::{Add, GradientTransform, Isa, Rule, Update, add_change};
 
 /// Counts begin again at 0 here: whole numbers below are exact in a float, and a sum of two of them as well.
 const COUNTS: f32 = (1 << 23) as f32;
@@ -17,7 +17,8 @@ const COUNTS: f32 = (1 << 23) as f32;
 impl Schema {
     /// The same table with a count of pushes behind each row, for [`Write::Damped`](crate::Write::Damped).
     pub fn counting(&self) -> Schema {
-        let count = Segment { dim: 1, rule: Rule::Add(Add), shaping: Shaping::NONE, init: Init::Zero };
+        let count =
+            Segment { dim: 1, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero };
         let mut schema = self.clone();
         schema.more.push(count);
         schema

@@ -4,7 +4,7 @@
 //! instruction set that it runs on, and what is not inlined into it is not.
 
 use gannet_optim::lbfgs::add_to_pass;
-use gannet_optim::{Isa, Shaping, Update, add_change, all_finite};
+use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
 
 /// What a push writes.
 pub(crate) trait Effect {
@@ -23,18 +23,18 @@ impl Effect for Gradients {
 }
 
 /// Gradients that are clipped, or have L2 added, before the rule.
-pub(crate) struct Shaped {
-    shaping: Shaping,
+pub(crate) struct TransformedGradients {
+    shaping: GradientTransform,
     gradient: Vec<f32>,
 }
 
-impl Shaped {
-    pub(crate) fn new(shaping: Shaping, dim: usize) -> Shaped {
-        Shaped { shaping, gradient: vec![0.0; dim] }
+impl TransformedGradients {
+    pub(crate) fn new(shaping: GradientTransform, dim: usize) -> TransformedGradients {
+        TransformedGradients { shaping, gradient: vec![0.0; dim] }
     }
 }
 
-impl Effect for Shaped {
+impl Effect for TransformedGradients {
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
         // Schema::check leaves no rule here whose weights are not its first plane.

@@ -21,7 +21,7 @@ const MOVED_KEPT: usize = 1024;
 
 /// Buffers of expansions.
 #[derive(Default)]
-pub(crate) struct Moved {
+pub(crate) struct ExpansionBuffers {
     /// Entries on their way: (bucket of the group, tag, slot).
     entries: Vec<(u8, u16, u32)>,
     /// Numbers of the overflow buckets that they need: the chain of the group's bucket 0, then that of 1, and so on.
@@ -29,10 +29,10 @@ pub(crate) struct Moved {
 }
 
 /// The group as it is, and as it will be.
-struct Group {
+struct BucketGroup {
     /// Of each bucket that it has: the first and the last overflow bucket; 0 where it has none.
     old: [(u32, u32); 3],
-    /// Of each bucket that it will have: where its overflow buckets stand among [`Moved::buckets`].
+    /// Of each bucket that it will have: where its overflow buckets stand among [`ExpansionBuffers::buckets`].
     new: [Range<usize>; 4],
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn expand_if_full(
     image: &mut Image,
     journal: &mut Journal,
     geometry: &mut Geometry,
-    moved: &mut Moved,
+    moved: &mut ExpansionBuffers,
 ) {
     let rows = image.word(LIVE_ROWS).load(Relaxed);
     if rows * 10 > ROWS_PER_TEN_BUCKETS * geometry.buckets() {
@@ -57,7 +57,7 @@ fn primary(geometry: &Geometry, i: usize) -> usize {
     (geometry.split + ((i as u64) << geometry.level)) as usize
 }
 
-fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, moved: &mut Moved) {
+fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, moved: &mut ExpansionBuffers) {
     let members = 2 + geometry.stage as usize;
     let Some(group) = collect(image, geometry, members, moved) else { return };
     let needed = group.new[members].end;
@@ -86,7 +86,12 @@ fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, mov
 }
 
 /// Gathers the entries of the group with their new buckets. `None`: one of them names no slot.
-fn collect(image: &Image, geometry: &Geometry, members: usize, moved: &mut Moved) -> Option<Group> {
+fn collect(
+    image: &Image,
+    geometry: &Geometry,
+    members: usize,
+    moved: &mut ExpansionBuffers,
+) -> Option<BucketGroup> {
     moved.entries.clear();
     let mut old = [(0, 0); 3];
     for (i, chain) in old.iter_mut().enumerate().take(members) {
@@ -114,7 +119,7 @@ fn collect(image: &Image, geometry: &Geometry, members: usize, moved: &mut Moved
         end += count.saturating_sub(ENTRIES).div_ceil(ENTRIES);
         start..end
     });
-    Some(Group { old, new })
+    Some(BucketGroup { old, new })
 }
 
 /// The first buckets of the free list, `most` of them if it has so many; answers what is behind them. Nothing changes.
@@ -130,7 +135,7 @@ fn take_free(image: &Image, most: usize, buckets: &mut Vec<u32>) -> u32 {
 
 /// Links the new chains. Buckets of the free list are linked one to the next already, so only the ends of chains, and
 /// the end of the list, are changed and logged. Those behind the first `used` are nobody's yet.
-fn link(image: &mut Image, journal: &mut Journal, group: &Group, buckets: &[u32], used: u32) {
+fn link(image: &mut Image, journal: &mut Journal, group: &BucketGroup, buckets: &[u32], used: u32) {
     for chain in &group.new {
         for at in chain.clone() {
             let number = buckets[at];
@@ -148,7 +153,13 @@ fn link(image: &mut Image, journal: &mut Journal, group: &Group, buckets: &[u32]
 }
 
 /// Puts the entries into the new chains, and these behind the primary buckets.
-fn fill(image: &mut Image, geometry: &Geometry, members: usize, group: &Group, moved: &Moved) {
+fn fill(
+    image: &mut Image,
+    geometry: &Geometry,
+    members: usize,
+    group: &BucketGroup,
+    moved: &ExpansionBuffers,
+) {
     for &number in &moved.buckets {
         image.overflow(number as usize - 1).clear_all();
     }
@@ -175,7 +186,7 @@ fn fill(image: &mut Image, geometry: &Geometry, members: usize, group: &Group, m
 }
 
 /// Puts the old chains on the free list, whose rest is `rest`. Their entries stay, for those who are reading them.
-fn release(image: &mut Image, group: &Group, mut rest: u32) {
+fn release(image: &mut Image, group: &BucketGroup, mut rest: u32) {
     for &(first, last) in group.old.iter().filter(|chain| chain.1 != 0) {
         image.overflow(last as usize - 1).set_link(rest);
         crate::kill_point!();

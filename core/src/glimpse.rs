@@ -2,9 +2,9 @@
 //! that came are to be believed. The reads themselves are the caller's.
 //!
 //! One READ of a device fetches cache lines of 64 bytes, each as it is at one moment, in any order. So
-//! - a row whose wanted bytes lie in one line ([`Glimpse::is_one_line`]) is one READ, and its version word tells all;
+//! - a row whose wanted bytes lie in one line ([`RemoteRowReader::is_one_line`]) is one READ, and its version word tells all;
 //! - any other row is three READs, each completed before the next is posted: its version, its bytes, its version again
-//!   ([`Glimpse::is_row`]). Versions of a slot only grow, so an equal, even one was there all the while.
+//!   ([`RemoteRowReader::is_row`]). Versions of a slot only grow, so an equal, even one was there all the while.
 //!
 //! Fewer are not enough: not one READ of a longer row with a version at head and tail, not a row and then its version. A
 //! software device copies a line word by word: there, every row is three READs. Which it is the server says. The tests
@@ -14,7 +14,7 @@ use crate::error::PullError;
 use crate::layout::{INCARNATION, LOWEST, SERVING};
 use crate::row::{LIVE, WRITING};
 use crate::schema::Schema;
-use crate::segments::{Chosen, Part, Segmented, Segments, Weigh};
+use crate::segments::{ReadWeights, SegmentPart, Segmented, Segments, SelectedSegments};
 use crate::table::Read;
 use gannet_optim::{Rule, Update};
 
@@ -46,29 +46,29 @@ pub fn lowest_of(line: &[u8]) -> u64 {
 }
 
 /// How rows of a table are read from afar, for one kind of read and some of their segments.
-pub struct Glimpse {
+pub struct RemoteRowReader {
     stride: usize,
     /// Floats that are read, from the row's first on.
     wanted: usize,
     floats: usize,
-    derives: Option<Derives>,
+    derives: Option<DerivedWeights>,
     row: Vec<f32>,
 }
 
 /// The answer is not simply what was read.
-struct Derives {
+struct DerivedWeights {
     rule: Rule,
-    parts: Vec<Part>,
+    parts: Vec<SegmentPart>,
     segments: Segments,
     state: bool,
 }
 
-impl Glimpse {
+impl RemoteRowReader {
     /// For pulls of this kind.
     ///
     /// # Errors
     /// Segments that rows do not have.
-    pub fn new(schema: &Schema, read: Read, segments: Segments) -> Result<Glimpse, PullError> {
+    pub fn new(schema: &Schema, read: Read, segments: Segments) -> Result<RemoteRowReader, PullError> {
         let floats = schema.read_floats_of(read, segments)?;
         let parts = schema.parts(None);
         let state = read == Read::State;
@@ -76,9 +76,9 @@ impl Glimpse {
             true => state || !schema.rule.derives(),
             false => state && segments == Segments::ALL,
         };
-        let derives = (!plain).then_some(Derives { rule: schema.rule, parts, segments, state });
+        let derives = (!plain).then_some(DerivedWeights { rule: schema.rule, parts, segments, state });
         let wanted = if plain { floats } else { schema.floats() };
-        Ok(Glimpse { stride: schema.stride(), wanted, floats, derives, row: vec![0.0; wanted] })
+        Ok(RemoteRowReader { stride: schema.stride(), wanted, floats, derives, row: vec![0.0; wanted] })
     }
 
     /// Floats of an answer, a row.
@@ -134,12 +134,13 @@ impl Glimpse {
     }
 }
 
-impl Derives {
+impl DerivedWeights {
     fn answer(&self, row: &[f32], out: &mut [f32]) {
         if self.parts.is_empty() {
-            return self.rule.visit(Weigh(row, out));
+            return self.rule.visit(ReadWeights(row, out));
         }
-        Chosen { of: Segmented(&self.parts), segments: self.segments, state: self.state }.weights(row, out);
+        SelectedSegments { of: Segmented(&self.parts), segments: self.segments, state: self.state }
+            .weights(row, out);
     }
 }
 
@@ -163,9 +164,9 @@ mod tests {
     #[derive(Clone)]
     struct Tape(Rc<RefCell<Vec<Vec<u64>>>>);
 
-    struct Cell(Tape, usize);
+    struct RemoteCell(Tape, usize);
 
-    impl Word for Cell {
+    impl Word for RemoteCell {
         fn load(&self, _: Ordering) -> u64 {
             self.0.0.borrow().last().unwrap()[self.1]
         }
@@ -196,7 +197,7 @@ mod tests {
     /// key, frees that and inserts KEY again: by the functions that rows are written with.
     fn life(words: usize) -> Vec<Vec<u64>> {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
-        let cells: Vec<Cell> = (0..words).map(|i| Cell(tape.clone(), i)).collect();
+        let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
         let write = |counter: u64, key: u64| {
             stamp::begin(&cells[0], counter);
             (2..words).for_each(|i| cells[i].store(pair(key, counter), Ordering::Relaxed));
@@ -241,17 +242,18 @@ mod tests {
         OwnBatch,
     }
 
-    struct Outcome {
+    struct RemoteReadOutcome {
         believed: usize,
         torn: usize,
     }
 
     /// READs the row in parts of `words` words, each as it was at a moment of its own (a line, or less), and versions before
     /// and after it: every order of all of these against every step of the owner.
-    fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> Outcome {
+    fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> RemoteReadOutcome {
         let schema = schema(2 * (states[0].len() - 2));
-        let mut glimpse = Glimpse::new(&schema, Read::Weights, Segments::ALL).unwrap();
-        let (mut out, mut outcome) = (vec![0.0; glimpse.floats()], Outcome { believed: 0, torn: 0 });
+        let mut glimpse = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
+        let (mut out, mut outcome) =
+            (vec![0.0; glimpse.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
         let (parts, end) = (states[0].len().div_ceil(words), states.len());
         each_way(parts, end, &mut |moments| {
             let part = |(p, &moment): (usize, &usize)| {
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn only_rows_inside_a_line_are_one_line() {
         for floats in [1, 2, 3, 12, 13, 16] {
-            let glimpse = Glimpse::new(&schema(floats), Read::State, Segments::ALL).unwrap();
+            let glimpse = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
             for slot in 0..200 {
                 let lines = |byte: u64| (glimpse.offset(slot) + byte) / 64;
                 assert_eq!(glimpse.is_one_line(slot), lines(0) == lines(glimpse.bytes() as u64 - 1));

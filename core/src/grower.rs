@@ -17,18 +17,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What time it is, since some fixed moment: a parameter, since this room reads no clock.
-pub type Clock = fn() -> Duration;
+pub type Now = fn() -> Duration;
 
 /// What all images of a store share: the thread, the budget, the lock on the data folder.
 pub(crate) struct Grower {
     pub(crate) budget: Arc<Budget>,
-    clock: Option<Clock>,
-    state: Mutex<State>,
+    clock: Option<Now>,
+    state: Mutex<GrowerState>,
     /// Released after the thread has ended, since it may take extents in the folder's files.
     _lock: Option<File>,
 }
 
-enum State {
+enum GrowerState {
     Idle,
     Running(Sender<Arc<Extents>>, JoinHandle<()>),
     /// The system gave no thread: owners help themselves.
@@ -36,8 +36,13 @@ enum State {
 }
 
 impl Grower {
-    pub(crate) fn new(limit: u64, clock: Option<Clock>, lock: Option<File>) -> Grower {
-        Grower { budget: Arc::new(Budget::new(limit)), clock, state: Mutex::new(State::Idle), _lock: lock }
+    pub(crate) fn new(limit: u64, clock: Option<Now>, lock: Option<File>) -> Grower {
+        Grower {
+            budget: Arc::new(Budget::new(limit)),
+            clock,
+            state: Mutex::new(GrowerState::Idle),
+            _lock: lock,
+        }
     }
 
     /// The time, where a clock was given.
@@ -52,18 +57,18 @@ impl Grower {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Idle) {
+        if matches!(*state, GrowerState::Idle) {
             let (sender, receiver) = channel();
             let thread = std::thread::Builder::new().name("gannet-grower".into()).spawn(|| run(receiver));
             *state = match thread {
-                Ok(thread) => State::Running(sender, thread),
+                Ok(thread) => GrowerState::Running(sender, thread),
                 Err(error) => {
                     tracing::warn!(%error, "no thread for growing tables: they grow in small steps and pages");
-                    State::None
+                    GrowerState::None
                 }
             };
         }
-        if let State::Running(sender, _) = &*state {
+        if let GrowerState::Running(sender, _) = &*state {
             let _ = sender.send(extents.clone());
         }
     }
@@ -71,9 +76,11 @@ impl Grower {
 
 impl Drop for Grower {
     fn drop(&mut self) {
-        let state =
-            std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::None);
-        if let State::Running(sender, thread) = state {
+        let state = std::mem::replace(
+            &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner),
+            GrowerState::None,
+        );
+        if let GrowerState::Running(sender, thread) = state {
             drop(sender);
             let _ = thread.join();
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Release;
 
 /// What whoever pulls holds of a key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum CachedVersion {
     /// Nothing.
     Nothing,
     /// That there was none.
@@ -30,7 +30,7 @@ pub enum Held {
 
 /// What a pull tells of a key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Newer {
+pub enum NewerRow {
     /// It is as it is held.
     Same,
     /// The row.
@@ -60,11 +60,11 @@ impl Shards {
     pub fn pull_newer(
         &mut self,
         keys: &[u64],
-        held: &[Held],
+        held: &[CachedVersion],
         (read, segments): (Read, Segments),
         out: &mut [f32],
         slots: &mut Vec<u32>,
-        told: &mut Vec<Newer>,
+        told: &mut Vec<NewerRow>,
     ) -> Result<(usize, u64), PullError> {
         if held.len() != keys.len() {
             let (got, want) = (held.len(), keys.len());
@@ -76,13 +76,13 @@ impl Shards {
         let mut rows = 0;
         for (i, ((&key, &held), &slot)) in keys.iter().zip(held).zip(&slots[from..]).enumerate() {
             let newer = match (held, slot) {
-                (Held::NoRow, NONE) => Newer::Same,
-                (_, NONE) => Newer::NoRow,
-                (Held::Row(stamp), slot) if self.version_of(key, slot) <= stamp => Newer::Same,
-                _ => Newer::Row,
+                (CachedVersion::NoRow, NONE) => NewerRow::Same,
+                (_, NONE) => NewerRow::NoRow,
+                (CachedVersion::Row(stamp), slot) if self.version_of(key, slot) <= stamp => NewerRow::Same,
+                _ => NewerRow::Row,
             };
             told.push(newer);
-            if newer != Newer::Same {
+            if newer != NewerRow::Same {
                 if rows != i {
                     out.copy_within(i * floats..(i + 1) * floats, rows * floats);
                 }

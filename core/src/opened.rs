@@ -5,29 +5,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The shards of a store that are open, by table and number.
 #[derive(Default)]
-pub(crate) struct Opened(Mutex<HashSet<(String, u32)>>);
+pub(crate) struct OpenShards(Mutex<HashSet<(String, u32)>>);
 
 /// A shard that is open; dropping it gives it back.
-pub(crate) struct Claim {
-    of: Arc<Opened>,
+pub(crate) struct OpenShard {
+    of: Arc<OpenShards>,
     shard: (String, u32),
 }
 
-impl Opened {
+impl OpenShards {
     /// Whether a shard of a table is open.
     pub(crate) fn has(&self, table: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(name, _)| name == table)
     }
 
     /// Claims a shard; `None` when it is open.
-    pub(crate) fn claim(self: &Arc<Opened>, table: &str, number: u32) -> Option<Claim> {
+    pub(crate) fn claim(self: &Arc<OpenShards>, table: &str, number: u32) -> Option<OpenShard> {
         let shard = (table.to_owned(), number);
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.clone());
-        free.then(|| Claim { of: self.clone(), shard })
+        free.then(|| OpenShard { of: self.clone(), shard })
     }
 }
 
-impl Drop for Claim {
+impl Drop for OpenShard {
     fn drop(&mut self) {
         self.of.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.shard);
     }

@@ -2,23 +2,23 @@
 
 use crate::error::PushError;
 use crate::layout::*;
-use crate::pushers::{Entry, PushName, offset};
+use crate::pushers::{PushName, PusherEntry, offset};
 use crate::shard::Shard;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Where a piece starts.
-pub(crate) enum Start {
+pub(crate) enum PartStart {
     /// The shard has it: the version that it was applied at.
     Doubled(u64),
     /// There are rows to apply.
-    From(Piece),
+    From(PartProgress),
 }
 
 /// A piece under way: where it is remembered, and which of its rows are applied already.
-pub(crate) struct Piece {
+pub(crate) struct PartProgress {
     place: usize,
-    entry: Entry,
+    entry: PusherEntry,
     /// The place of its first row in the run.
     row: u32,
     /// Rows of the piece.
@@ -29,24 +29,24 @@ pub(crate) struct Piece {
 
 impl Shard {
     /// Checks the name of a piece of `rows` rows, and, when journaled, remembers it before its first row.
-    pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<Start, PushError> {
+    pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<PartStart, PushError> {
         let (shard, seq, row) = (self.number, name.seq, name.row);
         let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
         let known = self.pushers.find(name.pusher);
-        let mut before = Entry::default();
-        if let Some(e) = known.map(|i| Entry::load(&self.image, i)) {
+        let mut before = PusherEntry::default();
+        if let Some(e) = known.map(|i| PusherEntry::load(&self.image, i)) {
             if e.incarnation > name.incarnation {
                 let (pusher, incarnation, newer) = (name.pusher, name.incarnation, e.incarnation);
                 return Err(PushError::Fenced { pusher, incarnation, newer });
             }
             if e.incarnation == name.incarnation {
                 match seq.cmp(&e.seq) {
-                    Ordering::Less => return Ok(Start::Doubled(e.version)),
+                    Ordering::Less => return Ok(PartStart::Doubled(e.version)),
                     Ordering::Greater if e.is_unfinished() => {
                         return Err(PushError::Unfinished { shard, seq: e.seq, done: e.done, rows: e.rows });
                     }
                     Ordering::Greater => {}
-                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(Start::Doubled(e.version)),
+                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(PartStart::Doubled(e.version)),
                     Ordering::Equal => before = e,
                 }
             }
@@ -60,14 +60,14 @@ impl Shard {
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
-        let entry = Entry { done, rows: before.rows.max(end), start, ..self.entry(name) };
+        let entry = PusherEntry { done, rows: before.rows.max(end), start, ..self.entry(name) };
         if self.journal.on {
             self.store_entry(&entry, place, true);
         }
         if known.is_none() {
             self.pushers.put(place, name.pusher);
         }
-        Ok(Start::From(Piece { place, entry, row, rows, from: done - row }))
+        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
     }
 
     /// An entry for a pusher that has none, with file space.
@@ -83,13 +83,13 @@ impl Shard {
     }
 
     /// The entry of a push of which no row is applied.
-    pub(crate) fn entry(&self, name: &PushName) -> Entry {
+    pub(crate) fn entry(&self, name: &PushName) -> PusherEntry {
         let PushName { pusher, incarnation, seq, .. } = *name;
-        Entry { pusher, incarnation, seq, version: self.version, ..Entry::default() }
+        PusherEntry { pusher, incarnation, seq, version: self.version, ..PusherEntry::default() }
     }
 
     /// Writes a pusher's entry as one step; that of a piece under way becomes the current one.
-    pub(crate) fn store_entry(&mut self, entry: &Entry, i: usize, current: bool) {
+    pub(crate) fn store_entry(&mut self, entry: &PusherEntry, i: usize, current: bool) {
         self.journal.begin();
         self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
         self.journal.log(&mut self.image, CURRENT, 16);
@@ -105,10 +105,10 @@ impl Shard {
     }
 
     /// Commits the rows of a piece and remembers how far it came: to its end, or to the row at which it was refused.
-    pub(crate) fn end_part(&mut self, piece: Piece, result: &Result<(), (u32, PushError)>) {
+    pub(crate) fn end_part(&mut self, piece: PartProgress, result: &Result<(), (u32, PushError)>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
-        let Piece { place: i, mut entry, row, rows, .. } = piece;
+        let PartProgress { place: i, mut entry, row, rows, .. } = piece;
         entry.version = self.version;
         entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {

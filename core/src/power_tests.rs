@@ -2,7 +2,7 @@
 //! from before a power loss is refused by name; one that was closed in order has exactly its rows. Names of new images
 //! are there once their folders were synced.
 
-use crate::synced::{Synced, observed};
+use crate::synced::{Durable, observed};
 use crate::*;
 use gannet_optim::{Add, Rule};
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ fn schema() -> Schema {
 }
 
 fn open(folder: &Path, boot: u8) -> Result<Shards, OpenError> {
-    let store = Store::open_dir_as(folder, [boot; 16], Growing::default())?;
+    let store = Store::open_dir_as(folder, [boot; 16], GrowthConfig::default())?;
     Shards::open(&store, &schema(), 0..1)
 }
 
@@ -140,8 +140,8 @@ impl Machine {
     }
 
     /// Before a sync, and after it.
-    fn synced(&mut self, what: &Synced, done: bool) {
-        if let Synced::Folder(of) = what {
+    fn synced(&mut self, what: &Durable, done: bool) {
+        if let Durable::Folder(of) = what {
             if done && image_of(&self.folder).exists() {
                 self.named.push(of.clone());
             }
@@ -149,14 +149,14 @@ impl Machine {
         }
         self.disk.look(&self.file());
         if !done {
-            if *what == Synced::Head && self.allowed == Allowed::Exact {
+            if *what == Durable::Head && self.allowed == Allowed::Exact {
                 // The first page may be on its way, and nothing else.
                 self.allowed = Allowed::RefusedOrExact;
             }
             return self.lose_power();
         }
         match what {
-            Synced::Head => {
+            Durable::Head => {
                 self.disk.sync(HEAD_SECTORS);
                 self.allowed = Allowed::Refused;
             }
@@ -277,7 +277,7 @@ fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     let synced = Rc::new(RefCell::new(closed.clone()));
     let (seen, file) = (synced.clone(), image.clone());
     observed::set(Some(Box::new(move |what, done| {
-        if (what, done) == (&Synced::Head, true) {
+        if (what, done) == (&Durable::Head, true) {
             seen.borrow_mut()[..4096].copy_from_slice(&std::fs::read(&file).unwrap()[..4096]);
         }
         Ok(())
@@ -317,7 +317,7 @@ fn a_new_image_without_a_boot_id_is_torn() {
 fn names_are_synced_at_every_opening() {
     let own = folder();
     let table = own.path().join("t");
-    failing(Synced::Folder(table.clone()), 1);
+    failing(Durable::Folder(table.clone()), 1);
     let refused = open(own.path(), 1).err().unwrap();
     assert!(matches!(&refused, OpenError::Io { path, .. } if *path == table), "{refused}");
     assert!(image_of(own.path()).exists());
@@ -332,11 +332,11 @@ fn names_are_synced_at_every_opening() {
     open(own.path(), 1).unwrap();
     observed::set(None);
     let folders = [own.path().parent().unwrap(), &table, own.path()];
-    let [above, named, data] = folders.map(|path| Synced::Folder(path.into()));
-    assert_eq!(*seen.borrow(), [above, Synced::Head, named, data]);
+    let [above, named, data] = folders.map(|path| Durable::Folder(path.into()));
+    assert_eq!(*seen.borrow(), [above, Durable::Head, named, data]);
 }
 
-fn failing(of: Synced, from: u32) {
+fn failing(of: Durable, from: u32) {
     let mut left = from;
     observed::set(Some(Box::new(move |what, done| {
         if *what == of && !done {
@@ -353,7 +353,7 @@ fn failing(of: Synced, from: u32) {
 fn an_image_whose_head_cannot_be_synced_is_not_opened() {
     let own = folder();
     drop(open(own.path(), 1).unwrap());
-    failing(Synced::Head, 1);
+    failing(Durable::Head, 1);
     let refused = open(own.path(), 1).err().unwrap();
     observed::set(None);
     assert!(matches!(refused, OpenError::Io { .. }) && refused.to_string().contains("broken"), "{refused}");
@@ -366,7 +366,7 @@ fn rows_that_could_not_be_synced_never_count_as_closed() {
     let own = folder();
     let mut table = open(own.path(), 1).unwrap();
     table.push(&name(1), Write::Gradient, &[1, 2], None, &[1.0; 2]).unwrap();
-    failing(Synced::File, 1);
+    failing(Durable::File, 1);
     table.mark_clean().unwrap_err();
     observed::set(None);
     table.mark_clean().unwrap_err();

@@ -28,7 +28,7 @@ impl Term {
 
 /// Makes one column, row by row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum ProgramStep {
     /// The sum of terms.
     Combine {
         /// The column made.
@@ -89,38 +89,38 @@ pub enum Step {
 /// The largest reciprocal: far inside the range of f32, in which columns are kept.
 pub const RECIPROCAL_MAX: f64 = 1e30;
 
-/// What [`Step::Reciprocal`] makes of a sum.
+/// What [`ProgramStep::Reciprocal`] makes of a sum.
 pub(crate) fn reciprocal(sum: f64) -> f64 {
     if sum > 0.0 { (1.0 / sum).min(RECIPROCAL_MAX) } else { 1.0 }
 }
 
-impl Step {
+impl ProgramStep {
     fn to(&self) -> u16 {
         match *self {
-            Step::Combine { to, .. }
-            | Step::Slope { to, .. }
-            | Step::Align { to, .. }
-            | Step::Multiply { to, .. }
-            | Step::Reciprocal { to, .. }
-            | Step::Project { to, .. } => to,
+            ProgramStep::Combine { to, .. }
+            | ProgramStep::Slope { to, .. }
+            | ProgramStep::Align { to, .. }
+            | ProgramStep::Multiply { to, .. }
+            | ProgramStep::Reciprocal { to, .. }
+            | ProgramStep::Project { to, .. } => to,
         }
     }
 
     fn reads(&self) -> Vec<u16> {
         match self {
-            Step::Combine { terms, .. } => terms.iter().map(|term| term.column).collect(),
-            Step::Slope { gradient, weights, .. } => vec![*gradient, *weights],
-            Step::Align { to, slope } => vec![*to, *slope],
-            Step::Multiply { to, by } => vec![*to, *by],
-            Step::Reciprocal { of, .. } => vec![*of],
-            Step::Project { weights, step, slope, .. } => vec![*weights, *step, *slope],
+            ProgramStep::Combine { terms, .. } => terms.iter().map(|term| term.column).collect(),
+            ProgramStep::Slope { gradient, weights, .. } => vec![*gradient, *weights],
+            ProgramStep::Align { to, slope } => vec![*to, *slope],
+            ProgramStep::Multiply { to, by } => vec![*to, *by],
+            ProgramStep::Reciprocal { of, .. } => vec![*of],
+            ProgramStep::Project { weights, step, slope, .. } => vec![*weights, *step, *slope],
         }
     }
 }
 
 /// A sum over all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduce {
+pub enum ColumnSum {
     /// Of products.
     Dot {
         /// A column.
@@ -148,19 +148,19 @@ pub enum Reduce {
     },
 }
 
-impl Reduce {
+impl ColumnSum {
     pub(crate) fn is_penalised(&self) -> bool {
         match *self {
-            Reduce::Dot { penalised, .. } | Reduce::Norm1 { penalised, .. } => penalised,
-            Reduce::Weighted { .. } => false,
+            ColumnSum::Dot { penalised, .. } | ColumnSum::Norm1 { penalised, .. } => penalised,
+            ColumnSum::Weighted { .. } => false,
         }
     }
 
     fn reads(&self) -> Vec<u16> {
         match *self {
-            Reduce::Dot { a, b, .. } => vec![a, b],
-            Reduce::Weighted { a, b, by } => vec![a, b, by],
-            Reduce::Norm1 { a, .. } => vec![a],
+            ColumnSum::Dot { a, b, .. } => vec![a, b],
+            ColumnSum::Weighted { a, b, by } => vec![a, b, by],
+            ColumnSum::Norm1 { a, .. } => vec![a],
         }
     }
 }
@@ -173,9 +173,9 @@ pub struct Program {
     /// The key of the row without penalties.
     pub free: Option<u64>,
     /// The columns to make.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramStep>,
     /// The sums to answer, of the columns as they are afterwards.
-    pub sums: Vec<Reduce>,
+    pub sums: Vec<ColumnSum>,
 }
 
 impl Program {
@@ -205,7 +205,8 @@ impl Program {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, vectors: Vectors) -> Result<(), String> {
-        let terms = |step: &Step| if let Step::Combine { terms, .. } = step { terms.len() } else { 0 };
+        let terms =
+            |step: &ProgramStep| if let ProgramStep::Combine { terms, .. } = step { terms.len() } else { 0 };
         let counts = [
             ("steps", self.steps.len(), PROGRAM_STEPS_MAX),
             ("terms", self.steps.iter().map(terms).sum(), PROGRAM_TERMS_MAX),
@@ -245,20 +246,20 @@ mod tests {
     #[test]
     fn what_cannot_be_done_twice_is_refused() {
         let vectors = Vectors { wide: 4, narrow: 1 };
-        let combine = |to, from: u16| Step::Combine { to, terms: vec![Term::new(1.0, from)] };
+        let combine = |to, from: u16| ProgramStep::Combine { to, terms: vec![Term::new(1.0, from)] };
         let check = |steps| Program { steps, ..Program::default() }.check(vectors);
-        assert_eq!(check(vec![combine(1, 2), combine(3, 1), Step::Align { to: 3, slope: 5 }]), Ok(()));
+        assert_eq!(check(vec![combine(1, 2), combine(3, 1), ProgramStep::Align { to: 3, slope: 5 }]), Ok(()));
         assert_eq!(check(vec![combine(1, 1)]), Err("column 1 is read before it is made".into()));
         assert_eq!(
             check(vec![combine(1, 2), combine(2, 1)]),
             Err("column 2 is read before it is made".into())
         );
         assert_eq!(
-            check(vec![Step::Align { to: 1, slope: 2 }]),
+            check(vec![ProgramStep::Align { to: 1, slope: 2 }]),
             Err("column 1 is read before it is made".into())
         );
         assert_eq!(
-            check(vec![Step::Multiply { to: 1, by: 2 }]),
+            check(vec![ProgramStep::Multiply { to: 1, by: 2 }]),
             Err("column 1 is read before it is made".into())
         );
         assert_eq!(check(vec![combine(0, 1)]), Err("column 0 is made by pushes only".into()));

@@ -3,9 +3,9 @@
 
 use crate::error::PullError;
 use crate::index::{self, NONE};
-use crate::resolve::{BLOCK, Block};
+use crate::resolve::{BLOCK, KeyBlock};
 use crate::schema::Schema;
-use crate::segments::{Chosen, Segmented, Segments};
+use crate::segments::{Segmented, Segments, SelectedSegments};
 use crate::shard::Shard;
 use crate::table::{Read, Shards};
 use crate::width::{Width, by_width};
@@ -14,7 +14,7 @@ use gannet_optim::{Isa, Rule, Scalar, Update, Visitor, Work};
 /// Blocks between a key's index line being asked for and its row being read.
 const STAGES: usize = 3;
 
-struct Pull<'a> {
+struct PullRequest<'a> {
     shards: &'a mut Shards,
     keys: &'a [u64],
     read: Read,
@@ -60,7 +60,7 @@ impl Shards {
         let slots = slots.unwrap_or(&mut own);
         let cpu = self.cpu.fit(self.schema.dim as usize);
         let rule = self.schema.rule;
-        let call = Pull { shards: self, keys, read, out, slots };
+        let call = PullRequest { shards: self, keys, read, out, slots };
         let parts = call.shards.schema.parts(None);
         let result = match rule {
             _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
@@ -74,7 +74,7 @@ impl Shards {
     }
 }
 
-impl Visitor for Pull<'_> {
+impl Visitor for PullRequest<'_> {
     type Out = Result<(), PullError>;
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
@@ -86,7 +86,7 @@ impl Visitor for Pull<'_> {
     }
 }
 
-impl Work for Pull<'_> {
+impl Work for PullRequest<'_> {
     type Out = Result<(), PullError>;
 
     #[inline(always)]
@@ -95,13 +95,13 @@ impl Work for Pull<'_> {
     }
 }
 
-impl Pull<'_> {
+impl PullRequest<'_> {
     /// The same for rows of several segments.
     fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<(), PullError> {
         let width = rule.width();
         if segments != Segments::ALL {
             let floats = self.shards.schema.read_floats_of(self.read, segments)?;
-            let chosen = Chosen { of: rule, segments, state: self.read == Read::State };
+            let chosen = SelectedSegments { of: rule, segments, state: self.read == Read::State };
             return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
         }
         match self.read {
@@ -117,17 +117,17 @@ impl Pull<'_> {
 /// The pipeline. The stored floats of a row, or with `STATE` false its weights, are the `floats` floats of its answer.
 #[inline(always)]
 fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
-    call: Pull<'_>,
+    call: PullRequest<'_>,
     width: W,
     floats: usize,
     isa: I,
     rule: U,
 ) -> Result<(), PullError> {
-    let Pull { shards, keys, out, slots, .. } = call;
+    let PullRequest { shards, keys, out, slots, .. } = call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let Shards { schema, first, shards, scratch, .. } = shards;
     let blocks = keys.len().div_ceil(BLOCK);
-    let mut ring = [Block::EMPTY; STAGES + 1];
+    let mut ring = [KeyBlock::EMPTY; STAGES + 1];
     let from = slots.len();
     slots.resize(from + keys.len(), NONE);
     for b in 0..blocks + STAGES {

@@ -3,20 +3,20 @@
 
 use crate::admission::Admission;
 use crate::damping::Damped;
-use crate::effect::{Changes, Effect, Gradients, Shaped, Terms, Whole, sound};
+use crate::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, Whole, sound};
 use crate::error::{GrowError, PullError, PushError};
 use crate::expansion;
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
 use crate::layout::*;
-use crate::part::Start;
+use crate::part::PartStart;
 use crate::pull::{holds, missing};
 use crate::pushers::PushName;
-use crate::resolve::{BLOCK, Block};
+use crate::resolve::{BLOCK, KeyBlock};
 use crate::schema::Schema;
 use crate::segments::{SegmentGradients, Segmented};
 use crate::shard::Shard;
-use crate::table::{Scratch, Shards, Write};
+use crate::table::{CallBuffers, Shards, Write};
 use crate::vectors::Vectors;
 use crate::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
@@ -39,7 +39,7 @@ pub struct Applied {
     pub not_admitted: u32,
 }
 
-struct Push<'a> {
+struct PushRequest<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
     write: Write,
@@ -135,7 +135,8 @@ impl Shards {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
                 Write::Change | Write::Sum | Write::Damped => Cpu::Scalar,
             };
-            let call = Push { shards: self, name, write, whole, keys, slots, values, applied: &mut applied };
+            let call =
+                PushRequest { shards: self, name, write, whole, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
@@ -173,7 +174,7 @@ impl Shards {
             return cut_only(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
         }
         let blocks = keys.len().div_ceil(BLOCK);
-        let mut ring = [Block::EMPTY; 3];
+        let mut ring = [KeyBlock::EMPTY; 3];
         let mut last = NONE;
         for b in 0..blocks + 2 {
             if b < blocks {
@@ -231,7 +232,7 @@ fn cut_only(
     Ok(())
 }
 
-impl Work for Push<'_> {
+impl Work for PushRequest<'_> {
     type Out = Result<(), PushError>;
 
     #[inline(always)]
@@ -243,7 +244,7 @@ impl Work for Push<'_> {
             return match dim {
                 16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
                 _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
-                _ => push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim)),
+                _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
             };
         }
         if self.whole {
@@ -251,7 +252,7 @@ impl Work for Push<'_> {
         }
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
-                push(self, Any(dim), dim, isa, rule, Shaped::new(shaping, dim))
+                push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
             }
             (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
@@ -266,7 +267,7 @@ impl Work for Push<'_> {
     }
 }
 
-impl Push<'_> {
+impl PushRequest<'_> {
     /// The same for rows of several segments.
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();
@@ -294,7 +295,7 @@ impl Push<'_> {
 /// Applies every run.
 #[inline(always)]
 fn push<I: Isa, U: Update, W: Width>(
-    call: Push<'_>,
+    call: PushRequest<'_>,
     width: W,
     floats: usize,
     isa: I,
@@ -310,17 +311,17 @@ fn push<I: Isa, U: Update, W: Width>(
         // Only the first run may have rows in an earlier call.
         let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
         let piece = match shard.begin_part(&name, (to - from) as u32)? {
-            Start::Doubled(version) => {
+            PartStart::Doubled(version) => {
                 call.applied.doubled += (to - from) as u32;
                 scratch.versions.push((shard.number, version));
                 continue;
             }
-            Start::From(piece) => piece,
+            PartStart::From(piece) => piece,
         };
         incarnations.raise(name.pusher, name.incarnation);
         let start = piece.from as usize;
         call.applied.doubled += piece.from;
-        let run = Run {
+        let run = ShardRun {
             schema,
             name: call.name,
             keys: &call.keys[from..to],
@@ -341,7 +342,7 @@ fn push<I: Isa, U: Update, W: Width>(
 }
 
 /// The rows of one part in one shard; rows before `start` are applied already.
-struct Run<'a> {
+struct ShardRun<'a> {
     schema: &'a Schema,
     name: &'a PushName,
     keys: &'a [u64],
@@ -355,8 +356,8 @@ struct Run<'a> {
 #[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
 fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
     shard: &mut Shard,
-    run: Run<'_>,
-    scratch: &mut Scratch,
+    run: ShardRun<'_>,
+    scratch: &mut CallBuffers,
     width: W,
     floats: usize,
     isa: I,
@@ -365,10 +366,10 @@ fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
-    let Run { schema, name, keys, slots, values, start } = run;
+    let ShardRun { schema, name, keys, slots, values, start } = run;
     // The row as it will be, in registers or on the stack where it is short.
     let mut short = [0f32; 64];
-    let Scratch { row: long, init, .. } = scratch;
+    let CallBuffers { row: long, init, .. } = scratch;
     let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
     for j in start..keys.len() {
         if let Some(&slot) = slots.get(j + AHEAD) {

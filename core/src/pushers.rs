@@ -34,7 +34,7 @@ pub(crate) const CLOSED: u32 = 2;
 
 /// One pusher's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct PusherEntry {
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
@@ -54,10 +54,10 @@ pub(crate) fn offset(i: usize) -> usize {
     PUSHERS + i * PUSHER_BYTES
 }
 
-impl Entry {
-    pub(crate) fn load(image: &Image, i: usize) -> Entry {
+impl PusherEntry {
+    pub(crate) fn load(image: &Image, i: usize) -> PusherEntry {
         let w = |n: usize| image.word(offset(i) + 8 * n).load(Relaxed);
-        Entry {
+        PusherEntry {
             pusher: w(0),
             incarnation: w(1),
             seq: w(2),
@@ -110,7 +110,7 @@ impl Pushers {
     pub(crate) fn load(image: &Image) -> Pushers {
         let used = (image.word(PUSHERS_USED).load(Relaxed) as usize).min(PUSHERS_MAX);
         let mut pushers = Pushers::default();
-        (0..used).for_each(|i| pushers.put(i, Entry::load(image, i).pusher));
+        (0..used).for_each(|i| pushers.put(i, PusherEntry::load(image, i).pusher));
         pushers
     }
 
@@ -132,7 +132,8 @@ impl Pushers {
 
     /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
     pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
-        let closed = |&i: &usize| self.ids[i] >= DATA_PUSHERS && Entry::load(image, i).flags & CLOSED != 0;
+        let closed =
+            |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).flags & CLOSED != 0;
         let used = self.ids.len();
         (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
     }

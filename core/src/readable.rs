@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A stretch of memory of this process. It stays where it is, allocated, while the shards live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct MemoryRange {
     /// Where it starts, among the bytes of what it is a part of.
     pub offset: u64,
     /// Its address in this process.
@@ -25,16 +25,16 @@ pub struct Stretch {
 
 /// One shard, as [`Glimpse`](crate::Glimpse) reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Readable {
+pub struct ReadableShard {
     /// Which shard.
     pub shard: u32,
     /// This life of it.
     pub incarnation: u64,
     /// The first bytes of the image's header; what [`is_served`](crate::is_served) looks at stands
     /// [`HEADER_LINE_AT`](crate::HEADER_LINE_AT) behind its start.
-    pub header: Stretch,
+    pub header: MemoryRange,
     /// Its rows, in ascending order of their offsets ([`Glimpse::offset`](crate::Glimpse::offset)); a row may stand across two.
-    pub rows: Vec<Stretch>,
+    pub rows: Vec<MemoryRange>,
 }
 
 /// What is registered of a header: a page.
@@ -47,20 +47,24 @@ impl Shards {
     /// left out: its rows are to be asked for. Ask again, now and then, while rows stand behind what was listed.
     ///
     /// Registered memory must be let go of before the shards are dropped.
-    pub fn readable(&mut self, of: Range<u32>) -> Vec<Readable> {
+    pub fn readable(&mut self, of: Range<u32>) -> Vec<ReadableShard> {
         let mut all = Vec::with_capacity(of.len());
         for shard in self.shards.iter_mut().filter(|shard| of.contains(&shard.number)) {
             if let Err(error) = list(&shard.image, &mut shard.listed) {
                 tracing::debug!(shard = shard.number, %error, "the last rows are not readable from afar");
             }
-            let header = Stretch { offset: 0, addr: shard.image.header_addr(), bytes: HEADER_BYTES };
+            let header = MemoryRange { offset: 0, addr: shard.image.header_addr(), bytes: HEADER_BYTES };
             let mut from = 0;
             let rows = shard.listed.iter().map(|&end| {
                 let offset = std::mem::replace(&mut from, end);
-                Stretch { offset: offset as u64, addr: shard.image.rows_addr() + offset, bytes: end - offset }
+                MemoryRange {
+                    offset: offset as u64,
+                    addr: shard.image.rows_addr() + offset,
+                    bytes: end - offset,
+                }
             });
             let rows = rows.collect();
-            all.push(Readable { shard: shard.number, incarnation: shard.incarnation(), header, rows });
+            all.push(ReadableShard { shard: shard.number, incarnation: shard.incarnation(), header, rows });
         }
         all
     }

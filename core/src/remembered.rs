@@ -2,7 +2,7 @@
 //! name.
 
 use crate::error::PushError;
-use crate::pushers::{CLOSED, DATA_PUSHERS, Entry, PushName};
+use crate::pushers::{CLOSED, DATA_PUSHERS, PushName, PusherEntry};
 use crate::shard::Shard;
 use crate::table::Shards;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ impl Incarnations {
         let mut all = Incarnations::default();
         for shard in shards {
             for i in 0..shard.pushers.len() {
-                let Entry { pusher, incarnation, .. } = Entry::load(&shard.image, i);
+                let PusherEntry { pusher, incarnation, .. } = PusherEntry::load(&shard.image, i);
                 all.raise(pusher, incarnation);
             }
         }
@@ -98,7 +98,7 @@ impl Shards {
     pub fn has(&mut self, shard: u32, name: &PushName) -> bool {
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return false };
         let Some(i) = shard.pushers.find(name.pusher) else { return false };
-        let entry = Entry::load(&shard.image, i);
+        let entry = PusherEntry::load(&shard.image, i);
         (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
     }
 
@@ -106,7 +106,7 @@ impl Shards {
     pub fn last_push(&mut self, shard: u32, pusher: u64) -> Option<u64> {
         let shard = self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?;
         let i = shard.pushers.find(pusher)?;
-        Some(Entry::load(&shard.image, i).seq)
+        Some(PusherEntry::load(&shard.image, i).seq)
     }
 
     /// From now on a shard has the first `name.row` rows of its run of this push: they came as part of a push of another name.
@@ -124,7 +124,7 @@ impl Shards {
         if known.is_none() {
             shard.pushers.put(i, name.pusher);
         }
-        let entry = Entry { done: name.row, rows: name.row, ..shard.entry(name) };
+        let entry = PusherEntry { done: name.row, rows: name.row, ..shard.entry(name) };
         shard.store_entry(&entry, i, false);
         shard.journal.settle(&shard.image);
         self.incarnations.raise(name.pusher, name.incarnation);
@@ -136,7 +136,7 @@ impl Shards {
         let first = self.first;
         let at = self.shards.iter_mut().position(|shard| {
             let known = shard.pushers.find(pusher);
-            known.is_some_and(|i| Entry::load(&shard.image, i).is_unfinished())
+            known.is_some_and(|i| PusherEntry::load(&shard.image, i).is_unfinished())
         })?;
         Some(first + at as u32)
     }
@@ -145,14 +145,15 @@ impl Shards {
     fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
         for (at, shard) in self.shards.iter_mut().enumerate() {
             let known = shard.pushers.find(pusher);
-            let mut entry =
-                known.map_or(Entry { pusher, ..Entry::default() }, |i| Entry::load(&shard.image, i));
+            let mut entry = known.map_or(PusherEntry { pusher, ..PusherEntry::default() }, |i| {
+                PusherEntry::load(&shard.image, i)
+            });
             let of_data = pusher >= DATA_PUSHERS && !all;
             if entry.incarnation > incarnation || (known.is_none() && (at > 0 && !all || of_data)) {
                 continue;
             }
             if entry.incarnation < incarnation {
-                entry = Entry { pusher, incarnation, ..Entry::default() };
+                entry = PusherEntry { pusher, incarnation, ..PusherEntry::default() };
             } else if known.is_some() && entry.flags & flags == flags {
                 continue;
             }

@@ -8,7 +8,7 @@ use crate::index::{self, NONE};
 use crate::shard::Shard;
 
 /// What the stages ask of a shard, be it the caller's own or somebody else's that is only mapped.
-pub(crate) trait Indexed {
+pub(crate) trait ShardIndex {
     /// The home bucket of a hash, whose line is asked for.
     fn locate(&self, hash: u64) -> usize;
     /// The first slot in the home bucket whose tag fits, or [`NONE`]: then the first overflow bucket is asked for.
@@ -19,7 +19,7 @@ pub(crate) trait Indexed {
     fn prefetch_row(&self, slot: u32, bytes: usize);
 }
 
-impl Indexed for Shard {
+impl ShardIndex for Shard {
     #[inline(always)]
     fn locate(&self, hash: u64) -> usize {
         let home = self.geometry.home(hash);
@@ -48,7 +48,7 @@ pub(crate) const BLOCK: usize = 8;
 
 /// A block of keys between the stages.
 #[derive(Clone, Copy)]
-pub(crate) struct Block {
+pub(crate) struct KeyBlock {
     pub(crate) hashes: [u64; BLOCK],
     pub(crate) homes: [u32; BLOCK],
     /// Which of the shards here.
@@ -60,8 +60,8 @@ pub(crate) struct Block {
     open: bool,
 }
 
-impl Block {
-    pub(crate) const EMPTY: Block = Block {
+impl KeyBlock {
+    pub(crate) const EMPTY: KeyBlock = KeyBlock {
         hashes: [0; BLOCK],
         homes: [0; BLOCK],
         owners: [0; BLOCK],
@@ -74,7 +74,7 @@ impl Block {
     #[inline(always)]
     pub(crate) fn locate(
         &mut self,
-        shards: &[impl Indexed],
+        shards: &[impl ShardIndex],
         table: u32,
         first: u32,
         keys: &[u64],
@@ -95,7 +95,7 @@ impl Block {
 
     /// Stage 2: candidates, the first `bytes` of whose rows are asked for.
     #[inline(always)]
-    pub(crate) fn candidates(&mut self, shards: &[impl Indexed], bytes: usize) {
+    pub(crate) fn candidates(&mut self, shards: &[impl ShardIndex], bytes: usize) {
         self.open = false;
         for i in 0..self.len {
             let shard = &shards[self.owners[i] as usize];
@@ -108,7 +108,7 @@ impl Block {
 
     /// Stage 3: keys without a candidate have a look at their first overflow bucket.
     #[inline(always)]
-    pub(crate) fn second_look(&mut self, shards: &[impl Indexed], bytes: usize) {
+    pub(crate) fn second_look(&mut self, shards: &[impl ShardIndex], bytes: usize) {
         if !self.open {
             return;
         }

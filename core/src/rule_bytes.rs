@@ -2,8 +2,8 @@
 //! these bytes, so a kind's number and its parameters' order are for ever.
 
 use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule, Sgd,
-    Shaping,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
+    Rule, Schedule, Sgd,
 };
 
 /// Bytes of a rule and its shaping.
@@ -13,12 +13,12 @@ pub(crate) const RULE_BYTES: usize = 56;
 const PARAMETERS: usize = 5;
 
 /// Appends `rule` and `shaping`, [`RULE_BYTES`] in all.
-pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &Shaping) {
+pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
     let (kind, flags, parameters) = rule_parts(rule);
     out.extend(kind.to_le_bytes());
     out.extend(flags.to_le_bytes());
     parameters.iter().for_each(|x| out.extend(x.to_le_bytes()));
-    let Shaping { schedule, clip_value, clip_norm, l2 } = shaping;
+    let GradientTransform { schedule, clip_value, clip_norm, l2 } = shaping;
     let (kind, a, b, steps) = decay_parts(&schedule.decay);
     out.extend(kind.to_le_bytes());
     out.extend(schedule.warmup.to_le_bytes());
@@ -30,7 +30,7 @@ pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &Shaping) {
 }
 
 /// The other way round, from [`RULE_BYTES`]; `None` for what no [`put`] has written. The caller checks ranges.
-pub(crate) fn take(bytes: &[u8]) -> Option<(Rule, Shaping)> {
+pub(crate) fn take(bytes: &[u8]) -> Option<(Rule, GradientTransform)> {
     let bytes: &[u8; RULE_BYTES] = bytes.try_into().ok()?;
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let word = |at: usize| u32::from(half(at)) | u32::from(half(at + 2)) << 16;
@@ -39,7 +39,7 @@ pub(crate) fn take(bytes: &[u8]) -> Option<(Rule, Shaping)> {
     let at = 4 + 4 * PARAMETERS;
     let decay = decay_of(word(at), real(at + 12), real(at + 16), word(at + 8))?;
     let clip = |at: usize| Some(real(at)).filter(|most| *most != 0.0);
-    let shaping = Shaping {
+    let shaping = GradientTransform {
         schedule: Schedule { warmup: word(at + 4), decay },
         clip_value: clip(at + 20),
         clip_norm: clip(at + 24),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bytes(rule: &Rule, shaping: &Shaping) -> Vec<u8> {
+    fn bytes(rule: &Rule, shaping: &GradientTransform) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, rule, shaping);
         assert_eq!(out.len(), RULE_BYTES);
@@ -128,7 +128,7 @@ mod tests {
     fn the_bytes_are_frozen() {
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let momentum = Rule::Momentum(Momentum { lr: 0.5, momentum: 0.75, nesterov: true });
-        let shaping = Shaping {
+        let shaping = GradientTransform {
             schedule: Schedule { warmup: 258, decay: Decay::Polynomial { power: 2.0, end: 0.25, steps: 7 } },
             clip_value: Some(8.0),
             clip_norm: Some(16.0),
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(hex(&bytes(&momentum, &shaping)), golden);
         let adam = Rule::Adam(Adam { lr: 1.0, beta1: 0.5, beta2: 0.25, eps: 2.0, decay: 4.0 });
         let golden = format!("060000000000803f0000003f0000803e0000004000008040{}", "00".repeat(32));
-        assert_eq!(hex(&bytes(&adam, &Shaping::NONE)), golden);
+        assert_eq!(hex(&bytes(&adam, &GradientTransform::NONE)), golden);
     }
 
     fn rule() -> impl Strategy<Value = Rule> {
@@ -151,7 +151,7 @@ mod tests {
         })
     }
 
-    fn shaping() -> impl Strategy<Value = Shaping> {
+    fn shaping() -> impl Strategy<Value = GradientTransform> {
         let decay =
             (0u32..6, 0.0f32..1.0, 0.0f32..1.0, 1u32..1000).prop_map(|(kind, a, b, steps)| match kind {
                 0 => Decay::Constant,
@@ -163,7 +163,7 @@ mod tests {
             });
         let clip = || prop::option::of(0.1f32..9.0);
         (any::<u32>(), decay, clip(), clip(), 0.0f32..1.0).prop_map(|(warmup, decay, value, norm, l2)| {
-            Shaping { schedule: Schedule { warmup, decay }, clip_value: value, clip_norm: norm, l2 }
+            GradientTransform { schedule: Schedule { warmup, decay }, clip_value: value, clip_norm: norm, l2 }
         })
     }
 

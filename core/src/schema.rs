@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
 use crate::rule_bytes::{self, RULE_BYTES};
 use crate::segments::Segment;
-use gannet_optim::{Rule, Shaping, in_words};
+use gannet_optim::{GradientTransform, Rule, in_words};
 
 /// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Schema {
     /// The update rule that the server runs.
     pub rule: Rule,
     /// What happens to a gradient and to the learning rate before the rule.
-    pub shaping: Shaping,
+    pub shaping: GradientTransform,
     /// Initial weights.
     pub init: Init,
     /// Seed of the initial weights.
@@ -149,7 +149,8 @@ impl Schema {
 
     /// A table of one weight a row with zero initial values and 64 shards.
     pub fn scalar(name: &str, rule: Rule) -> Schema {
-        let (shaping, init, shards, admission) = (Shaping::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);
+        let (shaping, init, shards, admission) =
+            (GradientTransform::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);
         Schema {
             name: name.into(),
             dim: 1,

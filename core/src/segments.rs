@@ -10,7 +10,7 @@ use crate::limits::SEGMENTS_MAX;
 use crate::schema::{Init, Schema};
 use crate::table::Read;
 use crate::width::Width;
-use gannet_optim::{Isa, Rule, Shaping, Update, Visitor};
+use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
 
 /// A run of floats in a row with a rule of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Segment {
     /// The update rule that the server runs.
     pub rule: Rule,
     /// What happens to a gradient and to the learning rate before the rule.
-    pub shaping: Shaping,
+    pub shaping: GradientTransform,
     /// Initial weights.
     pub init: Init,
 }
@@ -105,8 +105,8 @@ impl Schema {
 
     /// The segments at the rate of a push's clock, at their own without one. None for a row of one segment: that has a hot
     /// path to itself.
-    pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<Part> {
-        let part = |s: Segment| Part {
+    pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
+        let part = |s: Segment| SegmentPart {
             dim: s.dim as usize,
             floats: s.rule.floats(s.dim as usize),
             rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
@@ -123,25 +123,25 @@ impl Schema {
 }
 
 /// A segment as the rows of one call need it.
-pub(crate) struct Part {
+pub(crate) struct SegmentPart {
     dim: usize,
     floats: usize,
     rule: Rule,
-    shaping: Shaping,
+    shaping: GradientTransform,
 }
 
 /// The rules of a row's segments as one rule.
 #[derive(Clone, Copy)]
-pub(crate) struct Segmented<'a>(pub(crate) &'a [Part]);
+pub(crate) struct Segmented<'a>(pub(crate) &'a [SegmentPart]);
 
 /// Weights and stored floats of a row of several segments.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole {
+pub(crate) struct WholeRow {
     dim: usize,
     floats: usize,
 }
 
-impl Width for Whole {
+impl Width for WholeRow {
     fn dim(self) -> usize {
         self.dim
     }
@@ -152,9 +152,9 @@ impl Width for Whole {
 }
 
 impl Segmented<'_> {
-    pub(crate) fn width(&self) -> Whole {
+    pub(crate) fn width(&self) -> WholeRow {
         let parts = self.0.iter();
-        parts.fold(Whole { dim: 0, floats: 0 }, |w, p| Whole {
+        parts.fold(WholeRow { dim: 0, floats: 0 }, |w, p| WholeRow {
             dim: w.dim + p.dim,
             floats: w.floats + p.floats,
         })
@@ -162,7 +162,7 @@ impl Segmented<'_> {
 
     /// Calls `step` for each segment with its share of the row and of `weights`.
     #[inline(always)]
-    fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&Part, &mut [f32], &[f32])) {
+    fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&SegmentPart, &mut [f32], &[f32])) {
         let (mut row, mut weights) = (row, weights);
         for part in self.0 {
             let (own, behind) = row.split_at_mut(part.floats);
@@ -175,16 +175,16 @@ impl Segmented<'_> {
 }
 
 impl Update for Segmented<'_> {
-    /// Not a number of planes: [`Whole`] says how long a row is.
+    /// Not a number of planes: [`WholeRow`] says how long a row is.
     const PLANES: usize = 0;
     const DERIVES: bool = true;
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
-        self.with(row, weights, |part, row, weights| part.rule.visit(Fresh(weights, row)));
+        self.with(row, weights, |part, row, weights| part.rule.visit(InitialRow(weights, row)));
     }
 
     fn update_on<I: Isa>(&self, _: I, row: &mut [f32], gradient: &[f32]) {
-        self.with(row, gradient, |part, row, gradient| part.rule.visit(Step(row, gradient)));
+        self.with(row, gradient, |part, row, gradient| part.rule.visit(SegmentStep(row, gradient)));
     }
 
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
@@ -192,7 +192,7 @@ impl Update for Segmented<'_> {
         for part in self.0 {
             let (own, behind) = row.split_at(part.floats);
             let (weights, out_behind) = out.split_at_mut(part.dim);
-            part.rule.visit(Weigh(own, weights));
+            part.rule.visit(ReadWeights(own, weights));
             (row, out) = (behind, out_behind);
         }
         assert!(row.is_empty() && out.is_empty(), "a row and weights of these segments");
@@ -203,7 +203,7 @@ impl Update for Segmented<'_> {
         self.0.iter().all(|part| {
             let (own, behind) = row.split_at(part.floats);
             row = behind;
-            part.rule.visit(Sound(own))
+            part.rule.visit(FiniteCheck(own))
         })
     }
 }
@@ -211,13 +211,13 @@ impl Update for Segmented<'_> {
 /// Some of a row's segments, as the rule of a pull: what it answers is theirs alone, weights or with `state` all that is
 /// stored of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct SelectedSegments<'a> {
     pub(crate) of: Segmented<'a>,
     pub(crate) segments: Segments,
     pub(crate) state: bool,
 }
 
-impl Update for Chosen<'_> {
+impl Update for SelectedSegments<'_> {
     const PLANES: usize = 0;
     const DERIVES: bool = true;
 
@@ -241,7 +241,7 @@ impl Update for Chosen<'_> {
             if self.state {
                 answer.copy_from_slice(own);
             } else {
-                part.rule.visit(Weigh(own, answer));
+                part.rule.visit(ReadWeights(own, answer));
             }
             out = out_behind;
         }
@@ -269,16 +269,16 @@ impl Effect for SegmentGradients<'_> {
                 let shaped = &mut shaped[..part.dim];
                 // Schema::check leaves no rule here whose weights are not its first plane.
                 part.shaping.gradient(&row[..part.dim], gradient, shaped);
-                part.rule.visit(Step(row, shaped));
+                part.rule.visit(SegmentStep(row, shaped));
             } else {
-                part.rule.visit(Step(row, gradient));
+                part.rule.visit(SegmentStep(row, gradient));
             }
         });
     }
 }
 
-struct Fresh<'a>(&'a [f32], &'a mut [f32]);
-impl Visitor for Fresh<'_> {
+struct InitialRow<'a>(&'a [f32], &'a mut [f32]);
+impl Visitor for InitialRow<'_> {
     type Out = ();
     #[inline(always)]
     fn run<U: Update>(self, rule: U) {
@@ -286,8 +286,8 @@ impl Visitor for Fresh<'_> {
     }
 }
 
-struct Step<'a>(&'a mut [f32], &'a [f32]);
-impl Visitor for Step<'_> {
+struct SegmentStep<'a>(&'a mut [f32], &'a [f32]);
+impl Visitor for SegmentStep<'_> {
     type Out = ();
     #[inline(always)]
     fn run<U: Update>(self, rule: U) {
@@ -296,8 +296,8 @@ impl Visitor for Step<'_> {
 }
 
 /// The weights of the row, into the answer.
-pub(crate) struct Weigh<'a>(pub(crate) &'a [f32], pub(crate) &'a mut [f32]);
-impl Visitor for Weigh<'_> {
+pub(crate) struct ReadWeights<'a>(pub(crate) &'a [f32], pub(crate) &'a mut [f32]);
+impl Visitor for ReadWeights<'_> {
     type Out = ();
     #[inline(always)]
     fn run<U: Update>(self, rule: U) {
@@ -305,8 +305,8 @@ impl Visitor for Weigh<'_> {
     }
 }
 
-struct Sound<'a>(&'a [f32]);
-impl Visitor for Sound<'_> {
+struct FiniteCheck<'a>(&'a [f32]);
+impl Visitor for FiniteCheck<'_> {
     type Out = bool;
     #[inline(always)]
     fn run<U: Update>(self, rule: U) -> bool {

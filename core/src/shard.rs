@@ -1,7 +1,7 @@
 //! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
 
 use crate::error::{GrowError, OpenError};
-use crate::expansion::Moved;
+use crate::expansion::ExpansionBuffers;
 use crate::grower::Grower;
 use crate::hash::hash;
 use crate::head::{self, Origin, OtherHead, TableIdentity, check_head, write_head};
@@ -9,8 +9,8 @@ use crate::image::{Image, Medium};
 use crate::index::{self, Geometry, NONE};
 use crate::journal::Journal;
 use crate::layout::*;
-use crate::opened::Claim;
-use crate::pushers::{Entry, Pushers, offset};
+use crate::opened::OpenShard;
+use crate::pushers::{PusherEntry, Pushers, offset};
 use crate::row::LIVE;
 use crate::schema::Schema;
 use std::fs::File;
@@ -27,15 +27,15 @@ pub(crate) struct Shard {
     /// The version counter, kept at hand; the image's word follows it.
     pub(crate) version: u64,
     pub(crate) number: u32,
-    pub(crate) moved: Moved,
+    pub(crate) moved: ExpansionBuffers,
     /// Where the stretches of rows end that were listed as readable.
     pub(crate) listed: Vec<usize>,
     /// Given back when the image is no longer mapped: fields are dropped in their order.
-    _claim: Claim,
+    _claim: OpenShard,
 }
 
 /// Where a shard's file is and how it is kept.
-pub(crate) struct Place<'a> {
+pub(crate) struct ShardFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) medium: Medium,
     /// The file outlives the process, so steps are journaled.
@@ -50,10 +50,10 @@ impl Shard {
     /// Makes a new image of an empty shard.
     pub(crate) fn create(
         file: File,
-        place: &Place<'_>,
+        place: &ShardFile<'_>,
         schema: &Schema,
         number: u32,
-        claim: Claim,
+        claim: OpenShard,
     ) -> Result<Shard, OpenError> {
         let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
         let sketch = schema.admission.sketch_bytes();
@@ -78,10 +78,10 @@ impl Shard {
     /// Opens an image that is there, and undoes the step that was under way when its process died.
     pub(crate) fn reopen(
         file: File,
-        place: &Place<'_>,
+        place: &ShardFile<'_>,
         schema: &Schema,
         number: u32,
-        claim: Claim,
+        claim: OpenShard,
     ) -> Result<Shard, OpenError> {
         let path = place.path;
         let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
@@ -113,10 +113,10 @@ impl Shard {
 
     fn start(
         mut image: Image,
-        place: &Place<'_>,
+        place: &ShardFile<'_>,
         schema: &Schema,
         number: u32,
-        claim: Claim,
+        claim: OpenShard,
     ) -> Result<Shard, OpenError> {
         let torn = |why: String| OpenError::Torn { path: place.path.into(), why };
         let journal = Journal::recover(&mut image, schema.stride(), place.durable).map_err(torn)?;
@@ -143,7 +143,7 @@ impl Shard {
             pushers,
             version,
             number,
-            moved: Moved::default(),
+            moved: ExpansionBuffers::default(),
             listed: Vec::new(),
             _claim: claim,
         })
@@ -274,7 +274,7 @@ impl Drop for Shard {
 fn settle_current(image: &Image, step: u64) {
     let current = image.word(CURRENT).load(Relaxed) as usize;
     if current != 0 && current <= crate::limits::PUSHERS_MAX {
-        let mut entry = Entry::load(image, current - 1);
+        let mut entry = PusherEntry::load(image, current - 1);
         entry.done = step.wrapping_sub(entry.start).min(u64::from(entry.rows)) as u32;
         // One word: a kill here finds it done, or does it again.
         image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
@@ -283,7 +283,7 @@ fn settle_current(image: &Image, step: u64) {
 }
 
 /// The image is open in this boot. The flag comes last: with it as it was the image is as it was.
-fn mark_open(image: &Image, place: &Place<'_>) {
+fn mark_open(image: &Image, place: &ShardFile<'_>) {
     let [a, b] = boot_words(place.boot);
     image.word(BOOT).store(a, Release);
     image.word(BOOT + 8).store(b, Release);
@@ -296,7 +296,7 @@ fn boot_words(boot: [u8; 16]) -> [u64; 2] {
 }
 
 /// Checks that an image is that of this shard and was left in order.
-fn check_image(image: &Image, place: &Place<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
+fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
     let path = || place.path.to_path_buf();
     check_head(image.head(), schema, number).map_err(|other| match other {
         OtherHead::Foreign(why) => OpenError::Foreign { path: path(), why },

@@ -99,11 +99,11 @@ impl Bucket {
 /// A bucket that somebody else may be writing: its words are loaded one by one, as atomics. What is seen need not be of one
 /// moment; a row's key proves a hit.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen<'a>(&'a [AtomicU64; 8]);
+pub(crate) struct SharedBucket<'a>(&'a [AtomicU64; 8]);
 
-impl<'a> Seen<'a> {
-    pub(crate) fn new(words: &'a [AtomicU64; 8]) -> Seen<'a> {
-        Seen(words)
+impl<'a> SharedBucket<'a> {
+    pub(crate) fn new(words: &'a [AtomicU64; 8]) -> SharedBucket<'a> {
+        SharedBucket(words)
     }
 
     /// A bit for each entry whose tag is `tag`, and the link to the overflow bucket.
@@ -169,7 +169,7 @@ mod tests {
             }
             // SAFETY: a bucket is 64 bytes of atomics, aligned, and nobody writes it here.
             let words = unsafe { &*std::ptr::from_ref(&bucket).cast::<[AtomicU64; 8]>() };
-            let seen = Seen::new(words);
+            let seen = SharedBucket::new(words);
             assert!((0..ENTRIES).all(|i| seen.slot(i) == bucket.slot(i)));
             for tag in 0..5u16 {
                 assert_eq!(seen.matches(tag), (bucket.matches(tag), u32::MAX));

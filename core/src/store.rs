@@ -3,12 +3,12 @@
 
 use crate::error::OpenError;
 use crate::filesystem::Filesystem;
-use crate::grower::{Clock, Grower};
+use crate::grower::{Grower, Now};
 use crate::head::{Origin, image_name};
 use crate::image::Medium;
-use crate::opened::Opened;
+use crate::opened::OpenShards;
 use crate::schema::Schema;
-use crate::shard::{Place, Shard};
+use crate::shard::{Shard, ShardFile};
 use crate::synced;
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ struct Inner {
     boot: [u8; 16],
     /// Holds the folder's lock, for as long as an image of it is open.
     grower: Arc<Grower>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenShards>,
 }
 
 struct Folder {
@@ -35,28 +35,28 @@ struct Folder {
 
 /// How a store's images may grow.
 #[derive(Clone, Copy, Debug)]
-pub struct Growing {
+pub struct GrowthConfig {
     /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more is refused.
     pub memory_limit: u64,
     /// Times growth, for [`crate::Growth`].
-    pub clock: Option<Clock>,
+    pub clock: Option<Now>,
 }
 
-impl Default for Growing {
+impl Default for GrowthConfig {
     /// No limit, no clock.
-    fn default() -> Growing {
-        Growing { memory_limit: u64::MAX, clock: None }
+    fn default() -> GrowthConfig {
+        GrowthConfig { memory_limit: u64::MAX, clock: None }
     }
 }
 
 impl Store {
     /// Images in memory.
     pub fn memory() -> Store {
-        Store::memory_with(Growing::default())
+        Store::memory_with(GrowthConfig::default())
     }
 
     /// Images in memory that grow as `growing` says.
-    pub fn memory_with(growing: Growing) -> Store {
+    pub fn memory_with(growing: GrowthConfig) -> Store {
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
@@ -67,14 +67,14 @@ impl Store {
     /// # Errors
     /// The folder cannot be made or written, or another process owns it.
     pub fn open_dir(path: &Path) -> Result<Store, OpenError> {
-        Store::open_dir_with(path, Growing::default())
+        Store::open_dir_with(path, GrowthConfig::default())
     }
 
     /// As [`open_dir`](Self::open_dir); images grow as `growing` says.
     ///
     /// # Errors
     /// As for `open_dir`.
-    pub fn open_dir_with(path: &Path, growing: Growing) -> Result<Store, OpenError> {
+    pub fn open_dir_with(path: &Path, growing: GrowthConfig) -> Result<Store, OpenError> {
         let from = Path::new("/proc/sys/kernel/random/boot_id");
         let io = |source| OpenError::Io { what: "reading", path: from.into(), source };
         let text = std::fs::read_to_string(from).map_err(io)?;
@@ -95,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// As for `open_dir`.
-    pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: Growing) -> Result<Store, OpenError> {
+    pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: GrowthConfig) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
         synced::make_folder(path).map_err(io("making the data folder"))?;
         let lock = OpenOptions::new()
@@ -215,7 +215,8 @@ impl Store {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file = memory_file(&format!("gannet-{}-{number}", schema.name))
                 .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
-            let place = Place { path: &path, medium: Medium::Memory, durable: false, boot, grower, origin };
+            let place =
+                ShardFile { path: &path, medium: Medium::Memory, durable: false, boot, grower, origin };
             return Shard::create(file, &place, schema, number, claim);
         };
         let table = folder.path.join(&schema.name);
@@ -224,7 +225,7 @@ impl Store {
             let path = path.to_path_buf();
             move |source| OpenError::Io { what, path, source }
         };
-        let place = Place { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
+        let place = ShardFile { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {

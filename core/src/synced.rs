@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What is written to its medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Synced {
+pub(crate) enum Durable {
     /// The first page of an image.
     Head,
     /// A file, all of it.
@@ -19,7 +19,7 @@ pub(crate) enum Synced {
 }
 
 /// Runs `sync`, which writes `what` to its medium and waits.
-pub(crate) fn during(what: &Synced, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn during(what: &Durable, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     #[cfg(test)]
     observed::tell(what, false)?;
     sync()?;
@@ -32,7 +32,7 @@ pub(crate) fn during(what: &Synced, sync: impl FnOnce() -> io::Result<()>) -> io
 
 /// Writes the names in a folder to its medium. A filesystem that cannot sync folders has nothing to wait for.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
-    during(&Synced::Folder(path.into()), || match File::open(path)?.sync_all() {
+    during(&Durable::Folder(path.into()), || match File::open(path)?.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     })
@@ -62,11 +62,11 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 /// A test that watches the syncs of its thread, and may fail them.
 #[cfg(test)]
 pub(crate) mod observed {
-    use super::Synced;
+    use super::Durable;
     use std::cell::RefCell;
     use std::io;
 
-    type Observer = Box<dyn FnMut(&Synced, bool) -> io::Result<()>>;
+    type Observer = Box<dyn FnMut(&Durable, bool) -> io::Result<()>>;
 
     thread_local! {
         static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
@@ -78,7 +78,7 @@ pub(crate) mod observed {
         OBSERVER.set(observer);
     }
 
-    pub(super) fn tell(what: &Synced, done: bool) -> io::Result<()> {
+    pub(super) fn tell(what: &Durable, done: bool) -> io::Result<()> {
         let Some(mut observer) = OBSERVER.take() else { return Ok(()) };
         let answer = observer(what, done);
         OBSERVER.with_borrow_mut(|own| {

@@ -4,7 +4,7 @@
 use crate::error::OpenError;
 use crate::grower::Growth;
 use crate::head::{Origin, TableIdentity};
-use crate::pushers::{CLOSED, Entry};
+use crate::pushers::{CLOSED, PusherEntry};
 use crate::remembered::Incarnations;
 use crate::schema::Schema;
 use crate::shard::Shard;
@@ -67,7 +67,7 @@ pub struct Shards {
     pub(crate) schema: Schema,
     pub(crate) first: u32,
     pub(crate) shards: Vec<Shard>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: CallBuffers,
     pub(crate) cpu: Cpu,
     pub(crate) incarnations: Incarnations,
     durable: bool,
@@ -75,7 +75,7 @@ pub struct Shards {
 
 /// Buffers that calls use again.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct CallBuffers {
     pub(crate) row: Vec<f32>,
     pub(crate) init: Vec<f32>,
     pub(crate) slots: Vec<u32>,
@@ -147,7 +147,8 @@ impl Shards {
         store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
-        let scratch = Scratch { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..Scratch::default() };
+        let scratch =
+            CallBuffers { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..CallBuffers::default() };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
         let incarnations = Incarnations::load(&shards);
         Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
@@ -215,9 +216,9 @@ impl Shards {
         let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
         for shard in &self.shards {
             for i in 0..shard.pushers.len() {
-                let e = Entry::load(&shard.image, i);
+                let e = PusherEntry::load(&shard.image, i);
                 let closed = e.flags & CLOSED != 0;
-                let Entry { pusher, incarnation, seq, done: rows, .. } = e;
+                let PusherEntry { pusher, incarnation, seq, done: rows, .. } = e;
                 let status = PusherStatus { pusher, incarnation, seq, rows, closed };
                 let known = all.entry(e.pusher).or_insert(status);
                 let newer = (incarnation, seq, rows) > (known.incarnation, known.seq, known.rows);

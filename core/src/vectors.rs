@@ -11,8 +11,8 @@
 
 use crate::error::PushError;
 use crate::layout::{HIGH_WATER, VERSION};
-use crate::part::Start;
-use crate::program::{Program, Reduce, Step, reciprocal};
+use crate::part::PartStart;
+use crate::program::{ColumnSum, Program, ProgramStep, reciprocal};
 use crate::pushers::PushName;
 use crate::row::LIVE;
 use crate::schema::{Init, Schema};
@@ -20,7 +20,7 @@ use crate::segments::Segment;
 use crate::shard::Shard;
 use crate::table::Shards;
 use gannet_optim::lbfgs::{Sum, align, dot, join, norm1, project, pseudo_gradient, split};
-use gannet_optim::{Add, Rule, Shaping, all_finite};
+use gannet_optim::{Add, GradientTransform, Rule, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Rows that are worked on at a time: their columns stay in a near cache.
@@ -61,7 +61,7 @@ impl Vectors {
     /// When there are fewer than 4 wide columns.
     pub fn schema(self, name: &str, shards: u32) -> Schema {
         assert!(self.wide >= 4, "{} wide columns: at least 4", self.wide);
-        let (rule, shaping, init) = (Rule::Add(Add), Shaping::NONE, Init::Zero);
+        let (rule, shaping, init) = (Rule::Add(Add), GradientTransform::NONE, Init::Zero);
         let dims = [2, 4, 2 * (u32::from(self.wide) - 3), u32::from(self.narrow)];
         let more = dims.into_iter().filter(|&dim| dim > 0);
         let more = more.map(|dim| Segment { dim, rule, shaping, init }).collect();
@@ -150,7 +150,7 @@ impl Blocks {
         for step in &program.steps {
             let mut to = [0.0; BLOCK];
             let column = match step {
-                Step::Combine { to: column, terms } => {
+                ProgramStep::Combine { to: column, terms } => {
                     for term in terms {
                         let from = self.column(term.column);
                         for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {
@@ -160,7 +160,7 @@ impl Blocks {
                     }
                     column
                 }
-                Step::Slope { to: column, gradient, weights, l1 } => {
+                ProgramStep::Slope { to: column, gradient, weights, l1 } => {
                     let (gradient, weights) = (self.column(*gradient), self.column(*weights));
                     for (i, to) in to.iter_mut().enumerate() {
                         let l1 = if free == Some(i) { 0.0 } else { *l1 };
@@ -168,24 +168,24 @@ impl Blocks {
                     }
                     column
                 }
-                Step::Align { to: column, slope } => {
+                ProgramStep::Align { to: column, slope } => {
                     let (from, slope) = (self.column(*column), self.column(*slope));
                     (0..BLOCK).for_each(|i| to[i] = align(from[i], slope[i]));
                     column
                 }
-                Step::Multiply { to: column, by } => {
+                ProgramStep::Multiply { to: column, by } => {
                     let (from, by) = (self.column(*column), self.column(*by));
                     (0..BLOCK).for_each(|i| to[i] = from[i] * by[i]);
                     column
                 }
-                Step::Reciprocal { to: column, of, plus } => {
+                ProgramStep::Reciprocal { to: column, of, plus } => {
                     let of = self.column(*of);
                     for (i, to) in to.iter_mut().enumerate() {
                         *to = reciprocal(of[i] + if free == Some(i) { 0.0 } else { *plus });
                     }
                     column
                 }
-                Step::Project { to: column, weights, step, slope } => {
+                ProgramStep::Project { to: column, weights, step, slope } => {
                     let (weights, step, slope) =
                         (self.column(*weights), self.column(*step), self.column(*slope));
                     for (i, to) in to.iter_mut().enumerate() {
@@ -205,14 +205,14 @@ impl Blocks {
         let mut sums = std::mem::take(&mut self.sums);
         for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
             let of = |range: std::ops::Range<usize>| match *reduce {
-                Reduce::Dot { a, b, .. } => dot(&self.column(a)[range.clone()], &self.column(b)[range]),
-                Reduce::Weighted { a, b, by } => {
+                ColumnSum::Dot { a, b, .. } => dot(&self.column(a)[range.clone()], &self.column(b)[range]),
+                ColumnSum::Weighted { a, b, by } => {
                     let (a, by) = (&self.column(a)[range.clone()], &self.column(by)[range.clone()]);
                     let mut weighted = [0.0; BLOCK];
                     weighted.iter_mut().zip(a.iter().zip(by)).for_each(|(to, (a, by))| *to = a * by);
                     dot(&weighted[..range.len()], &self.column(b)[range])
                 }
-                Reduce::Norm1 { a, .. } => norm1(&self.column(a)[range]),
+                ColumnSum::Norm1 { a, .. } => norm1(&self.column(a)[range]),
             };
             match free.filter(|_| reduce.is_penalised()) {
                 None => sum.add(of(0..rows)),
@@ -269,8 +269,8 @@ impl Shard {
     ) -> Result<Vec<f64>, PushError> {
         // A part that was cut short begins again: what it has written already comes out the same.
         let piece = match self.begin_part(name, ALL_ROWS)? {
-            Start::From(piece) => Some(piece),
-            Start::Doubled(_) => None,
+            PartStart::From(piece) => Some(piece),
+            PartStart::Doubled(_) => None,
         };
         let fresh = piece.is_some();
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;

@@ -8,13 +8,13 @@
 use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
 use crate::head::{OtherHead, check_head};
-use crate::image::{Mapped, copy_floats};
+use crate::image::{MappedImage, copy_floats};
 use crate::index::NONE;
 use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
-use crate::resolve::{BLOCK, Block, Indexed};
+use crate::resolve::{BLOCK, KeyBlock, ShardIndex};
 use crate::row::LIVE;
 use crate::schema::Schema;
-use crate::segments::{Chosen, Segmented, Segments};
+use crate::segments::{Segmented, Segments, SelectedSegments};
 use crate::slot::entries;
 use crate::stamp;
 use crate::table::Read;
@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const STAGES: usize = 3;
 
 /// Another process's shards: a contiguous range of those of one table. Cannot write. One thread has it: `Send`, not `Sync`.
-pub struct View {
+pub struct MappedShards {
     schema: Schema,
     first: u32,
-    shards: Vec<Mapped>,
+    shards: Vec<MappedImage>,
     /// Which of them to ask whether all are current: one of each group that stops being it at one moment.
     asked: Vec<u32>,
     /// Stored floats of a row whose answer is derived from them.
@@ -42,22 +42,22 @@ pub struct View {
     cpu: Cpu,
 }
 
-struct Pull<'a> {
-    view: &'a mut View,
+struct MappedPull<'a> {
+    view: &'a mut MappedShards,
     keys: &'a [u64],
     read: Read,
     out: &'a mut [f32],
     slots: &'a mut [u32],
 }
 
-impl View {
+impl MappedShards {
     /// Maps images that [`Shards::images`](crate::Shards::images) gave: `files[i]` is that of shard `first + i` of a table of
     /// this schema, in the life that the second of the pair is. Pages of images in memory are asked for at once (up to
     /// [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX)), huge ones where there are any; what the images grow by is mapped when a pull meets it.
     ///
     /// # Errors
     /// The schema or range is not sound; a file is no image of that shard and schema; the system refuses a mapping.
-    pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<View, OpenError> {
+    pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<MappedShards, OpenError> {
         schema.check()?;
         let to = first.saturating_add(files.len() as u32);
         if first >= to || to > schema.shards {
@@ -67,7 +67,7 @@ impl View {
         let populate = POPULATE_BYTES_MAX / files.len();
         let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
             let given = |why: String| OpenError::Given { table: schema.name.clone(), shard: number, why };
-            let mut shard = Mapped::open(file, schema.stride(), incarnation, populate)
+            let mut shard = MappedImage::open(file, schema.stride(), incarnation, populate)
                 .map_err(|error| given(error.to_string()))?;
             check_head(&shard.head(), schema, number).map_err(|other| match other {
                 OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
@@ -87,7 +87,7 @@ impl View {
             before = group;
         }
         let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
-        Ok(View { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
+        Ok(MappedShards { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
     }
 
     /// As [`Shards::set_cpu`](crate::Shards::set_cpu).
@@ -108,7 +108,7 @@ impl View {
     /// Whether every shard here is still served by the life of its owner that was mapped. A `false` is for ever. That the owner
     /// is alive must be known otherwise: one that was stopped or killed has said nothing.
     pub fn is_current(&self) -> bool {
-        self.shards.iter().all(Mapped::is_current)
+        self.shards.iter().all(MappedImage::is_current)
     }
 
     /// The clock of the worker that is furthest behind, as the owner said last: rows that are pulled after this was asked have all
@@ -140,7 +140,7 @@ impl View {
         self.pulls = self.pulls.wrapping_add(1);
         let cpu = self.cpu.fit(self.schema.dim as usize);
         let rule = self.schema.rule;
-        let call = Pull { view: self, keys, read, out, slots };
+        let call = MappedPull { view: self, keys, read, out, slots };
         let parts = call.view.schema.parts(None);
         let misses = match rule {
             _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
@@ -156,7 +156,7 @@ impl View {
     /// Makes misses of the rows of shards that are not served any more; how many misses there are then.
     #[cold]
     fn disbelieve(&self, keys: &[u64], slots: &mut [u32]) -> usize {
-        let current: Vec<bool> = self.shards.iter().map(Mapped::is_current).collect();
+        let current: Vec<bool> = self.shards.iter().map(MappedImage::is_current).collect();
         let mut misses = 0;
         for (&key, slot) in keys.iter().zip(slots) {
             let owner = shard_of(hash(key), self.schema.shards).wrapping_sub(self.first);
@@ -169,7 +169,7 @@ impl View {
     }
 }
 
-impl Visitor for Pull<'_> {
+impl Visitor for MappedPull<'_> {
     type Out = Result<usize, PullError>;
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
@@ -181,7 +181,7 @@ impl Visitor for Pull<'_> {
     }
 }
 
-impl Work for Pull<'_> {
+impl Work for MappedPull<'_> {
     type Out = Result<usize, PullError>;
 
     #[inline(always)]
@@ -190,13 +190,13 @@ impl Work for Pull<'_> {
     }
 }
 
-impl Pull<'_> {
+impl MappedPull<'_> {
     /// The same for rows of several segments.
     fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<usize, PullError> {
         let width = rule.width();
         if segments != Segments::ALL {
             let floats = self.view.schema.read_floats_of(self.read, segments)?;
-            let chosen = Chosen { of: rule, segments, state: self.read == Read::State };
+            let chosen = SelectedSegments { of: rule, segments, state: self.read == Read::State };
             return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
         }
         match self.read {
@@ -213,20 +213,26 @@ impl Pull<'_> {
 /// without `STATE` the answer is then derived from the copy. Answers how many rows were not found.
 #[inline(always)]
 fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
-    call: Pull<'_>,
+    call: MappedPull<'_>,
     width: W,
     floats: usize,
     isa: I,
     rule: U,
 ) -> Result<usize, PullError> {
-    let Pull { view: View { schema, first, shards, row: long, pulls, .. }, keys, out, slots, .. } = call;
+    let MappedPull {
+        view: MappedShards { schema, first, shards, row: long, pulls, .. },
+        keys,
+        out,
+        slots,
+        ..
+    } = call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let derived = U::DERIVES && !STATE;
     let bytes = 16 + 4 * if derived { stored } else { floats };
     let mut short = [0f32; 64];
     let row: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
     let blocks = keys.len().div_ceil(BLOCK);
-    let mut ring = [Block::EMPTY; STAGES + 1];
+    let mut ring = [KeyBlock::EMPTY; STAGES + 1];
     let mut misses = 0;
     for b in 0..blocks + STAGES {
         if b < blocks {
@@ -267,7 +273,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
 
 /// Copies the first floats of the row of `key`; `false` when it is not (or not for long enough) at `slot`.
 #[inline(always)]
-fn copy(shard: &Mapped, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
+fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
     shard
         .row(slot, stride)
         .is_some_and(|row| stamp::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to)))
@@ -275,7 +281,7 @@ fn copy(shard: &Mapped, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> b
 
 /// The slot of `key` by the whole chain, in the index as it was when this pull first missed a row of the shard, or later.
 #[inline(never)]
-fn find(shard: &mut Mapped, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
+fn find(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
     if let Err(why) = shard.follow_once(pull) {
         tracing::warn!(why, "a mapped image contradicts itself: its rows are asked for from now on");
     }
@@ -297,7 +303,7 @@ fn find(shard: &mut Mapped, pull: u32, hash: u64, key: u64, stride: usize) -> u3
     NONE
 }
 
-impl Indexed for Mapped {
+impl ShardIndex for MappedImage {
     #[inline(always)]
     fn locate(&self, hash: u64) -> usize {
         let home = self.home(hash);
@@ -328,6 +334,6 @@ impl Indexed for Mapped {
 
     #[inline(always)]
     fn prefetch_row(&self, slot: u32, bytes: usize) {
-        Mapped::prefetch_row(self, slot, bytes);
+        MappedImage::prefetch_row(self, slot, bytes);
     }
 }

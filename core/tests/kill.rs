@@ -8,7 +8,7 @@
 #![cfg(feature = "kill-points")]
 
 use gannet_core::*;
-use gannet_optim::{Add, Rule, Shaping};
+use gannet_optim::{Add, GradientTransform, Rule};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ const BY_COUNT: Admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
 
 /// Rows of two floats: one segment, or with admission by count two of one float each.
 fn schema(admission: Admission) -> Schema {
-    let (rule, shaping, init) = (Rule::Add(Add), Shaping::NONE, Init::Zero);
+    let (rule, shaping, init) = (Rule::Add(Add), GradientTransform::NONE, Init::Zero);
     let (dim, more) = match admission {
         Admission::All => (2, Vec::new()),
         _ => (1, vec![Segment { dim: 1, rule, shaping, init }]),
@@ -30,7 +30,7 @@ fn schema(admission: Admission) -> Schema {
         name: "t".into(),
         dim,
         rule: Rule::Add(Add),
-        shaping: Shaping::NONE,
+        shaping: GradientTransform::NONE,
         init: Init::Zero,
         seed: 0,
         shards: 1,

@@ -31,9 +31,10 @@ fn round(table: &mut Shards, n: u64) {
     let values = split((n + 1) as f64).repeat(keys.len());
     table.push(&name(n, 0), Write::Sum, &keys, None, &values).unwrap();
     let (from, to) = if n.is_multiple_of(2) { (2, 3) } else { (3, 2) };
-    let made = Step::Combine { to, terms: vec![Term::new(1.0, from), Term::new(1.0, 0)] };
-    let change = Step::Combine { to: 5, terms: vec![Term::new(1.0, to), Term::new(-1.0, from)] };
-    let sums = vec![Reduce::Norm1 { a: to, penalised: false }, Reduce::Norm1 { a: 5, penalised: false }];
+    let made = ProgramStep::Combine { to, terms: vec![Term::new(1.0, from), Term::new(1.0, 0)] };
+    let change = ProgramStep::Combine { to: 5, terms: vec![Term::new(1.0, to), Term::new(-1.0, from)] };
+    let sums =
+        vec![ColumnSum::Norm1 { a: to, penalised: false }, ColumnSum::Norm1 { a: 5, penalised: false }];
     let program = Program { pass: n + 1, steps: vec![made, change], sums, free: None };
     let sums = table.run_program(0, &name(n, 1), &program).unwrap();
     assert_eq!(sums, [KEYS as f64 * weight(n), KEYS as f64 * (n + 1) as f64]);

@@ -28,7 +28,7 @@ impl Chunk {
 
 /// A batch of keys of one table, cut by shard. Values travel in this order; `from` leads back.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct ShardedKeys {
     keys: Vec<u64>,
     from: Vec<u32>,
     chunks: Vec<Chunk>,
@@ -38,7 +38,7 @@ pub struct Cut {
     shards: Vec<u16>,
 }
 
-impl Cut {
+impl ShardedKeys {
     /// The keys in cut order.
     pub fn keys(&self) -> &[u64] {
         &self.keys
@@ -91,7 +91,7 @@ impl Cut {
     /// When there are more than `u32::MAX` keys.
     pub(crate) fn fill(&mut self, table: usize, schema: &Schema, owners: &[u32], keys: &[u64]) {
         assert!(u32::try_from(keys.len()).is_ok(), "{} keys in one batch", keys.len());
-        let Cut { keys: out, from, chunks, shards, .. } = self;
+        let ShardedKeys { keys: out, from, chunks, shards, .. } = self;
         self.table = table;
         let mut starts = vec![0u32; schema.shards as usize + 1];
         shards.clear();
@@ -150,7 +150,7 @@ mod tests {
         fn a_cut_is_a_stable_sort_by_shard(keys in prop::collection::vec(0u64..500, 0..400), peers in 1u32..5, dim in 1u32..4000) {
             let schema = Schema { dim, shards: 16, ..Schema::scalar("t", Rule::Add(Add)) };
             let owners: Vec<u32> = (0..16).map(|shard| shard * peers / 16).collect();
-            let mut cut = Cut::default();
+            let mut cut = ShardedKeys::default();
             cut.fill(1, &schema, &owners, &[7; 50]);
             cut.fill(0, &schema, &owners, &keys);
             let shard = |key: u64| shard_of(hash(key), 16);
@@ -182,7 +182,7 @@ mod tests {
         ) {
             let schema = Schema { dim, shards: 16, ..Schema::scalar("t", Rule::Add(Add)) };
             let owners = |peers: u32| (0..16).map(|shard| shard * peers / 16).collect::<Vec<u32>>();
-            let (mut cut, mut want) = (Cut::default(), Cut::default());
+            let (mut cut, mut want) = (ShardedKeys::default(), ShardedKeys::default());
             cut.fill(0, &schema, &owners(before), &keys);
             want.fill(0, &schema, &owners(now), &keys);
             let mut chunks = Vec::new();

@@ -1,7 +1,7 @@
 //! What can go wrong in the roles, by family. Every error names the peer, the limit and the remedy where there is one.
 
 use crate::runs::RunsError;
-use crate::scheduler::LedgerError;
+use crate::scheduler::JobStateFileError;
 use crate::server::incarnations::CounterError;
 use gannet_core::{OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
@@ -140,7 +140,7 @@ pub enum ServerError {
     Died(String),
     /// The scheduler's book cannot be read or written.
     #[error(transparent)]
-    Ledger(#[from] LedgerError),
+    Ledger(#[from] JobStateFileError),
     /// The registry of runs cannot be read.
     #[error(transparent)]
     Runs(#[from] RunsError),

@@ -4,7 +4,7 @@ use gannet_core::hash;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// How maps by key hash.
-pub(crate) type ByKey = BuildHasherDefault<KeyHasher>;
+pub(crate) type KeyHashBuilder = BuildHasherDefault<KeyHasher>;
 
 /// Hashes keys as shards do.
 #[derive(Default)]

@@ -25,31 +25,35 @@ mod token;
 mod vectors;
 mod worker;
 
-pub use cut::{Chunk, Cut};
+pub use cut::{Chunk, ShardedKeys};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
-    Admission, Applied, DATA_PUSHERS, GrowError, Growing, Growth, Init, NO_CLOCK, OpenError, Program,
-    PullError, PushError, PushName, PusherStatus, Read, Reduce, SHARDS_DEFAULT, Schema, Segment, Segments,
-    Shards, Stats, Step, Store, TableUid, Term, Vectors, Write, hash, pieces, prefetch, shard_of,
+    Admission, Applied, ColumnSum, DATA_PUSHERS, GrowError, Growth, GrowthConfig, Init, NO_CLOCK, OpenError,
+    Program, ProgramStep, PullError, PushError, PushName, PusherStatus, Read, SHARDS_DEFAULT, Schema,
+    Segment, Segments, Shards, Stats, Store, TableUid, Term, Vectors, Write, hash, pieces, prefetch,
+    shard_of,
 };
 pub use gannet_optim as optim;
 pub use gannet_transport as transport;
 pub use partition::share;
-pub use runs::{CLIENT, Decided, Registry, Run, RunAlone, RunId, RunMember, RunsError, Setting, Want};
-pub use scheduler::book::{Given, Orders};
-pub use scheduler::feeding::{Board, FedCount, Feeding, Stock};
-pub use scheduler::holdings::{Holder, TableRecord};
-pub use scheduler::member::{Doing, Life, Member, Standing, Told, Work};
-pub use scheduler::plan::{Plan, PlanFile, Task};
-pub use scheduler::{LedgerError, forget_job};
+pub use runs::{
+    CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
+};
+pub use scheduler::book::{HeartbeatReply, SplitGrant};
+pub use scheduler::feeding::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
+pub use scheduler::holdings::{ShardHolder, TableRecord};
+pub use scheduler::member::{Activity, ActivityKind, Member, Progress, WorkerIncarnation, WorkerState};
+pub use scheduler::plan::{JobPlan, PlanFile, Split};
+pub use scheduler::{JobStateFileError, forget_job};
 pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
-pub use server::{LocalServer, Served, Server, ServerConfig, SessionLimits};
-pub use sync::{Membership, Merge, SyncMode, Together};
-pub use tally::{BUCKETS, Buckets, Count, Histogram, Page, ServerTally, WorkerTally, bucket};
+pub use server::{LocalServer, Server, ServerConfig, ServerStats, SessionLimits};
+pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
+pub use tally::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
-    Attendance, CacheConfig, Counters, DataName, FeedLink, Hands, JobStatus, Joined, NEXT_INCARNATION,
-    NO_INCARNATION, Offer, OneSided, PullId, Pulled, PushId, RowCache, RunSeat, RunWanted, Saw, Seat,
-    Staleness, TableId, TableStatus, Text, WaitingFor, Worker, WorkerBuilder, WorkerConfig,
+    CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
+    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId, RowCache, RunClient,
+    RunRequest, SeenPushes, Staleness, TableId, TableStatus, TextChunk, WaitingFor, Worker, WorkerBuilder,
+    WorkerConfig,
 };

@@ -123,7 +123,7 @@ const NEWER: u16 = 4;
 
 /// A pull: payload `keys` u64, or more of those that ask for what is newer. `keep`: the place of the keyset to keep, plus 1; 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pull {
+pub(crate) struct PullFrame {
     pub(crate) table: u32,
     pub(crate) keys: u32,
     pub(crate) read: Read,
@@ -137,7 +137,7 @@ pub(crate) struct Pull {
     pub(crate) clock: Option<u64>,
 }
 
-impl Pull {
+impl PullFrame {
     pub(crate) fn head(&self, id: u64) -> Head {
         let read = if self.read == Read::State { STATE } else { 0 };
         let aux = read | if self.slots { WITH_SLOTS } else { 0 } | if self.newer { NEWER } else { 0 };
@@ -146,7 +146,7 @@ impl Pull {
         Head::new(PULL, aux, id, [first, keep, u64::from(segments), clock_word(self.clock)])
     }
 
-    pub(crate) fn of(head: &Head) -> Option<Pull> {
+    pub(crate) fn of(head: &Head) -> Option<PullFrame> {
         let (slots, newer) = (head.aux & WITH_SLOTS != 0, head.aux & NEWER != 0);
         if head.aux & !(STATE | WITH_SLOTS | NEWER) != 0 || slots && newer {
             return None;
@@ -158,7 +158,7 @@ impl Pull {
             bits => Segments::of_bits(bits),
         };
         let (keep, clock) = (u32::try_from(head.words[1]).ok()?, head.words[3].checked_sub(1));
-        Some(Pull { table, keys, read, keep, segments, slots, newer, clock })
+        Some(PullFrame { table, keys, read, keep, segments, slots, newer, clock })
     }
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn slot_bytes(keys: usize) -> usize {
 
 /// A push: payload `keys` u64 (none with a keyset), perhaps their slots, then the floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Push {
+pub(crate) struct PushFrame {
     pub(crate) table: u32,
     pub(crate) keys: u32,
     pub(crate) write: Write,
@@ -201,7 +201,7 @@ pub(crate) struct Push {
     pub(crate) some: bool,
 }
 
-impl Push {
+impl PushFrame {
     pub(crate) fn head(&self, id: u64) -> Head {
         let write = match self.write {
             Write::Gradient => 0,
@@ -214,7 +214,7 @@ impl Push {
         Head::new(PUSH, aux, id, [pair(self.table, self.keys), self.seq, u64::from(self.row), self.keyset])
     }
 
-    pub(crate) fn of(head: &Head) -> Option<Push> {
+    pub(crate) fn of(head: &Head) -> Option<PushFrame> {
         let write = match head.aux & (CHANGE | SUM | DAMPED) {
             0 => Write::Gradient,
             CHANGE => Write::Change,
@@ -233,7 +233,7 @@ impl Push {
         let (table, keys) = unpair(head.words[0]);
         let row = u32::try_from(head.words[2]).ok()?;
         let named = head.aux & NAMED != 0;
-        Some(Push { table, keys, write, seq: head.words[1], row, keyset, slots, named, some })
+        Some(PushFrame { table, keys, write, seq: head.words[1], row, keyset, slots, named, some })
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn requests_come_through_a_head() {
-        let pull = Pull {
+        let pull = PullFrame {
             table: 3,
             keys: 77,
             read: Read::State,
@@ -266,15 +266,15 @@ mod tests {
             newer: false,
             clock: None,
         };
-        let with_slots = Pull { slots: true, read: Read::Weights, ..pull };
-        assert_eq!((Pull::of(&with_slots.head(9)), with_slots.head(9).aux), (Some(with_slots), 2));
-        assert_eq!(Pull::of(&pull.head(9)), Some(pull));
+        let with_slots = PullFrame { slots: true, read: Read::Weights, ..pull };
+        assert_eq!((PullFrame::of(&with_slots.head(9)), with_slots.head(9).aux), (Some(with_slots), 2));
+        assert_eq!(PullFrame::of(&pull.head(9)), Some(pull));
         assert_eq!(pull.head(9).words, [77 << 32 | 3, 5, 0, 0]);
-        let wide = Pull { segments: Segments::only(&[0, 2]), ..pull };
-        assert_eq!(Pull::of(&wide.head(9)), Some(wide));
+        let wide = PullFrame { segments: Segments::only(&[0, 2]), ..pull };
+        assert_eq!(PullFrame::of(&wide.head(9)), Some(wide));
         assert_eq!(wide.head(9).words, [77 << 32 | 3, 5, 0b101, 0]);
-        assert_eq!(Pull::of(&Head::new(PULL, 0, 0, [0, 0, 256, 0])), None);
-        let push = Push {
+        assert_eq!(PullFrame::of(&Head::new(PULL, 0, 0, [0, 0, 256, 0])), None);
+        let push = PushFrame {
             table: 1,
             keys: 2,
             write: Write::Change,
@@ -285,30 +285,30 @@ mod tests {
             named: true,
             some: false,
         };
-        assert_eq!(Push::of(&push.head(9)), Some(push));
-        let with_slots = Push { write: Write::Gradient, keyset: 0, slots: true, ..push };
-        assert_eq!(Push::of(&with_slots.head(9)), Some(with_slots));
-        let sum = Push { write: Write::Sum, named: false, ..push };
-        assert_eq!((Push::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
-        let damped = Push { write: Write::Damped, ..push };
-        assert_eq!((Push::of(&damped.head(9)), damped.head(9).aux), (Some(damped), 36));
-        assert_eq!(Push::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
-        assert_eq!(Push::of(&Head::new(PUSH, 33, 0, [0; 4])), None);
-        assert_eq!(Push::of(&Push { slots: true, ..push }.head(9)), None);
-        let some = Push { some: true, ..push };
-        assert_eq!((Push::of(&some.head(9)), some.head(9).aux), (Some(some), 21));
-        assert_eq!(Push::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
-        assert_eq!(Push::of(&Head::new(PUSH, 64, 0, [0; 4])), None);
+        assert_eq!(PushFrame::of(&push.head(9)), Some(push));
+        let with_slots = PushFrame { write: Write::Gradient, keyset: 0, slots: true, ..push };
+        assert_eq!(PushFrame::of(&with_slots.head(9)), Some(with_slots));
+        let sum = PushFrame { write: Write::Sum, named: false, ..push };
+        assert_eq!((PushFrame::of(&sum.head(9)), sum.head(9).aux), (Some(sum), 8));
+        let damped = PushFrame { write: Write::Damped, ..push };
+        assert_eq!((PushFrame::of(&damped.head(9)), damped.head(9).aux), (Some(damped), 36));
+        assert_eq!(PushFrame::of(&Head::new(PUSH, 9, 0, [0; 4])), None);
+        assert_eq!(PushFrame::of(&Head::new(PUSH, 33, 0, [0; 4])), None);
+        assert_eq!(PushFrame::of(&PushFrame { slots: true, ..push }.head(9)), None);
+        let some = PushFrame { some: true, ..push };
+        assert_eq!((PushFrame::of(&some.head(9)), some.head(9).aux), (Some(some), 21));
+        assert_eq!(PushFrame::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
+        assert_eq!(PushFrame::of(&Head::new(PUSH, 64, 0, [0; 4])), None);
         let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
-        let in_step = Pull { clock: Some(16), ..pull };
-        assert_eq!((Pull::of(&in_step.head(9)), in_step.head(9).words[3]), (Some(in_step), 17));
-        let newer = Pull { newer: true, ..pull };
-        assert_eq!((Pull::of(&newer.head(9)), newer.head(9).aux), (Some(newer), 5));
-        assert_eq!(Pull::of(&Head::new(PULL, 6, 0, [0; 4])), None);
-        assert_eq!(Pull::of(&Head::new(PULL, 8, 0, [0; 4])), None);
+        let in_step = PullFrame { clock: Some(16), ..pull };
+        assert_eq!((PullFrame::of(&in_step.head(9)), in_step.head(9).words[3]), (Some(in_step), 17));
+        let newer = PullFrame { newer: true, ..pull };
+        assert_eq!((PullFrame::of(&newer.head(9)), newer.head(9).aux), (Some(newer), 5));
+        assert_eq!(PullFrame::of(&Head::new(PULL, 6, 0, [0; 4])), None);
+        assert_eq!(PullFrame::of(&Head::new(PULL, 8, 0, [0; 4])), None);
         let kinds = [JOIN, JOINED, TICK, TICKED, WAITS, FENCE, FENCED, LEAVE, LEFT];
         assert_eq!(kinds, [27, 28, 29, 30, 31, 33, 34, 35, 36]);
-        assert_eq!(Push::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);
+        assert_eq!(PushFrame::of(&Head::new(PUSH, 0, 0, [0, 0, 1 << 32, 0])), None);
     }
 }

@@ -8,7 +8,7 @@
 //! An age is how far below the stamp that row's own lies. Only lengths can be wrong: whatever is in them means something.
 
 use bytemuck::{cast_slice, try_cast_slice};
-use gannet_core::{Held, Newer};
+use gannet_core::{CachedVersion, NewerRow};
 
 /// The age that says that there was no row.
 const NO_ROW: u32 = u32::MAX;
@@ -32,7 +32,7 @@ pub(crate) fn ones(bits: &[u64], n: usize) -> usize {
 
 /// What a worker holds of the keys that it asks for, as it travels.
 #[derive(Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct CachedRows {
     /// The life of the shards that the stamps are of; the stamp that ages are counted down from.
     of: [u64; 2],
     bits: Vec<u64>,
@@ -40,27 +40,27 @@ pub(crate) struct Asking {
     keys: usize,
 }
 
-impl Asking {
+impl CachedRows {
     /// Of a life. What is too old to be said is as if it were not held.
-    pub(crate) fn new(life: u64, held: &[Held]) -> Asking {
+    pub(crate) fn new(life: u64, held: &[CachedVersion]) -> CachedRows {
         let stamps = held.iter().filter_map(|held| match held {
-            Held::Row(stamp) => Some(*stamp),
+            CachedVersion::Row(stamp) => Some(*stamp),
             _ => None,
         });
         let newest = stamps.max().unwrap_or(0);
         let (mut bits, mut ages) = (vec![0; bit_words(held.len())], Vec::new());
         for (i, held) in held.iter().enumerate() {
             let age = match held {
-                Held::Nothing => None,
-                Held::NoRow => Some(NO_ROW),
-                Held::Row(stamp) => u32::try_from(newest - stamp).ok().filter(|age| *age != NO_ROW),
+                CachedVersion::Nothing => None,
+                CachedVersion::NoRow => Some(NO_ROW),
+                CachedVersion::Row(stamp) => u32::try_from(newest - stamp).ok().filter(|age| *age != NO_ROW),
             };
             if let Some(age) = age {
                 bits[i / 64] |= 1 << (i % 64);
                 ages.push(age);
             }
         }
-        Asking { of: [life, newest], bits, ages, keys: held.len() }
+        CachedRows { of: [life, newest], bits, ages, keys: held.len() }
     }
 
     /// Keys of which something is held.
@@ -86,7 +86,7 @@ impl Asking {
 
 /// A request's payload as the server reads it.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PullNewerFrame<'a> {
     pub(crate) life: u64,
     stamp: u64,
     pub(crate) keys: &'a [u64],
@@ -94,9 +94,9 @@ pub(crate) struct Asked<'a> {
     ages: &'a [u32],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PullNewerFrame<'a> {
     /// The payload of a request for so many keys; `None` when it has not the length that it must have.
-    pub(crate) fn of(payload: &'a [u8], keys: usize) -> Option<Asked<'a>> {
+    pub(crate) fn of(payload: &'a [u8], keys: usize) -> Option<PullNewerFrame<'a>> {
         let fixed = 2 + keys + bit_words(keys);
         let (words, ages) = payload.split_at_checked(fixed * 8)?;
         let words: &[u64] = try_cast_slice(words).ok()?;
@@ -107,21 +107,23 @@ impl<'a> Asked<'a> {
             return None;
         }
         let ages: &[u32] = try_cast_slice(&ages[..4 * held]).ok()?;
-        Some(Asked { life: *life, stamp: *stamp, keys, bits, ages })
+        Some(PullNewerFrame { life: *life, stamp: *stamp, keys, bits, ages })
     }
 
     /// What is held of each key; nothing in another life than `life`.
-    pub(crate) fn held(&self, life: u64, out: &mut Vec<Held>) {
+    pub(crate) fn held(&self, life: u64, out: &mut Vec<CachedVersion>) {
         out.clear();
         if life != self.life {
-            return out.resize(self.keys.len(), Held::Nothing);
+            return out.resize(self.keys.len(), CachedVersion::Nothing);
         }
         let mut ages = self.ages.iter();
         out.extend((0..self.keys.len()).map(|i| match bit(self.bits, i).then(|| ages.next()).flatten() {
-            None => Held::Nothing,
-            Some(&NO_ROW) => Held::NoRow,
+            None => CachedVersion::Nothing,
+            Some(&NO_ROW) => CachedVersion::NoRow,
             // Below all stamps: an age that no worker says.
-            Some(&age) => self.stamp.checked_sub(u64::from(age)).map_or(Held::Nothing, Held::Row),
+            Some(&age) => {
+                self.stamp.checked_sub(u64::from(age)).map_or(CachedVersion::Nothing, CachedVersion::Row)
+            }
         }));
     }
 }
@@ -132,12 +134,12 @@ pub(crate) fn told_bytes(keys: usize) -> usize {
 }
 
 /// Writes what is told of each key into the first [`told_bytes`] of an answer.
-pub(crate) fn tell(told: &[Newer], out: &mut [u8]) {
+pub(crate) fn tell(told: &[NewerRow], out: &mut [u8]) {
     for (told, out) in told.chunks(32).zip(out.chunks_exact_mut(8)) {
-        let code = |newer: &Newer| match newer {
-            Newer::Same => 0u64,
-            Newer::Row => 1,
-            Newer::NoRow => 2,
+        let code = |newer: &NewerRow| match newer {
+            NewerRow::Same => 0u64,
+            NewerRow::Row => 1,
+            NewerRow::NoRow => 2,
         };
         let word = told.iter().rev().fold(0, |word, newer| word << 2 | code(newer));
         out.copy_from_slice(&word.to_le_bytes());
@@ -146,17 +148,17 @@ pub(crate) fn tell(told: &[Newer], out: &mut [u8]) {
 
 /// What an answer tells of each of so many keys, and its rows of `floats` floats; `None` when it is not as long as it says, or says what
 /// nobody does.
-pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<Newer>, &[f32])> {
+pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
     let (words, rows) = payload.split_at_checked(told_bytes(keys))?;
     let words: &[u64] = try_cast_slice(words).ok()?;
     let told = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
-        0 => Some(Newer::Same),
-        1 => Some(Newer::Row),
-        2 => Some(Newer::NoRow),
+        0 => Some(NewerRow::Same),
+        1 => Some(NewerRow::Row),
+        2 => Some(NewerRow::NoRow),
         _ => None,
     });
-    let told: Vec<Newer> = told.collect::<Option<_>>()?;
-    let bytes = told.iter().filter(|newer| **newer != Newer::Same).count() * floats * 4;
+    let told: Vec<NewerRow> = told.collect::<Option<_>>()?;
+    let bytes = told.iter().filter(|newer| **newer != NewerRow::Same).count() * floats * 4;
     if rows.len() != bytes.next_multiple_of(8) {
         return None;
     }
@@ -168,13 +170,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn held() -> impl Strategy<Value = Held> {
+    fn held() -> impl Strategy<Value = CachedVersion> {
         prop_oneof![
-            Just(Held::Nothing),
-            Just(Held::NoRow),
-            (0u64..1000).prop_map(Held::Row),
-            Just(Held::Row(1 << 40)),
-            Just(Held::Row((1 << 40) - u64::from(u32::MAX))),
+            Just(CachedVersion::Nothing),
+            Just(CachedVersion::NoRow),
+            (0u64..1000).prop_map(CachedVersion::Row),
+            Just(CachedVersion::Row(1 << 40)),
+            Just(CachedVersion::Row((1 << 40) - u64::from(u32::MAX))),
         ]
     }
 
@@ -188,8 +190,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), life in 1u64..3) {
-            let asking = Asking::new(life, &held);
-            let newest = held.iter().filter_map(|held| match held { Held::Row(at) => Some(*at), _ => None }).max();
+            let asking = CachedRows::new(life, &held);
+            let newest = held.iter().filter_map(|held| match held { CachedVersion::Row(at) => Some(*at), _ => None }).max();
             let keys: Vec<u64> = (0..held.len() as u64).collect();
             let mut payload = asking.before().to_vec();
             payload.extend_from_slice(cast_slice(&keys));
@@ -197,23 +199,23 @@ mod tests {
             prop_assert_eq!(payload.len(), asking.bytes());
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
-            let asked = Asked::of(cast_slice(&words), keys.len()).unwrap();
+            let asked = PullNewerFrame::of(cast_slice(&words), keys.len()).unwrap();
             prop_assert_eq!((asked.life, asked.keys), (life, &keys[..]));
             let mut got = Vec::new();
             asked.held(life, &mut got);
             // What is too old to be said is as if it were not held.
-            let old = |held: &Held| matches!(held, Held::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
-            let want: Vec<Held> = held.iter().map(|held| if old(held) { Held::Nothing } else { *held }).collect();
+            let old = |held: &CachedVersion| matches!(held, CachedVersion::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
+            let want: Vec<CachedVersion> = held.iter().map(|held| if old(held) { CachedVersion::Nothing } else { *held }).collect();
             prop_assert_eq!(&got, &want);
             asked.held(life + 1, &mut got);
-            prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == Held::Nothing));
-            prop_assert!(Asked::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
+            prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == CachedVersion::Nothing));
+            prop_assert!(PullNewerFrame::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
         }
 
         #[test]
         fn an_answer_comes_as_it_was_made(codes in prop::collection::vec(0u8..3, 0..200), floats in 1usize..4) {
-            let newer: Vec<Newer> = codes.iter().map(|code| [Newer::Same, Newer::Row, Newer::NoRow][*code as usize]).collect();
-            let rows: Vec<f32> = (0..newer.iter().filter(|n| **n != Newer::Same).count() * floats).map(|i| i as f32).collect();
+            let newer: Vec<NewerRow> = codes.iter().map(|code| [NewerRow::Same, NewerRow::Row, NewerRow::NoRow][*code as usize]).collect();
+            let rows: Vec<f32> = (0..newer.iter().filter(|n| **n != NewerRow::Same).count() * floats).map(|i| i as f32).collect();
             let mut payload = vec![7; told_bytes(newer.len())];
             tell(&newer, &mut payload);
             payload.extend_from_slice(cast_slice(&rows));
@@ -225,7 +227,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(words in prop::collection::vec(any::<u64>(), 0..40), keys in 0usize..60) {
-            if let Some(asked) = Asked::of(cast_slice(&words), keys) {
+            if let Some(asked) = PullNewerFrame::of(cast_slice(&words), keys) {
                 let mut held = Vec::new();
                 asked.held(asked.life, &mut held);
                 prop_assert_eq!(held.len(), keys);

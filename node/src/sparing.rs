@@ -5,19 +5,19 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// How many warnings were not logged since the last; a log line leaves `None` out.
-pub(crate) type KeptBack = Option<NonZeroU64>;
+pub(crate) type Suppressed = Option<NonZeroU64>;
 
 /// How many warnings were logged lately, and how many were not.
 #[derive(Debug, Default)]
-pub(crate) struct Sparing {
+pub(crate) struct LogLimiter {
     from: Duration,
     logged: u32,
     kept_back: u64,
 }
 
-impl Sparing {
+impl LogLimiter {
     /// May one be logged now? Then how many were kept back since the last.
-    pub(crate) fn allow(&mut self, now: Duration) -> Option<KeptBack> {
+    pub(crate) fn allow(&mut self, now: Duration) -> Option<Suppressed> {
         if now >= self.from + WARNINGS_TIME {
             (self.from, self.logged) = (now, 0);
         }
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_logged_a_few_times_and_counted() {
-        let mut sparing = Sparing::default();
+        let mut sparing = LogLimiter::default();
         let at = |second| Duration::from_secs(100) + WARNINGS_TIME * second;
         let logged = (0..1000).filter(|_| sparing.allow(at(0)).is_some()).count();
         assert_eq!(logged as u32, WARNINGS_MAX);

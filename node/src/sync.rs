@@ -12,7 +12,7 @@ pub enum SyncMode {
     /// Until no worker is more than so many steps behind the pull's clock (SSP).
     Ssp(u32),
     /// Until the steps before have been applied, each as one push of all workers' (BSP).
-    Bsp(Together),
+    Bsp(StepReduce),
 }
 
 impl fmt::Display for SyncMode {
@@ -21,7 +21,7 @@ impl fmt::Display for SyncMode {
         match *self {
             SyncMode::Asp => f.write_str("asp"),
             SyncMode::Ssp(bound) => write!(f, "ssp:{bound}"),
-            SyncMode::Bsp(Together { aggregate, merge }) => {
+            SyncMode::Bsp(StepReduce { aggregate, merge }) => {
                 let how = match merge {
                     Merge::Sum => "added",
                     Merge::Mean => "averaged",
@@ -34,7 +34,7 @@ impl fmt::Display for SyncMode {
 
 /// How the pushes of a step are made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Together {
+pub struct StepReduce {
     /// The step is applied when so many workers have made it; those that come later are dropped.
     pub aggregate: u32,
     /// What becomes of a key that several workers have pushed to.
@@ -53,7 +53,7 @@ pub enum Merge {
 
 /// A worker's place among those that keep step over a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Membership {
+pub struct SyncConfig {
     /// Which of them, from 0.
     pub rank: u32,
     /// How many there are.
@@ -91,42 +91,42 @@ impl SyncMode {
     }
 }
 
-impl Membership {
+impl SyncConfig {
     /// The request to join; `clock`: where this worker is, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the others are;
     /// `left`: who of the others has left.
     pub(crate) fn request(&self, clock: u64, left: u64) -> JoinV1 {
         let (mode, bound, mean) = match self.mode {
             SyncMode::Asp => (0, 0, false),
             SyncMode::Ssp(bound) => (1, bound, false),
-            SyncMode::Bsp(Together { aggregate, merge }) => (2, aggregate, merge == Merge::Mean),
+            SyncMode::Bsp(StepReduce { aggregate, merge }) => (2, aggregate, merge == Merge::Mean),
         };
         let timeout_ms = if self.strict { 0 } else { (self.worker_timeout.as_millis() as u64).max(1) };
         JoinV1 { rank: self.rank, workers: self.workers, mode, bound, mean, timeout_ms, clock, left }
     }
 
     /// The reverse, of what a server may believe.
-    pub(crate) fn of(join: &JoinV1) -> Result<Membership, String> {
+    pub(crate) fn of(join: &JoinV1) -> Result<SyncConfig, String> {
         let JoinV1 { rank, workers, mode, bound, mean, timeout_ms, .. } = *join;
         let mode = match (mode, mean) {
             (0, _) => SyncMode::Asp,
             (1, _) => SyncMode::Ssp(bound),
-            (2, true) => SyncMode::Bsp(Together { aggregate: bound, merge: Merge::Mean }),
-            (2, false) => SyncMode::Bsp(Together { aggregate: bound, merge: Merge::Sum }),
+            (2, true) => SyncMode::Bsp(StepReduce { aggregate: bound, merge: Merge::Mean }),
+            (2, false) => SyncMode::Bsp(StepReduce { aggregate: bound, merge: Merge::Sum }),
             _ => return Err(format!("{mode} is no mode")),
         };
         let worker_timeout = Duration::from_millis(timeout_ms);
-        let member = Membership { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
+        let member = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
         member.check().map(|()| member)
     }
 
     /// What is wrong with it.
     pub(crate) fn check(&self) -> Result<(), String> {
         use crate::limits::{BSP_WORKERS_MAX, GROUP_WORKERS_MAX};
-        let Membership { rank, workers, mode, .. } = *self;
+        let SyncConfig { rank, workers, mode, .. } = *self;
         if workers == 0 || workers > GROUP_WORKERS_MAX || rank >= workers {
             return Err(format!("worker {rank} of {workers}: at most {GROUP_WORKERS_MAX} keep step"));
         }
-        if let SyncMode::Bsp(Together { aggregate, .. }) = mode {
+        if let SyncMode::Bsp(StepReduce { aggregate, .. }) = mode {
             if workers > BSP_WORKERS_MAX {
                 return Err(format!(
                     "{workers} workers: at most {BSP_WORKERS_MAX} train synchronously (bsp)"

@@ -25,7 +25,7 @@ pub(crate) type Proof = [u8; NONCE_BYTES];
 
 /// Who proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ProofSide {
     Worker,
     Server,
 }
@@ -124,7 +124,7 @@ impl Token {
     }
 
     /// This side's proof that it has the token.
-    pub(crate) fn prove(&self, side: Side, nonces: &Nonces) -> Proof {
+    pub(crate) fn prove(&self, side: ProofSide, nonces: &Nonces) -> Proof {
         let tag = hmac::sign(&self.0, &transcript(side, nonces));
         let mut proof = [0; NONCE_BYTES];
         proof.copy_from_slice(tag.as_ref());
@@ -132,7 +132,7 @@ impl Token {
     }
 
     /// Whether this is that side's proof. Takes the same time whatever bytes are wrong.
-    pub(crate) fn check(&self, side: Side, nonces: &Nonces, proof: &Proof) -> bool {
+    pub(crate) fn check(&self, side: ProofSide, nonces: &Nonces, proof: &Proof) -> bool {
         hmac::verify(&self.0, &transcript(side, nonces), proof).is_ok()
     }
 }
@@ -158,11 +158,11 @@ pub(crate) fn draw_number() -> Option<u64> {
 }
 
 /// What is signed: fields of fixed length, so that no two greetings give the same bytes.
-fn transcript(side: Side, nonces: &Nonces) -> [u8; 24 + 2 * NONCE_BYTES] {
+fn transcript(side: ProofSide, nonces: &Nonces) -> [u8; 24 + 2 * NONCE_BYTES] {
     let mut bytes = [0; 24 + 2 * NONCE_BYTES];
     bytes[..24].copy_from_slice(match side {
-        Side::Worker => b"gannet greeting 1 worker",
-        Side::Server => b"gannet greeting 1 server",
+        ProofSide::Worker => b"gannet greeting 1 worker",
+        ProofSide::Server => b"gannet greeting 1 server",
     });
     bytes[24..24 + NONCE_BYTES].copy_from_slice(&nonces.worker);
     bytes[24 + NONCE_BYTES..].copy_from_slice(&nonces.server);
@@ -190,11 +190,11 @@ mod tests {
         let nonces = Nonces { worker: [1; NONCE_BYTES], server: [2; NONCE_BYTES] };
         let hex = |proof: Proof| proof.iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(
-            hex(token.prove(Side::Worker, &nonces)),
+            hex(token.prove(ProofSide::Worker, &nonces)),
             "e636f4829ab04d52a1b0f60735f02ed5c9598d638552fda0c5988434e62e649f"
         );
         assert_eq!(
-            hex(token.prove(Side::Server, &nonces)),
+            hex(token.prove(ProofSide::Server, &nonces)),
             "1aebab5bf024d531fc51b3786f8bc949c6b0bfb6d19bafb1c9aa6d4770789292"
         );
     }
@@ -205,7 +205,7 @@ mod tests {
         let good = Token::load(&file(folder.path(), b" 0123456789abcdef\r\n", 0o600)).unwrap();
         let nonces = Nonces { worker: [1; NONCE_BYTES], server: [2; NONCE_BYTES] };
         let same = Token::new(b"0123456789abcdef").unwrap();
-        assert_eq!(good.prove(Side::Worker, &nonces), same.prove(Side::Worker, &nonces));
+        assert_eq!(good.prove(ProofSide::Worker, &nonces), same.prove(ProofSide::Worker, &nonces));
         assert_eq!(format!("{good:?}"), "Token");
         let refused = |text: &[u8], mode, says: &str| {
             let error = Token::load(&file(folder.path(), text, mode)).unwrap_err().to_string();
@@ -243,18 +243,18 @@ mod tests {
         ) {
             let token = Token::new(&secret).unwrap();
             let nonces = Nonces { worker: nonces.0, server: nonces.1 };
-            let proof = token.prove(Side::Worker, &nonces);
-            prop_assert!(token.check(Side::Worker, &nonces, &proof));
-            prop_assert!(!token.check(Side::Server, &nonces, &proof));
+            let proof = token.prove(ProofSide::Worker, &nonces);
+            prop_assert!(token.check(ProofSide::Worker, &nonces, &proof));
+            prop_assert!(!token.check(ProofSide::Server, &nonces, &proof));
             let flip = |mut bytes: [u8; NONCE_BYTES]| { bytes[at] ^= 1 << bit; bytes };
-            prop_assert!(!token.check(Side::Worker, &nonces, &flip(proof)));
+            prop_assert!(!token.check(ProofSide::Worker, &nonces, &flip(proof)));
             let late = Nonces { worker: flip(nonces.worker), ..nonces };
-            prop_assert!(!token.check(Side::Worker, &late, &proof));
+            prop_assert!(!token.check(ProofSide::Worker, &late, &proof));
             let late = Nonces { server: flip(nonces.server), ..nonces };
-            prop_assert!(!token.check(Side::Worker, &late, &proof));
+            prop_assert!(!token.check(ProofSide::Worker, &late, &proof));
             let mut other = secret.clone();
             other[at % secret.len()] ^= 1 << bit;
-            prop_assert!(!Token::new(&other).unwrap().check(Side::Worker, &nonces, &proof));
+            prop_assert!(!Token::new(&other).unwrap().check(ProofSide::Worker, &nonces, &proof));
         }
     }
 }

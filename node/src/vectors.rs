@@ -1,7 +1,7 @@
 //! Programs on tables of vectors as they travel.
 
 use crate::control::{StepV1, VectorV1};
-use gannet_core::{Program, Reduce, Step, Term};
+use gannet_core::{ColumnSum, Program, ProgramStep, Term};
 
 const DOT: u16 = 0;
 const NORM1: u16 = 1;
@@ -18,30 +18,30 @@ pub(crate) fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
     let sums = program.sums.iter().map(|sum| {
         let kind = |kind: u16, penalised: bool| kind + if penalised { PENALISED } else { 0 };
         match *sum {
-            Reduce::Dot { a, b, penalised } => [kind(DOT, penalised), a, b],
-            Reduce::Norm1 { a, penalised } => [kind(NORM1, penalised), a, 0],
-            Reduce::Weighted { a, b, by } => [WEIGHTED | by << WEIGHT_SHIFT, a, b],
+            ColumnSum::Dot { a, b, penalised } => [kind(DOT, penalised), a, b],
+            ColumnSum::Norm1 { a, penalised } => [kind(NORM1, penalised), a, 0],
+            ColumnSum::Weighted { a, b, by } => [WEIGHTED | by << WEIGHT_SHIFT, a, b],
         }
     });
     VectorV1 { shard, seq, pass, free, steps, sums: sums.collect() }
 }
 
-fn step(step: &Step) -> StepV1 {
+fn step(step: &ProgramStep) -> StepV1 {
     let plain = StepV1 { kind: 0, to: 0, columns: [0; 3], number: 0.0, terms: Vec::new() };
     match *step {
-        Step::Combine { to, ref terms } => {
+        ProgramStep::Combine { to, ref terms } => {
             let terms = terms.iter().map(|term| (term.factor, term.column, term.penalised));
             StepV1 { to, terms: terms.collect(), ..plain }
         }
-        Step::Slope { to, gradient, weights, l1 } => {
+        ProgramStep::Slope { to, gradient, weights, l1 } => {
             StepV1 { kind: 1, to, columns: [gradient, weights, 0], number: l1, ..plain }
         }
-        Step::Align { to, slope } => StepV1 { kind: 2, to, columns: [slope, 0, 0], ..plain },
-        Step::Multiply { to, by } => StepV1 { kind: 4, to, columns: [by, 0, 0], ..plain },
-        Step::Reciprocal { to, of, plus } => {
+        ProgramStep::Align { to, slope } => StepV1 { kind: 2, to, columns: [slope, 0, 0], ..plain },
+        ProgramStep::Multiply { to, by } => StepV1 { kind: 4, to, columns: [by, 0, 0], ..plain },
+        ProgramStep::Reciprocal { to, of, plus } => {
             StepV1 { kind: 5, to, columns: [of, 0, 0], number: plus, ..plain }
         }
-        Step::Project { to, weights, step, slope } => {
+        ProgramStep::Project { to, weights, step, slope } => {
             StepV1 { kind: 3, to, columns: [weights, step, slope], ..plain }
         }
     }
@@ -55,25 +55,25 @@ pub(crate) fn program(request: VectorV1) -> Option<Program> {
         Some(match kind {
             0 => {
                 let term = |(factor, column, penalised)| Term { factor, column, penalised };
-                Step::Combine { to, terms: terms.into_iter().map(term).collect() }
+                ProgramStep::Combine { to, terms: terms.into_iter().map(term).collect() }
             }
-            1 => Step::Slope { to, gradient: a, weights: b, l1: number },
-            2 => Step::Align { to, slope: a },
-            3 => Step::Project { to, weights: a, step: b, slope: c },
-            4 => Step::Multiply { to, by: a },
-            5 => Step::Reciprocal { to, of: a, plus: number },
+            1 => ProgramStep::Slope { to, gradient: a, weights: b, l1: number },
+            2 => ProgramStep::Align { to, slope: a },
+            3 => ProgramStep::Project { to, weights: a, step: b, slope: c },
+            4 => ProgramStep::Multiply { to, by: a },
+            5 => ProgramStep::Reciprocal { to, of: a, plus: number },
             _ => return None,
         })
     });
     let sums = sums.into_iter().map(|[kind, a, b]| {
         let by = kind >> WEIGHT_SHIFT;
         if kind & ((1 << WEIGHT_SHIFT) - 1) == WEIGHTED {
-            return Some(Reduce::Weighted { a, b, by });
+            return Some(ColumnSum::Weighted { a, b, by });
         }
         let penalised = kind & PENALISED != 0;
         match kind & !PENALISED {
-            DOT => Some(Reduce::Dot { a, b, penalised }),
-            NORM1 => Some(Reduce::Norm1 { a, penalised }),
+            DOT => Some(ColumnSum::Dot { a, b, penalised }),
+            NORM1 => Some(ColumnSum::Norm1 { a, penalised }),
             _ => None,
         }
     });
@@ -87,17 +87,17 @@ mod tests {
     #[test]
     fn a_program_comes_through() {
         let steps = vec![
-            Step::Combine { to: 1, terms: vec![Term::new(0.5, 2), Term::penalised(-1.0, 3)] },
-            Step::Slope { to: 4, gradient: 1, weights: 2, l1: 0.25 },
-            Step::Align { to: 1, slope: 4 },
-            Step::Project { to: 3, weights: 2, step: 1, slope: 4 },
-            Step::Multiply { to: 1, by: 5 },
-            Step::Reciprocal { to: 5, of: 0, plus: 0.5 },
+            ProgramStep::Combine { to: 1, terms: vec![Term::new(0.5, 2), Term::penalised(-1.0, 3)] },
+            ProgramStep::Slope { to: 4, gradient: 1, weights: 2, l1: 0.25 },
+            ProgramStep::Align { to: 1, slope: 4 },
+            ProgramStep::Project { to: 3, weights: 2, step: 1, slope: 4 },
+            ProgramStep::Multiply { to: 1, by: 5 },
+            ProgramStep::Reciprocal { to: 5, of: 0, plus: 0.5 },
         ];
         let both = [false, true];
-        let sums = both.map(|penalised| Reduce::Dot { a: 1, b: 2, penalised });
-        let norms = both.map(|penalised| Reduce::Norm1 { a: 3, penalised });
-        let weighted = [Reduce::Weighted { a: 1, b: 2, by: 5 }];
+        let sums = both.map(|penalised| ColumnSum::Dot { a: 1, b: 2, penalised });
+        let norms = both.map(|penalised| ColumnSum::Norm1 { a: 3, penalised });
+        let weighted = [ColumnSum::Weighted { a: 1, b: 2, by: 5 }];
         let sums = sums.into_iter().chain(norms).chain(weighted).collect();
         let sent = Program { pass: 7, free: Some(u64::MAX), steps, sums };
         let travelled = crate::control::open(&crate::control::seal(&request(5, 6, &sent))).unwrap();

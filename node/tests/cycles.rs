@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;
 
-use gannet_node::transport::wires::{Transport, Wires};
+use gannet_node::transport::wires::{Transport, Transports};
 use gannet_node::{Read, Server, ServerConfig, Worker, WorkerConfig, Write};
 use model::schema;
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ const WORKERS: u64 = 8;
 const AT_ONCE: usize = 5;
 const THREADS: usize = 2;
 
-fn net(name: &str) -> Wires {
-    Wires::new().with_transport(if name == "shm" { Transport::Shm } else { Transport::Tcp })
+fn net(name: &str) -> Transports {
+    Transports::new().with_transport(if name == "shm" { Transport::Shm } else { Transport::Tcp })
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn settled(server: &Server, sessions: u64) {
 fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
     for name in ["shm", "tcp"] {
         let config = ServerConfig { threads: THREADS, ..ServerConfig::new("127.0.0.1:0") };
-        let server = Server::start(Wires::new(), config).unwrap();
+        let server = Server::start(Transports::new(), config).unwrap();
         let addr = server.addr().to_owned();
         let sessions = |processes: u64| processes * WORKERS * THREADS as u64;
         // What is taken once is taken by the first ones.

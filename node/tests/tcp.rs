@@ -5,9 +5,9 @@ mod model;
 
 use gannet_node::transport::sim::Prng;
 use gannet_node::transport::tcp::{Io, Tcp};
-use gannet_node::transport::wires::{Transport, Wires};
+use gannet_node::transport::wires::{Transport, Transports};
 use gannet_node::{
-    Read, Refusal, Saw, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write,
+    Read, Refusal, SeenPushes, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::{Model, random_keys, random_values, schema, unique_keys};
 use std::cell::Cell;
@@ -20,9 +20,9 @@ thread_local! {
     static WAY: Cell<(Transport, Io)> = const { Cell::new((Transport::Tcp, Io::Epoll)) };
 }
 
-fn net() -> Wires {
+fn net() -> Transports {
     let (transport, io) = WAY.get();
-    Wires::over(Tcp::new().with_io(io)).with_transport(transport)
+    Transports::over(Tcp::new().with_io(io)).with_transport(transport)
 }
 
 /// What `auto` comes to: workers of these tests are on their servers' host.
@@ -87,14 +87,14 @@ fn worker_config(servers: &[&Server], pusher: u64) -> WorkerConfig {
     WorkerConfig { peer_timeout: Duration::from_secs(10), ..WorkerConfig::new(addrs, pusher, 1) }
 }
 
-fn worker(servers: &[&Server], pusher: u64) -> Worker<Wires> {
+fn worker(servers: &[&Server], pusher: u64) -> Worker<Transports> {
     Worker::connect(net(), worker_config(servers, pusher)).unwrap()
 }
 
 #[test]
 fn a_worker_and_a_server_may_move_to_another_thread() {
     fn moves<T: Send>() {}
-    moves::<Worker<Wires>>();
+    moves::<Worker<Transports>>();
     moves::<Server>();
 }
 
@@ -168,7 +168,7 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
         let (id, cut) = pulls.pop_front().unwrap();
         let pulled = worker.finish_pull(id).unwrap();
         assert!(worker.finish_pull(id).is_err());
-        for Saw { rows, seq } in pulled.saw {
+        for SeenPushes { rows, seq } in pulled.saw {
             let range = rows.start as usize..rows.end as usize;
             let saw = seq as usize;
             if saw < summed {

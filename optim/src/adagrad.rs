@@ -4,7 +4,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Step, none_negative, sweep};
+use crate::slices::{CoordinateStep, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -33,7 +33,7 @@ impl AdaGrad {
     }
 }
 
-impl Step<2> for AdaGrad {
+impl CoordinateStep<2> for AdaGrad {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, s]: [L; 2], g: L) -> [L; 2] {
         let s = s + g * g;

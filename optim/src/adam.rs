@@ -9,7 +9,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Step, none_negative, sweep};
+use crate::slices::{CoordinateStep, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// ```text
@@ -101,7 +101,7 @@ impl AdamStep {
     }
 }
 
-impl Step<3> for AdamStep {
+impl CoordinateStep<3> for AdamStep {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, m, v]: [L; 3], g: L) -> [L; 3] {
         let (m, v) = self.averages(m, v, g);
@@ -109,7 +109,7 @@ impl Step<3> for AdamStep {
     }
 }
 
-impl Step<4> for AdamStep {
+impl CoordinateStep<4> for AdamStep {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, m, v, h]: [L; 4], g: L) -> [L; 4] {
         let (m, v) = self.averages(m, v, g);

@@ -2,7 +2,7 @@
 
 use crate::Update;
 use crate::arch::Isa;
-use crate::slices::{Plus, sweep};
+use crate::slices::{AddValues, sweep};
 
 /// `v += pushed`. The row is `[v]`, and its weights are `v`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +18,6 @@ impl Update for Add {
 
     #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
-        sweep(isa, row, gradient, Plus);
+        sweep(isa, row, gradient, AddValues);
     }
 }

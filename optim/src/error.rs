@@ -16,7 +16,7 @@ pub enum RuleError {
         /// What is allowed, in words.
         allowed: &'static str,
     },
-    /// A part of [`Shaping`](crate::Shaping) that the rule cannot have.
+    /// A part of [`GradientTransform`](crate::GradientTransform) that the rule cannot have.
     #[error("{rule} takes no {what}: {why}")]
     Unfit {
         /// The rule's name.

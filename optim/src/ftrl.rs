@@ -3,7 +3,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Derive, Step, derive, none_negative, sweep};
+use crate::slices::{CoordinateStep, Derive, derive, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
@@ -70,7 +70,7 @@ impl Ftrl {
     }
 }
 
-impl Step<2> for Ftrl {
+impl CoordinateStep<2> for Ftrl {
     #[inline(always)]
     fn step<L: Lanes>(&self, [z, n]: [L; 2], g: L) -> [L; 2] {
         let (z, n) = Ftrl::step(self, z, n, self.weight(z, n.sqrt()), g);

@@ -5,7 +5,7 @@
 use crate::arch::{Isa, Lanes, Scalar};
 use crate::error::Checks;
 use crate::ftrl::Ftrl;
-use crate::slices::{Derive, Step, derive, none_negative, squares, sweep};
+use crate::slices::{CoordinateStep, Derive, derive, none_negative, squares, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`, and `z` and `n` step as [`Ftrl`]'s. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
@@ -44,13 +44,13 @@ impl GroupFtrl {
 
     /// The row with these `z` as FTRL sees it, and what its weights are multiplied by: 0 for a row that says too little.
     #[inline(always)]
-    fn share<I: Isa>(&self, isa: I, z: &[f32]) -> Share {
+    fn share<I: Isa>(&self, isa: I, z: &[f32]) -> ScaledFtrl {
         let (ftrl, mut share) = (self.ftrl(), 1.0);
         if self.l21 != 0.0 {
-            let (norm, least) = (squares(isa, z, Beyond(self.l1)).sqrt(), self.least(z.len()));
+            let (norm, least) = (squares(isa, z, ThresholdExcess(self.l1)).sqrt(), self.least(z.len()));
             share = if norm > least { 1.0 - least / norm } else { 0.0 };
         }
-        Share { ftrl, share }
+        ScaledFtrl { ftrl, share }
     }
 
     #[inline(always)]
@@ -60,12 +60,12 @@ impl GroupFtrl {
 }
 
 /// A row of FTRL whose weights are multiplied by `share`.
-struct Share {
+struct ScaledFtrl {
     ftrl: Ftrl,
     share: f32,
 }
 
-impl Derive<2> for Share {
+impl Derive<2> for ScaledFtrl {
     #[inline(always)]
     fn derive<L: Lanes>(&self, [z, n]: [L; 2]) -> L {
         // + 0: a weight is never -0.
@@ -73,7 +73,7 @@ impl Derive<2> for Share {
     }
 }
 
-impl Step<2> for Share {
+impl CoordinateStep<2> for ScaledFtrl {
     #[inline(always)]
     fn step<L: Lanes>(&self, [z, n]: [L; 2], g: L) -> [L; 2] {
         let (z, n) = self.ftrl.step(z, n, self.derive([z, n]), g);
@@ -82,9 +82,9 @@ impl Step<2> for Share {
 }
 
 /// How far a `z` is beyond `l1`.
-struct Beyond(f32);
+struct ThresholdExcess(f32);
 
-impl Derive<1> for Beyond {
+impl Derive<1> for ThresholdExcess {
     #[inline(always)]
     fn derive<L: Lanes>(&self, [z]: [L; 1]) -> L {
         (z.abs() - z.splat(self.0)).larger(z.splat(0.0))

@@ -1,7 +1,7 @@
 //! The optim room of gannet: what an optimizer does to one row, as plain functions on slices.
 //!
 //! A row is [`Update::PLANES`] planes of `dim` floats each, one plane after the other, then [`Update::SCALARS`]
-//! floats that the row has once. [`Shaping`] is what happens to a gradient and to the learning rate before the rule. [`Rule`] is the
+//! floats that the row has once. [`GradientTransform`] is what happens to a gradient and to the learning rate before the rule. [`Rule`] is the
 //! plain data that a table's schema carries; [`Rule::visit`] turns it, once a batch, into a type that
 //! implements [`Update`], so that the loop over the rows is compiled for that rule.
 //!
@@ -64,6 +64,6 @@ pub use rmsprop::RmsProp;
 pub use row_adagrad::RowAdaGrad;
 pub use rule::{Rule, Update, Visitor};
 pub use sgd::Sgd;
-pub use shaping::{Decay, Schedule, Shaping};
+pub use shaping::{Decay, GradientTransform, Schedule};
 pub use slices::{add_change, all_finite};
 pub use words::in_words;

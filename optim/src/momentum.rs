@@ -4,7 +4,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Step, sweep};
+use crate::slices::{CoordinateStep, sweep};
 use crate::{RuleError, Update};
 
 /// `m = momentum * m + g; w -= lr * m`, and with `nesterov` `w -= lr * (g + momentum * m)`. The row is `[w, m]`.
@@ -27,7 +27,7 @@ impl Momentum {
     }
 }
 
-impl Step<2> for Momentum {
+impl CoordinateStep<2> for Momentum {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, m]: [L; 2], g: L) -> [L; 2] {
         let m = g.splat(self.momentum) * m + g;
@@ -36,9 +36,9 @@ impl Step<2> for Momentum {
 }
 
 /// Nesterov's step.
-struct Ahead(Momentum);
+struct NesterovWeights(Momentum);
 
-impl Step<2> for Ahead {
+impl CoordinateStep<2> for NesterovWeights {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, m]: [L; 2], g: L) -> [L; 2] {
         let (lr, momentum) = (g.splat(self.0.lr), g.splat(self.0.momentum));
@@ -61,7 +61,7 @@ impl Update for Momentum {
     #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         if self.nesterov {
-            sweep(isa, row, gradient, Ahead(*self));
+            sweep(isa, row, gradient, NesterovWeights(*self));
         } else {
             sweep(isa, row, gradient, *self);
         }

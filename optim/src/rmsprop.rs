@@ -3,7 +3,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Step, none_negative, sweep};
+use crate::slices::{CoordinateStep, none_negative, sweep};
 use crate::{RuleError, Update};
 
 /// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`; a row that is not pushed to stands
@@ -27,7 +27,7 @@ impl RmsProp {
     }
 }
 
-impl Step<2> for RmsProp {
+impl CoordinateStep<2> for RmsProp {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, s]: [L; 2], g: L) -> [L; 2] {
         let s = g.splat(self.rho) * s + g.splat(1.0 - self.rho) * (g * g);

@@ -3,7 +3,7 @@
 //! Recommendation Systems", 2019; torchrec's `RowWiseAdagrad`, FBGEMM's `EXACT_ROWWISE_ADAGRAD`).
 
 use crate::arch::{Isa, Lanes};
-use crate::slices::{Derive, Step, none_negative, squares, sweep};
+use crate::slices::{CoordinateStep, Derive, none_negative, squares, sweep};
 use crate::{AdaGrad, RuleError, Update};
 
 /// `s += mean(g^2); w -= lr * g / (sqrt(s) + eps)`. The row is `[w]`, then the scalar `s`. With one weight a row it is
@@ -31,7 +31,7 @@ struct RowStep {
     root: f32,
 }
 
-impl Step<1> for RowStep {
+impl CoordinateStep<1> for RowStep {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w]: [L; 1], g: L) -> [L; 1] {
         [w - g.splat(self.lr) * g / g.splat(self.root)]

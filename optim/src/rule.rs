@@ -177,7 +177,7 @@ impl Rule {
         }
     }
 
-    /// The rule with its learning rate multiplied by `factor`. Rules that have none (see [`Shaping`](crate::Shaping)) are as they were.
+    /// The rule with its learning rate multiplied by `factor`. Rules that have none (see [`GradientTransform`](crate::GradientTransform)) are as they were.
     pub fn at_rate(&self, factor: f32) -> Rule {
         match *self {
             Rule::Add(_) | Rule::Ftrl(_) | Rule::GroupFtrl(_) => *self,

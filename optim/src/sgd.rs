@@ -2,7 +2,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{Step, sweep};
+use crate::slices::{CoordinateStep, sweep};
 use crate::{RuleError, Update};
 
 /// `w -= lr * g`. The row is `[w]`.
@@ -18,7 +18,7 @@ impl Sgd {
     }
 }
 
-impl Step<1> for Sgd {
+impl CoordinateStep<1> for Sgd {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w]: [L; 1], g: L) -> [L; 1] {
         [w - g.splat(self.lr) * g]

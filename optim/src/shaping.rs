@@ -7,7 +7,7 @@ use crate::{Rule, RuleError};
 /// the gradient clipped by value, then clipped by its norm over the row, then with `l2 * w` added (so that what a few
 /// wild gradients do is bounded and what L2 does is not).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shaping {
+pub struct GradientTransform {
     /// How the learning rate runs.
     pub schedule: Schedule,
     /// Each value of a gradient is clipped to `[-clip_value, clip_value]`: finite, above 0.
@@ -119,9 +119,9 @@ impl Schedule {
     }
 }
 
-impl Shaping {
+impl GradientTransform {
     /// Nothing: every gradient reaches its rule as it was pushed.
-    pub const NONE: Shaping = Shaping {
+    pub const NONE: GradientTransform = GradientTransform {
         schedule: Schedule { warmup: 0, decay: Decay::Constant },
         clip_value: None,
         clip_norm: None,
@@ -137,7 +137,7 @@ impl Shaping {
     /// rule in the worker, on one example at a time; clipping, L2 and the schedule act on what is pushed, in the
     /// server, so a change of state would go past them.
     pub fn replays(&self) -> bool {
-        *self == Shaping::NONE
+        *self == GradientTransform::NONE
     }
 
     /// Writes what `rule` gets for the pushed `gradient` of a row with these `weights` into `out`; all three are `dim`
@@ -229,23 +229,28 @@ mod tests {
 
     #[test]
     fn gradients_are_clipped_then_regularised() {
-        let shaped = |shaping: Shaping, w: &[f32], g: &[f32]| {
+        let shaped = |shaping: GradientTransform, w: &[f32], g: &[f32]| {
             let mut out = vec![f32::NAN; g.len()];
             shaping.gradient(w, g, &mut out);
             out
         };
-        let value = Shaping { clip_value: Some(2.0), ..Shaping::NONE };
+        let value = GradientTransform { clip_value: Some(2.0), ..GradientTransform::NONE };
         assert_eq!(shaped(value, &[9.0; 3], &[3.0, -5.0, 1.5]), [2.0, -2.0, 1.5]);
-        let norm = Shaping { clip_norm: Some(1.0), ..Shaping::NONE };
+        let norm = GradientTransform { clip_norm: Some(1.0), ..GradientTransform::NONE };
         assert_eq!(shaped(norm, &[9.0; 2], &[3.0, -4.0]), [0.6, -0.8]);
         assert_eq!(shaped(norm, &[9.0; 2], &[0.3, -0.4]), [0.3, -0.4]);
         // The squares are beyond a float's range; the gradient is not.
         let far = 2f32.powi(100);
         assert_eq!(shaped(norm, &[0.0; 2], &[3.0 * far, -4.0 * far]), [0.6, -0.8]);
-        let all = Shaping { clip_value: Some(4.0), clip_norm: Some(2.5), l2: 0.5, ..Shaping::NONE };
+        let all = GradientTransform {
+            clip_value: Some(4.0),
+            clip_norm: Some(2.5),
+            l2: 0.5,
+            ..GradientTransform::NONE
+        };
         assert_eq!(shaped(all, &[1.0, -2.0], &[3.0, -400.0]), [1.5 + 0.5, -2.0 - 1.0]);
         assert!(shaped(all, &[1.0; 2], &[f32::NAN, 1.0])[0].is_nan());
-        assert!(!Shaping::NONE.changes_gradients() && all.changes_gradients());
-        assert!(Shaping::NONE.replays() && !all.replays() && !value.replays());
+        assert!(!GradientTransform::NONE.changes_gradients() && all.changes_gradients());
+        assert!(GradientTransform::NONE.replays() && !all.replays() && !value.replays());
     }
 }

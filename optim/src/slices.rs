@@ -4,7 +4,7 @@
 use crate::arch::{Isa, Lanes};
 
 /// What one coordinate of `P` planes becomes: a rule's formula, written once for every instruction set.
-pub(crate) trait Step<const P: usize> {
+pub(crate) trait CoordinateStep<const P: usize> {
     /// The planes after gradient `g`.
     fn step<L: Lanes>(&self, row: [L; P], g: L) -> [L; P];
 }
@@ -49,7 +49,12 @@ fn store<I: Isa, const P: usize>(
 /// # Panics
 /// When `row.len() != P * g.len()`; nothing has been changed then.
 #[inline(always)]
-pub(crate) fn sweep<I: Isa, const P: usize>(isa: I, row: &mut [f32], g: &[f32], formula: impl Step<P>) {
+pub(crate) fn sweep<I: Isa, const P: usize>(
+    isa: I,
+    row: &mut [f32],
+    g: &[f32],
+    formula: impl CoordinateStep<P>,
+) {
     let dim = g.len();
     assert_eq!(row.len(), P * dim);
     let (n, last) = (dim.min(I::LANES), dim.saturating_sub(I::LANES));
@@ -124,9 +129,9 @@ pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -
 }
 
 /// `v + c`: counters.
-pub(crate) struct Plus;
+pub(crate) struct AddValues;
 
-impl Step<1> for Plus {
+impl CoordinateStep<1> for AddValues {
     #[inline(always)]
     fn step<L: Lanes>(&self, [v]: [L; 1], c: L) -> [L; 1] {
         [v + c]

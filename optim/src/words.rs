@@ -20,35 +20,35 @@ pub fn in_words(value: &dyn Debug) -> String {
 }
 
 /// What stands at a place.
-enum Words {
+enum RuleWords {
     None,
     Plain(String),
     /// A name (it may be empty) and its parts.
     Parts(String, Vec<String>),
 }
 
-impl Words {
+impl RuleWords {
     fn text(self) -> String {
         match self {
-            Words::None => "none".to_owned(),
-            Words::Plain(text) => text,
-            Words::Parts(name, parts) if parts.is_empty() => {
+            RuleWords::None => "none".to_owned(),
+            RuleWords::Plain(text) => text,
+            RuleWords::Parts(name, parts) if parts.is_empty() => {
                 if name.is_empty() {
                     "none".into()
                 } else {
                     name
                 }
             }
-            Words::Parts(name, parts) if name.is_empty() => parts.join(", "),
-            Words::Parts(name, parts) => format!("{name} ({})", parts.join(", ")),
+            RuleWords::Parts(name, parts) if name.is_empty() => parts.join(", "),
+            RuleWords::Parts(name, parts) => format!("{name} ({})", parts.join(", ")),
         }
     }
 
     fn is_absent(&self) -> bool {
         match self {
-            Words::None => true,
-            Words::Parts(name, parts) => name.is_empty() && parts.is_empty(),
-            Words::Plain(_) => false,
+            RuleWords::None => true,
+            RuleWords::Parts(name, parts) => name.is_empty() && parts.is_empty(),
+            RuleWords::Plain(_) => false,
         }
     }
 }
@@ -88,31 +88,31 @@ impl Parser<'_> {
         self.text[start..self.at].iter().collect()
     }
 
-    fn value(&mut self) -> Words {
+    fn value(&mut self) -> RuleWords {
         if self.peek() == Some('"') {
-            return Words::Plain(self.quoted());
+            return RuleWords::Plain(self.quoted());
         }
         let name = self.word();
         if self.peek() == Some(' ') && self.text.get(self.at + 1) == Some(&'{') {
             self.at += 1;
         }
         match self.peek() {
-            Some('{') => Words::Parts(named(&name), self.parts('}', true)),
+            Some('{') => RuleWords::Parts(named(&name), self.parts('}', true)),
             Some('(') if name == "Some" => {
                 let mut parts = self.parts(')', false);
-                parts.pop().map_or(Words::None, Words::Plain)
+                parts.pop().map_or(RuleWords::None, RuleWords::Plain)
             }
             Some('(') => {
                 let parts = self.parts(')', false);
                 // `Ftrl(Ftrl { .. })`: once.
                 match (parts.len(), named(&name)) {
-                    (1, name) if parts[0].starts_with(&name) => Words::Plain(parts[0].clone()),
-                    (_, name) => Words::Parts(name, parts),
+                    (1, name) if parts[0].starts_with(&name) => RuleWords::Plain(parts[0].clone()),
+                    (_, name) => RuleWords::Parts(name, parts),
                 }
             }
-            Some('[') => Words::Parts(String::new(), self.parts(']', false)),
-            _ if name == "None" => Words::None,
-            _ => Words::Plain(named(&name)),
+            Some('[') => RuleWords::Parts(String::new(), self.parts(']', false)),
+            _ if name == "None" => RuleWords::None,
+            _ => RuleWords::Plain(named(&name)),
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[derive(Debug)]
     #[allow(dead_code)] // read by Debug
-    struct Held {
+    struct StoredValue {
         first_name: Option<String>,
         all: Vec<u32>,
         pair: (u8, f32),
@@ -166,9 +166,10 @@ mod tests {
 
     #[test]
     fn data_is_told_without_punctuation_of_rust() {
-        let held = Held { first_name: Some("a, {b\"".into()), all: vec![1, 2], pair: (3, 0.5), on: true };
+        let held =
+            StoredValue { first_name: Some("a, {b\"".into()), all: vec![1, 2], pair: (3, 0.5), on: true };
         assert_eq!(in_words(&held), r#"held (first name "a, {b\"", all 1, 2, pair 3, 0.5, on true)"#);
-        let held = Held { first_name: None, all: vec![], pair: (3, 0.5), on: false };
+        let held = StoredValue { first_name: None, all: vec![], pair: (3, 0.5), on: false };
         assert_eq!(in_words(&held), "held (pair 3, 0.5, on false)");
         assert_eq!(in_words(&Some(Some(3))), "3");
         assert_eq!(in_words(&Vec::<u8>::new()), "none");

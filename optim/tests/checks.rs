@@ -88,7 +88,7 @@ fn all() -> [Rule; 10] {
 fn values_in_range_pass() {
     for rule in all() {
         assert_eq!(rule.check(), Ok(()), "{rule:?}");
-        assert_eq!(Shaping::NONE.check(&rule), Ok(()));
+        assert_eq!(GradientTransform::NONE.check(&rule), Ok(()));
     }
     for rule in [
         Rule::AdaGrad(AdaGrad { lr: 10.0, eps: 0.0, initial_accumulator: 0.1 }),
@@ -109,7 +109,7 @@ fn the_rate_is_that_of_rules_that_have_one() {
     for rule in all() {
         assert_eq!(rule.at_rate(1.0), rule);
         let scheduled = Schedule { warmup: 5, decay: Decay::Constant };
-        let takes = Shaping { schedule: scheduled, ..Shaping::NONE }.check(&rule).is_ok();
+        let takes = GradientTransform { schedule: scheduled, ..GradientTransform::NONE }.check(&rule).is_ok();
         assert_eq!(rule.at_rate(0.5) != rule, takes, "{rule:?}");
     }
     assert_eq!(Rule::Adam(ADAM).at_rate(0.5), Rule::Adam(Adam { lr: 0.05, ..ADAM }));
@@ -118,10 +118,10 @@ fn the_rate_is_that_of_rules_that_have_one() {
 #[test]
 fn shaping_that_makes_no_sense_is_refused_with_the_reason() {
     let schedule = Schedule { warmup: 0, decay: Decay::Cosine { end: 0.0, steps: 10 } };
-    let scheduled = Shaping { schedule, ..Shaping::NONE };
-    let clipped = Shaping { clip_norm: Some(1.0), ..Shaping::NONE };
-    let regularised = Shaping { l2: 0.1, ..Shaping::NONE };
-    let unfit = |shaping: Shaping, rule: Rule, part: &str| {
+    let scheduled = GradientTransform { schedule, ..GradientTransform::NONE };
+    let clipped = GradientTransform { clip_norm: Some(1.0), ..GradientTransform::NONE };
+    let regularised = GradientTransform { l2: 0.1, ..GradientTransform::NONE };
+    let unfit = |shaping: GradientTransform, rule: Rule, part: &str| {
         let e = shaping.check(&rule).unwrap_err().to_string();
         assert!(e.starts_with(&format!("{} takes no {part}: ", rule.name())), "{e}");
     };
@@ -138,19 +138,20 @@ fn shaping_that_makes_no_sense_is_refused_with_the_reason() {
             assert_eq!(shaping.check(&rule), Ok(()), "{rule:?}");
         }
     }
-    let refused = |shaping: Shaping, parameter: &str| {
+    let refused = |shaping: GradientTransform, parameter: &str| {
         let e = shaping.check(&Rule::Sgd(Sgd { lr: 0.1 })).unwrap_err();
         assert!(matches!(e, RuleError::Parameter { parameter: p, .. } if p == parameter), "{e}");
     };
-    let decay = |decay| Shaping { schedule: Schedule { warmup: 0, decay }, ..Shaping::NONE };
+    let decay =
+        |decay| GradientTransform { schedule: Schedule { warmup: 0, decay }, ..GradientTransform::NONE };
     for v in NOT_POSITIVE {
-        refused(Shaping { clip_value: Some(v), ..Shaping::NONE }, "clip by value");
-        refused(Shaping { clip_norm: Some(v), ..Shaping::NONE }, "clip by norm");
+        refused(GradientTransform { clip_value: Some(v), ..GradientTransform::NONE }, "clip by value");
+        refused(GradientTransform { clip_norm: Some(v), ..GradientTransform::NONE }, "clip by norm");
         refused(decay(Decay::Exponential { rate: v, steps: 1 }), "rate of the schedule");
         refused(decay(Decay::Polynomial { power: v, end: 0.0, steps: 1 }), "power of the schedule");
     }
     for v in NEGATIVE {
-        refused(Shaping { l2: v, ..Shaping::NONE }, "l2");
+        refused(GradientTransform { l2: v, ..GradientTransform::NONE }, "l2");
         refused(decay(Decay::Cosine { end: v, steps: 1 }), "end of the schedule");
     }
     refused(decay(Decay::Step { rate: 1.5, steps: 1 }), "rate of the schedule");

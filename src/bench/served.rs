@@ -3,8 +3,8 @@
 use super::cpu::cpu_seconds;
 use super::limit::Size;
 use crate::{
-    Cut, Ftrl, OneSided, PullId, PushId, Read, Rule, Schema, Sgd, TableId, Wires, Worker, WorkerConfig,
-    WorkerError, Write, mix,
+    Ftrl, OneSided, PullId, PushId, Read, Rule, Schema, Sgd, ShardedKeys, TableId, Transports, Worker,
+    WorkerConfig, WorkerError, Write, mix,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct Rates {
 /// Whom a worker measures, and how it reaches it.
 pub struct Target<'a> {
     /// The transport.
-    pub net: Wires,
+    pub net: Transports,
     /// The server's address.
     pub addr: &'a str,
     /// When rows are read without asking it.
@@ -68,11 +68,11 @@ pub struct Latency {
 
 /// A worker with the table filled: every row pushed once.
 pub struct Bench {
-    worker: Worker<Wires>,
+    worker: Worker<Transports>,
     table: TableId,
     dim: usize,
     batches: Vec<Vec<u64>>,
-    cuts: Vec<Arc<Cut>>,
+    cuts: Vec<Arc<ShardedKeys>>,
     buffers: Vec<Vec<f32>>,
     /// Pushes that are not acknowledged yet.
     pushes: VecDeque<PushId>,
@@ -83,7 +83,7 @@ pub struct Bench {
 
 /// What is done over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum BenchWork {
     /// Pull weights.
     Pull,
     /// Push gradients with their keys.
@@ -156,7 +156,7 @@ impl Bench {
         self.worker.drain()
     }
 
-    fn cut(&mut self, keys: &[u64]) -> Arc<Cut> {
+    fn cut(&mut self, keys: &[u64]) -> Arc<ShardedKeys> {
         let free = self.cuts.iter().position(|cut| Arc::strong_count(cut) == 1);
         let mut cut = free.map_or_else(Arc::default, |at| self.cuts.swap_remove(at));
         match Arc::get_mut(&mut cut) {
@@ -167,7 +167,7 @@ impl Bench {
         cut
     }
 
-    fn push(&mut self, cut: Arc<Cut>, keyset_of: Option<PullId>) -> Result<(), WorkerError> {
+    fn push(&mut self, cut: Arc<ShardedKeys>, keyset_of: Option<PullId>) -> Result<(), WorkerError> {
         if self.pushes.len() >= IN_FLIGHT
             && let Some(oldest) = self.pushes.pop_front()
         {
@@ -186,7 +186,7 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn throughput(&mut self, work: Work, seconds: f64) -> Result<Rate, WorkerError> {
+    pub fn throughput(&mut self, work: BenchWork, seconds: f64) -> Result<Rate, WorkerError> {
         self.warm(work, seconds / 5.0)?;
         // What the system says of the process ends with it: then the worker's own error says more.
         let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
@@ -195,7 +195,7 @@ impl Bench {
         let took = start.elapsed().as_secs_f64();
         let server_cores = before.zip(cpu(self)).map(|(before, after)| (after - before) / took);
         let read = self.worker.counters().near_rows - counted.near_rows;
-        let one_sided = if work == Work::Push { 0.0 } else { read as f64 / keys as f64 };
+        let one_sided = if work == BenchWork::Push { 0.0 } else { read as f64 / keys as f64 };
         Ok(Rate { keys_per_s: keys as f64 / took, server_cores, one_sided })
     }
 
@@ -213,15 +213,15 @@ impl Bench {
 
     /// Does the work until it goes as it will go on: for so long, every batch once, and, where rows may be read without asking,
     /// until nearly all of them are.
-    fn warm(&mut self, work: Work, seconds: f64) -> Result<(), WorkerError> {
+    fn warm(&mut self, work: BenchWork, seconds: f64) -> Result<(), WorkerError> {
         let start = Instant::now();
-        let hopes = self.reads && work != Work::Push && self.worker.transport() != "tcp";
+        let hopes = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
         loop {
             let counted = self.worker.counters().near_rows;
             let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
             let read = self.worker.counters().near_rows - counted;
             let near = |keep| self.worker.is_near(self.table, Read::Weights, keep);
-            let (here, these) = (near(false), near(work == Work::Cycle));
+            let (here, these) = (near(false), near(work == BenchWork::Cycle));
             let patience = if these { WARM_READS } else { WARM_REACH };
             // Rows that could be read, and are not in this work, never will be.
             let hopes = hopes && (these || !here);
@@ -233,9 +233,9 @@ impl Bench {
     }
 
     /// Keys that were done in so many seconds, or batches.
-    fn rounds(&mut self, work: Work, seconds: f64, mut batches: usize) -> Result<usize, WorkerError> {
+    fn rounds(&mut self, work: BenchWork, seconds: f64, mut batches: usize) -> Result<usize, WorkerError> {
         let (start, mut done, mut next) = (Instant::now(), 0, 0);
-        let mut flying: VecDeque<(PullId, Arc<Cut>)> = VecDeque::new();
+        let mut flying: VecDeque<(PullId, Arc<ShardedKeys>)> = VecDeque::new();
         while start.elapsed().as_secs_f64() < seconds && batches > 0 {
             batches -= 1;
             let keys = std::mem::take(&mut self.batches[next]);
@@ -243,12 +243,12 @@ impl Bench {
             done += keys.len();
             self.batches[next] = keys;
             next = (next + 1) % self.batches.len();
-            if work == Work::Push {
+            if work == BenchWork::Push {
                 self.push(cut, None)?;
                 continue;
             }
             let buffer = self.buffers.pop().unwrap_or_default();
-            let keep = work == Work::Cycle;
+            let keep = work == BenchWork::Cycle;
             let pull = self.worker.begin_pull(self.table, cut.clone(), Read::Weights, buffer, keep)?;
             flying.push_back((pull, cut));
             if flying.len() >= IN_FLIGHT {
@@ -263,11 +263,15 @@ impl Bench {
         Ok(done)
     }
 
-    fn finish(&mut self, work: Work, flying: &mut VecDeque<(PullId, Arc<Cut>)>) -> Result<(), WorkerError> {
+    fn finish(
+        &mut self,
+        work: BenchWork,
+        flying: &mut VecDeque<(PullId, Arc<ShardedKeys>)>,
+    ) -> Result<(), WorkerError> {
         let Some((pull, cut)) = flying.pop_front() else { return Ok(()) };
         let pulled = self.worker.finish_pull(pull)?;
         self.buffers.push(pulled.values);
-        if work == Work::Cycle {
+        if work == BenchWork::Cycle {
             self.push(cut, Some(pull))?;
         }
         Ok(())
@@ -322,12 +326,12 @@ impl Bench {
     /// # Errors
     /// The server is gone or refuses.
     pub fn rates(&mut self, seconds: f64) -> Result<Rates, WorkerError> {
-        let pull = self.throughput(Work::Pull, seconds)?;
+        let pull = self.throughput(BenchWork::Pull, seconds)?;
         Ok(Rates {
             pull,
             idle_server_cores: self.idle(seconds)?,
-            push: self.throughput(Work::Push, seconds)?,
-            cycle: self.throughput(Work::Cycle, seconds)?,
+            push: self.throughput(BenchWork::Push, seconds)?,
+            cycle: self.throughput(BenchWork::Cycle, seconds)?,
             bytes_per_row: self.bytes_per_row()?,
         })
     }

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
-use gannet::train::Push;
+use gannet::train::PushContent;
 use gannet::{Admission, CACHE_BYTES_MIN, CacheConfig, Schema, Staleness, SyncMode};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
 pub fn of_training(
     args: &TrainArgs,
     schema: &Schema,
-    push: Push,
+    push: PushContent,
     mode: SyncMode,
 ) -> Result<Option<CacheConfig>, Failure> {
     let Some(config) = config(&args.job.cache)? else { return Ok(None) };
@@ -61,7 +61,7 @@ pub fn of_training(
             "--sync bsp: a step reads the rows as the step before has made them; ssp:N uses a cache within its bound",
         );
     }
-    if push == Push::Gradient {
+    if push == PushContent::Gradient {
         return refused(
             "pushes of gradients (--push): what they make of a row only the servers know, so no row could be kept",
         );

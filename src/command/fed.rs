@@ -1,18 +1,18 @@
 //! A worker without data, which a client feeds: what it takes over from the client, and what it must not be given.
 
 use super::args::{CountsName, FormatName, TasksName, TrainArgs};
-use super::job::{self, Line};
+use super::job::{self, WorkerConnection};
 use super::{Failure, feeding};
 use clap::ValueEnum;
-use gannet::train::{FedTexts, Seen};
-use gannet::{FeedLink, Plan, Wires, WorkerConfig};
+use gannet::train::{FileFingerprint, RemoteTexts};
+use gannet::{DataLink, JobPlan, Transports, WorkerConfig};
 use serde_json::{Value, json};
 
 /// A link to the client, and what it has offered.
-pub struct Fed {
-    link: FeedLink<Wires>,
-    plan: Plan,
-    line: Line,
+pub struct FedClient {
+    link: DataLink<Transports>,
+    plan: JobPlan,
+    line: WorkerConnection,
 }
 
 /// How a client reads its data, for its workers.
@@ -60,7 +60,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     let line = job::line(&args.job, None)?;
     let client = args.job.feeding.feed.clone().unwrap_or_default();
     let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
-    let mut link = FeedLink::connect(line.net.clone(), own)?;
+    let mut link = DataLink::connect(line.net.clone(), own)?;
     let offer = link.offer()?;
     let nonsense = || {
         Failure::input(format!(
@@ -75,12 +75,12 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     }
     let sync = &mut args.job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    job::work(args, Some(Fed { link, plan, line }))
+    job::work(args, Some(FedClient { link, plan, line }))
 }
 
-impl Fed {
+impl FedClient {
     /// The job, as the client has it.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
@@ -90,17 +90,17 @@ impl Fed {
     }
 
     /// The same files, as the client saw them.
-    pub fn seen(&self) -> Vec<Seen> {
-        self.plan.files.iter().map(|file| Seen::told(file.bytes, file.print, file.whole)).collect()
+    pub fn seen(&self) -> Vec<FileFingerprint> {
+        self.plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect()
     }
 
     /// What this worker connects with: the client knows it by its life.
-    pub fn line(&self) -> Line {
+    pub fn line(&self) -> WorkerConnection {
         self.line.clone()
     }
 
     /// Where its data comes from.
-    pub fn into_texts(self) -> FedTexts<Wires> {
-        FedTexts::new(self.link, self.plan.files)
+    pub fn into_texts(self) -> RemoteTexts<Transports> {
+        RemoteTexts::new(self.link, self.plan.files)
     }
 }

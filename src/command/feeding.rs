@@ -9,13 +9,14 @@ use super::report::{self, Teller};
 use super::runs::Account;
 use super::watching::Watching;
 use super::{Failure, fed, input, job, keeping, kept, lbfgs, runs, security, server, signals, tasks, train};
-use gannet::train::models::Task;
+use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BadLines, Columns, FileStock, Options, Progress, Push, Quality, ReadError, Reader, Remote,
-    Share, Step, TrainError, evaluate, plan_files,
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Quality, ReadError, Reader,
+    RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
 };
 use gannet::{
-    Board, FedCount, Feeding, JobStatus, Member, Server, ServerConfig, Standing, Stats, Wires, forget_job,
+    DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, Server, ServerConfig, Stats, Transports,
+    WorkerState, forget_job,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -97,7 +98,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     job::check(job)?;
     let schema = train::schema(args)?;
     let mut options = train::options(args, Share::ALL, true)?;
-    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
     tasks::are_wanted(args, &options)?;
     train::preflight(args, &options, &schema)?;
     let seen = tasks::see(&options)?;
@@ -108,10 +109,10 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
     drop(reader);
-    let feeding = Feeding {
+    let feeding = DataServerConfig {
         plan,
         reading: fed::reading(args),
-        stock: Arc::new(FileStock::new(&options.data.files, &seen)),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
         board: Arc::default(),
     };
     feeding.check().map_err(Failure::input)?;
@@ -133,12 +134,23 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let page = told.clone();
     metrics.add(move |to| page.tell(to));
     let (options, board, stop, start) = (&options, &*board, &*stop, Instant::now());
-    let mut job =
-        Job { args, options, board, stop, told, serving: &serving, bytes, start, timeout, format, columns };
+    let mut job = FedJob {
+        args,
+        options,
+        board,
+        stop,
+        told,
+        serving: &serving,
+        bytes,
+        start,
+        timeout,
+        format,
+        columns,
+    };
     let worked = line.connect(&metrics).and_then(|worker| {
         let opened = match keeping::is_damped(&args.job, push)? {
-            true => Remote::open_damped(worker, &schema, 0),
-            false => Remote::open(worker, &schema, 0),
+            true => RemoteBackend::open_damped(worker, &schema, 0),
+            false => RemoteBackend::open(worker, &schema, 0),
         };
         let account = run.account();
         let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
@@ -162,12 +174,12 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     worked
 }
 
-fn board_failed(board: &Board) -> bool {
+fn board_failed(board: &FeedStatus) -> bool {
     board.job().is_some_and(|job| job.failed.is_some())
 }
 
 /// Lets the workers hear how it ended, and leave.
-fn see_off(board: &Board, patience: Duration) {
+fn see_off(board: &FeedStatus, patience: Duration) {
     let since = Instant::now();
     while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
         std::thread::sleep(LOOK_EVERY);
@@ -175,7 +187,7 @@ fn see_off(board: &Board, patience: Duration) {
 }
 
 /// Serves workers from now on.
-fn listen(args: &TrainArgs, feeding: Feeding, metrics: &Metrics) -> Result<Server, Failure> {
+fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
     let job = &args.job;
     let listen = job.feeding.feed.as_deref().unwrap_or_default();
     let net = args.sessions.net(job.transport.transport.net(job.io));
@@ -199,10 +211,10 @@ fn listen(args: &TrainArgs, feeding: Feeding, metrics: &Metrics) -> Result<Serve
 }
 
 /// A job that is fed.
-struct Job<'a> {
+struct FedJob<'a> {
     args: &'a TrainArgs,
     options: &'a Options,
-    board: &'a Board,
+    board: &'a FeedStatus,
     stop: &'a AtomicBool,
     told: Arc<Training>,
     serving: &'a Server,
@@ -219,14 +231,14 @@ struct Job<'a> {
 fn together(job: &JobStatus) -> (u64, f64, f64) {
     let learned: u64 = job.members.iter().map(|member| member.told.examples).sum();
     let loss: f64 = job.members.iter().map(|m| m.told.loss * m.told.examples as f64).sum();
-    let live = job.members.iter().filter(|member| member.standing == Standing::Live);
+    let live = job.members.iter().filter(|member| member.standing == WorkerState::Live);
     (learned.max(job.examples), loss / (learned as f64).max(1.0), live.map(|member| member.told.rate).sum())
 }
 
-impl Job<'_> {
+impl FedJob<'_> {
     /// Looks on until all is trained, then sums up; the rows.
-    fn run(&mut self, backend: &mut Remote<Wires>, account: &Account) -> Result<u64, Failure> {
-        let mut watching = Watching::new(self.args, self.options.test.as_ref(), Task::Click, &|| true);
+    fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
+        let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
         let mut teller = Teller::of(self.args);
         let trained = self.look_on(backend, &mut watching, &mut teller);
         teller.finish();
@@ -261,7 +273,7 @@ impl Job<'_> {
             // They say with their last word how they did.
             see_off(self.board, self.timeout);
         }
-        let report = Fed {
+        let report = JobOutcome {
             job: self.board.job().or(job),
             seconds,
             stopped,
@@ -280,7 +292,7 @@ impl Job<'_> {
     /// Until all tasks are trained; `None`: a signal came first.
     fn look_on(
         &mut self,
-        mut backend: &mut Remote<Wires>,
+        mut backend: &mut RemoteBackend<Transports>,
         watching: &mut Watching<'_>,
         teller: &mut Teller,
     ) -> Result<Option<JobStatus>, Failure> {
@@ -318,7 +330,7 @@ impl Job<'_> {
                     let number = if due { step / every * every } else { step };
                     validated = step / every;
                     let (format, columns) = (self.format, self.columns.as_ref());
-                    let step = Step { number, mass: losses.0, loss: losses.1, format, columns };
+                    let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
                     let flow = watching.step(&step, &mut backend);
                     watching.failed()?;
                     if flow.is_break() {
@@ -361,24 +373,24 @@ impl Job<'_> {
 }
 
 /// What became of a job.
-struct Fed {
+struct JobOutcome {
     job: Option<JobStatus>,
     seconds: f64,
     stopped: bool,
     test: Option<Quality>,
     stats: Stats,
     transport: String,
-    fed: FedCount,
+    fed: ServedBytes,
     format: &'static str,
 }
 
-impl Fed {
+impl JobOutcome {
     fn examples(&self) -> u64 {
         self.job.as_ref().map_or(0, |job| job.examples)
     }
 
     fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
-        let Fed { job, seconds, stopped, test, stats, transport, fed, format } = self;
+        let JobOutcome { job, seconds, stopped, test, stats, transport, fed, format } = self;
         let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
         let (speed, bytes_per_row) =
             (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
@@ -395,7 +407,7 @@ impl Fed {
             return;
         }
         let worker = |member: &Member| {
-            let (told, dead) = (&member.told, member.standing == Standing::Dead);
+            let (told, dead) = (&member.told, member.standing == WorkerState::Dead);
             json!({ "worker": member.life.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
         };
         let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();

@@ -1,16 +1,16 @@
 //! A worker of a job: trains its share of the batches against servers; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
-use super::fed::Fed;
+use super::fed::FedClient;
 use super::metrics::Metrics;
 use super::tasks::InJob;
 use super::watching::Watching;
 use super::{Failure, caching, feeding, keeping, runs, security, signals, tasks, train};
-use gannet::train::models::Task;
+use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, Progress, Push, Quality, ReadError, Reduce, Remote, Share, TrainError, evaluate,
+    Backend, Progress, PushContent, Quality, ReadError, Reduce, RemoteBackend, Share, TrainError, evaluate,
 };
-use gannet::{Read, SyncMode, Wires, Worker, WorkerConfig, WorkerError, WorkerTally};
+use gannet::{Read, SyncMode, Transports, Worker, WorkerConfig, WorkerCounters, WorkerError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -135,21 +135,21 @@ pub fn pusher(index: u32) -> u64 {
 
 /// What a worker connects with.
 #[derive(Clone)]
-pub struct Line {
+pub struct WorkerConnection {
     /// Its network.
-    pub net: Wires,
+    pub net: Transports,
     /// Whom it calls, and who it is.
     pub config: WorkerConfig,
     /// The servers and the scheduler: who knows of incarnations.
     counting: Vec<String>,
     /// Its counts.
-    pub tally: Arc<WorkerTally>,
+    pub tally: Arc<WorkerCounters>,
     /// A page of metrics has the counts.
     told: bool,
 }
 
 /// What the worker of this process connects with: its life is a new one, which a server numbers.
-pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<Line, Failure> {
+pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
     let scheduler = tasks::scheduler(job);
     if !line.counting.iter().any(|host| host == scheduler) {
@@ -164,7 +164,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<Line, Failure> {
 }
 
 /// The same for somebody who never pushes.
-pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
+pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
@@ -173,12 +173,18 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<Line, Failure> {
     config.token = secured.token;
     config.one_sided = job.one_sided.choice();
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    Ok(Line { net: secured.net, config, counting: job.ps_hosts.clone(), tally: Arc::default(), told: false })
+    Ok(WorkerConnection {
+        net: secured.net,
+        config,
+        counting: job.ps_hosts.clone(),
+        tally: Arc::default(),
+        told: false,
+    })
 }
 
-impl Line {
+impl WorkerConnection {
     /// Connects to every server of the job.
-    pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Wires>, Failure> {
+    pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Transports>, Failure> {
         if !self.told {
             self.clone().tell(metrics);
         }
@@ -204,7 +210,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
 }
 
 /// The same, of one that is perhaps fed by a client, which is then the one to sum up.
-pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
+pub fn work(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     let job = &args.job;
     check(job)?;
     let schema = train::schema(args)?;
@@ -212,7 +218,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     let chief = job.task_index == 0 && fed.is_none();
     // With a scheduler any worker may become the chief.
     let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
-    let push = Push::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
     options.push = Some(push);
     let damped = keeping::is_damped(job, push)?;
     if let Some(fed) = &fed {
@@ -263,9 +269,9 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
         seat.open_tables(&mut worker)?;
     }
     let backend = if damped {
-        Remote::open_damped(worker, &schema, DEPTH)
+        RemoteBackend::open_damped(worker, &schema, DEPTH)
     } else {
-        Remote::open(worker, &schema, DEPTH)
+        RemoteBackend::open(worker, &schema, DEPTH)
     };
     let mut backend = backend.map_err(train::backend_failure)?;
     if let Some(cache) = cache {
@@ -281,7 +287,7 @@ pub fn work(args: &TrainArgs, fed: Option<Fed>) -> Result<(), Failure> {
     }
     let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
     let trained = |batches| run.trained(batches);
-    let mut watching = Watching::new(args, held_out.as_ref(), Task::Click, &leads).telling(&trained);
+    let mut watching = Watching::new(args, held_out.as_ref(), Objective::Click, &leads).telling(&trained);
     let mut tell = |p: &Progress| {
         if let Some(seat) = &seat {
             seat.tell(p.examples, p.log_loss, p.seconds);

@@ -3,8 +3,8 @@
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
 use super::report::counted;
-use gannet::train::{Push, Reduce};
-use gannet::{Membership, Merge, SyncMode, Together};
+use gannet::train::{PushContent, Reduce};
+use gannet::{Merge, StepReduce, SyncConfig, SyncMode};
 use std::time::Duration;
 
 /// Seconds that a worker without a sign is waited for.
@@ -97,17 +97,17 @@ pub fn misplaced(job: &JobArgs) -> Option<String> {
 
 /// What pushes of a worker carry unless it is said: in synchronous steps gradients, whose sum is that of one large batch; changes of
 /// state would have to be averaged, which learns less (docs/consistency.md).
-pub fn push(job: &JobArgs) -> Option<Push> {
+pub fn push(job: &JobArgs) -> Option<PushContent> {
     // A client cuts the batches that its workers make.
     let worker = matches!(job.job_name, Some(JobName::Worker | JobName::Client));
-    (worker && is_bsp(&job.sync)).then_some(Push::Gradient)
+    (worker && is_bsp(&job.sync)).then_some(PushContent::Gradient)
 }
 
 /// What pushes carry unless it is said where changes of state are not damped: from as many workers on as they would be, gradients.
 /// The plain sum of so many changes can go astray (docs/benchmarks.md).
-pub fn push_of_many(job: &JobArgs) -> Option<Push> {
+pub fn push_of_many(job: &JobArgs) -> Option<PushContent> {
     let worker = job.job_name == Some(JobName::Worker);
-    (worker && job.worker_hosts.len() >= DAMPED_FROM).then_some(Push::Gradient)
+    (worker && job.worker_hosts.len() >= DAMPED_FROM).then_some(PushContent::Gradient)
 }
 
 /// From so many workers on changes of state are damped unless it is said: the plain sum of two learns as well as one worker
@@ -115,13 +115,15 @@ pub fn push_of_many(job: &JobArgs) -> Option<Push> {
 const DAMPED_FROM: usize = 3;
 
 /// Whether changes of state are damped by those of other workers.
-pub fn is_damped(job: &JobArgs, push: Push) -> Result<bool, Failure> {
+pub fn is_damped(job: &JobArgs, push: PushContent) -> Result<bool, Failure> {
     let can = match push {
-        Push::Gradient => Err("--damping on: only changes of state are damped; --push gradient pushes none"),
-        Push::Replay if is_bsp(&job.sync) => {
+        PushContent::Gradient => {
+            Err("--damping on: only changes of state are damped; --push gradient pushes none")
+        }
+        PushContent::Replay if is_bsp(&job.sync) => {
             Err("--damping on cannot be had with bsp, which averages the changes of state of a step")
         }
-        Push::Replay => Ok(job.worker_hosts.len() >= DAMPED_FROM),
+        PushContent::Replay => Ok(job.worker_hosts.len() >= DAMPED_FROM),
     };
     match (job.damping.damping, can) {
         (Some(DampingName::On), Err(why)) => Err(Failure::input(why)),
@@ -143,20 +145,20 @@ pub fn is_bsp(args: &SyncArgs) -> bool {
 
 /// How worker `rank` of `workers` keeps step. Pushes of changes of state are averaged; gradients are joined as those of a batch
 /// are reduced.
-pub fn membership(args: &SyncArgs, rank: u32, workers: u32, push: Push, reduce: Reduce) -> Membership {
+pub fn membership(args: &SyncArgs, rank: u32, workers: u32, push: PushContent, reduce: Reduce) -> SyncConfig {
     let merge = match (push, reduce) {
-        (Push::Gradient, Reduce::Sum) => Merge::Sum,
+        (PushContent::Gradient, Reduce::Sum) => Merge::Sum,
         _ => Merge::Mean,
     };
     let aggregate = args.replicas_to_aggregate.unwrap_or(workers);
-    let together = SyncMode::Bsp(Together { aggregate, merge });
+    let together = SyncMode::Bsp(StepReduce { aggregate, merge });
     let mode = match args.sync {
         _ if is_bsp(args) => together,
         Some(SyncName::Ssp(bound)) => SyncMode::Ssp(bound),
         _ => SyncMode::Asp,
     };
     let worker_timeout = timeout(args);
-    Membership { rank, workers, mode, worker_timeout, strict: args.deterministic }
+    SyncConfig { rank, workers, mode, worker_timeout, strict: args.deterministic }
 }
 
 fn shown(sync: SyncName) -> String {

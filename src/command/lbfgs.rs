@@ -4,13 +4,13 @@ use super::args::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksN
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
-use super::runs::{self, Account, Alone};
+use super::runs::{self, Account, LocalRun};
 use super::{Failure, input, job, kept, look, optimizer, report, server, signals, train};
 use gannet::train::lbfgs::{
-    self, Chief, Columns, Examples, Layout, LbfgsError, Learned, Loaded, LocalColumns, RemoteColumns,
-    Settings, Trained, follow,
+    self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
+    LocalColumns, RemoteColumns, Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, Stop, TrainError, evaluate};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, TrainError, evaluate};
 use gannet::{Rule, Schema};
 use serde_json::json;
 use std::path::Path;
@@ -42,8 +42,8 @@ pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
 }
 
 /// What the flags ask for.
-struct Plan {
-    settings: Settings,
+struct LbfgsPlan {
+    settings: LbfgsSettings,
     layout: Layout,
     data: Data,
     test: Option<Data>,
@@ -97,7 +97,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
 }
 
-fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
+fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
     let own = &args.lbfgs;
     let (l1, l2) = optimizer::penalties(&args.optimizer)?;
     if let Some(text) = misplaced(args) {
@@ -121,8 +121,8 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<Plan, Failure> {
     if chief || args.input.scale.is_some() || args.lbfgs.warm_start.is_some() {
         look::look(args, &mut data, test.as_mut(), chief && !args.json)?;
     }
-    Ok(Plan {
-        settings: Settings {
+    Ok(LbfgsPlan {
+        settings: LbfgsSettings {
             l1,
             l2,
             intercept: !args.no_intercept,
@@ -162,8 +162,8 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(run) = &run {
         run.scale(&mut plan.data, plan.test.as_mut());
     }
-    let account = run.as_ref().map(Alone::account).unwrap_or_default();
-    let columns = LocalColumns::open_in(run.as_ref().map(Alone::id), &store, plan.layout);
+    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
+    let columns = LocalColumns::open_in(run.as_ref().map(LocalRun::id), &store, plan.layout);
     let mut columns = columns.map_err(train::backend_failure)?;
     let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
     columns.close().map_err(train::backend_failure)?;
@@ -232,9 +232,13 @@ fn ended(stopped: bool) -> Result<(), Failure> {
 }
 
 /// Reads a worker's share; also the seconds that it took.
-fn read(plan: &Plan, worker: u32, stop: &Arc<AtomicBool>) -> Result<(Examples, Loaded, f64), Failure> {
+fn read(
+    plan: &LbfgsPlan,
+    worker: u32,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Examples, LoadedData, f64), Failure> {
     let mut data = plan.data.clone();
-    data.stop = Stop::from(stop.clone());
+    data.stop = StopFlag::from(stop.clone());
     let share = Share { worker, workers: plan.settings.workers };
     let (start, shards) = (Instant::now(), plan.layout.schema().shards);
     let read = Examples::read(&data, share, shards, plan.threads, plan.data_bytes);
@@ -245,7 +249,7 @@ fn read(plan: &Plan, worker: u32, stop: &Arc<AtomicBool>) -> Result<(Examples, L
 /// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it, and the rows.
 fn lead<C: Columns>(
     args: &TrainArgs,
-    plan: Plan,
+    plan: LbfgsPlan,
     columns: &mut C,
     stop: &Arc<AtomicBool>,
     account: &Account,
@@ -265,7 +269,7 @@ fn lead<C: Columns>(
     let trained = chief.train(&mut |t| tell(t, quiet)).map_err(failure)?;
     let seconds = start.elapsed().as_secs_f64();
     report::warn_of_bad_lines(&loaded.bad_lines);
-    let mut learned = Learned::new(columns, TABLE).map_err(train::backend_failure)?;
+    let mut learned = LearnedWeights::new(columns, TABLE).map_err(train::backend_failure)?;
     let test = match &plan.test {
         Some(data) if !trained.stopped => match evaluate(data, &mut learned) {
             Err(TrainError::Read(ReadError::Stopped { .. })) => None,
@@ -296,7 +300,8 @@ fn lead<C: Columns>(
     let stopped = trained.stopped;
     let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
     let (loaded, plan) = (&loaded, &plan);
-    let told = Told { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
+    let told =
+        LbfgsSummary { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
         let mut object = told.json(&transport, stats.rows, bytes);
@@ -335,20 +340,20 @@ fn is_told(iteration: u64) -> bool {
 }
 
 /// What is told in the end.
-struct Told<'a> {
+struct LbfgsSummary<'a> {
     one_class: Option<u8>,
     trained: Trained,
     seconds: f64,
     load_seconds: f64,
     nonzero: Option<u64>,
     test: Option<Quality>,
-    loaded: &'a Loaded,
-    plan: &'a Plan,
+    loaded: &'a LoadedData,
+    plan: &'a LbfgsPlan,
     /// Its rows outlive the process.
     is_kept: bool,
 }
 
-impl Told<'_> {
+impl LbfgsSummary<'_> {
     fn json(&self, transport: &str, rows: u64, bytes: f64) -> serde_json::Value {
         let (t, test) = (&self.trained, self.test.as_ref());
         json!({
@@ -403,7 +408,7 @@ impl Told<'_> {
             t.mean_slope()
         );
         if !t.converged && !t.stopped {
-            let Settings { iterations, tolerance, .. } = self.plan.settings;
+            let LbfgsSettings { iterations, tolerance, .. } = self.plan.settings;
             say!(
                 "limit        stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): {}",
                 self.further()

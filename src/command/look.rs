@@ -3,7 +3,7 @@
 
 use super::args::TrainArgs;
 use super::{Failure, input, warm};
-use gannet::train::{Columns, Data, Found, ReadError, Reader, ScaleKind, Survey};
+use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey};
 
 /// Lines that are looked at to say what a column looks like.
 const LINES_LOOKED_AT: u64 = 1_000;
@@ -59,13 +59,13 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
         alike(data, test, found.as_ref())?;
     }
     match found {
-        Some(Found { columns: Some(columns), .. }) if tells => tell(&plain, &columns, data.scale.kind),
+        Some(DetectedFile { columns: Some(columns), .. }) if tells => tell(&plain, &columns, data.scale.kind),
         _ => Ok(()),
     }
 }
 
 /// Flags that name columns are for files that have some.
-fn fits(args: &TrainArgs, found: &Found, asked: Option<ScaleKind>) -> Result<(), Failure> {
+fn fits(args: &TrainArgs, found: &DetectedFile, asked: Option<ScaleKind>) -> Result<(), Failure> {
     let (input, file, format) = (&args.input, &found.file, found.format);
     let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     let text = match (&found.columns, asked) {
@@ -90,7 +90,7 @@ fn fits(args: &TrainArgs, found: &Found, asked: Option<ScaleKind>) -> Result<(),
 }
 
 /// Holds that the test data is what the training data is, and reads its columns alike.
-fn alike(data: &Data, test: &mut Data, found: Option<&Found>) -> Result<(), Failure> {
+fn alike(data: &Data, test: &mut Data, found: Option<&DetectedFile>) -> Result<(), Failure> {
     let Some(found) = found else { return Reader::check(test).map(|_| ()).map_err(wrong) };
     if let Some(columns) = &found.columns {
         test.columns = columns.into();

@@ -2,7 +2,7 @@
 
 use super::args::{InputArgs, PredictArgs};
 use super::{Failure, input, kept};
-use gannet::train::lbfgs::Pages;
+use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
     ScaleKind, Weights,
@@ -112,13 +112,13 @@ impl Notes<'_> {
 }
 
 /// Gets pages of rows.
-pub type Page<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
+pub type RowPages<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
 
 /// Writes the rows that `scan` hands out; how many there were.
 pub fn write(
     mut writer: CheckpointWriter,
     schema: &Schema,
-    scan: impl FnOnce(Page<'_>) -> Result<(), BackendError>,
+    scan: impl FnOnce(RowPages<'_>) -> Result<(), BackendError>,
 ) -> Result<u64, Failure> {
     let mut shards: Vec<(Vec<u64>, Vec<f32>)> = vec![Default::default(); schema.shards as usize];
     let floats = schema.floats();
@@ -137,15 +137,15 @@ pub fn write(
 }
 
 /// A model as `predict` needs it.
-pub struct Model {
+pub struct SavedModel {
     /// Weights by key.
     pub weights: Weights,
     /// How its data was read.
-    pub reading: Reading,
+    pub reading: DataReading,
 }
 
 /// How a model's data was read.
-pub struct Reading {
+pub struct DataReading {
     /// Whether it has an intercept.
     pub intercept: bool,
     /// The format that it was trained on (CSV may have been TSV).
@@ -160,9 +160,9 @@ pub struct Reading {
     pub ended: Option<String>,
 }
 
-struct Weigh<'a>(&'a [f32]);
+struct RowWeights<'a>(&'a [f32]);
 
-impl Visitor for Weigh<'_> {
+impl Visitor for RowWeights<'_> {
     type Out = f32;
 
     fn run<U: Update>(self, rule: U) -> f32 {
@@ -193,14 +193,14 @@ pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Hands out a model's weights page by page, that of the intercept only where there is one.
-pub fn warm_start(folder: &Path, intercept: bool, page: &mut Pages<'_>) -> Result<(), Failure> {
+pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> Result<(), Failure> {
     let (checkpoint, schema) = open(folder, WARM)?;
     let (floats, mut result) = (schema.floats(), Ok(()));
     checkpoint.read(|keys, rows| {
         let weighed = keys.iter().zip(rows.chunks_exact(floats));
         let weighed = weighed.filter(|(key, _)| intercept || **key != INTERCEPT_KEY);
         let (keys, weights): (Vec<u64>, Vec<f32>) =
-            weighed.map(|(&key, row)| (key, schema.rule.visit(Weigh(row)))).unzip();
+            weighed.map(|(&key, row)| (key, schema.rule.visit(RowWeights(row)))).unzip();
         if result.is_ok() {
             result = page(&keys, &weights);
         }
@@ -209,20 +209,20 @@ pub fn warm_start(folder: &Path, intercept: bool, page: &mut Pages<'_>) -> Resul
 }
 
 /// Reads a model.
-pub fn load(folder: &Path) -> Result<Model, Failure> {
+pub fn load(folder: &Path) -> Result<SavedModel, Failure> {
     let (checkpoint, schema) = open(folder, PREDICT)?;
     let rule: Rule = schema.rule;
     let mut weights = Weights::default();
     checkpoint.read(|keys, rows| {
         for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
-            weights.insert(key, rule.visit(Weigh(row)));
+            weights.insert(key, rule.visit(RowWeights(row)));
         }
     })?;
-    Ok(Model { weights, reading: reading(&checkpoint, folder)? })
+    Ok(SavedModel { weights, reading: reading(&checkpoint, folder)? })
 }
 
 /// What the notes say of the data.
-pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failure> {
+pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Failure> {
     let list = |name: &str| {
         let text = checkpoint.note(name).unwrap_or_default();
         text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
@@ -250,7 +250,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<Reading, Failur
     let two = checkpoint
         .note("positive")
         .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
-    Ok(Reading { intercept, format, counts, columns, two, ended: kept::ended(checkpoint) })
+    Ok(DataReading { intercept, format, counts, columns, two, ended: kept::ended(checkpoint) })
 }
 
 /// What became of the numbers.
@@ -259,7 +259,7 @@ fn scale(checkpoint: &Checkpoint) -> Scale {
     Scale::of_lines(kind, checkpoint.note("scale-columns").unwrap_or_default())
 }
 
-impl Reading {
+impl DataReading {
     /// What the model's format is called.
     pub fn format_name(&self) -> &'static str {
         match self.format {

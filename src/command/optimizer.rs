@@ -3,17 +3,17 @@
 use super::Failure;
 use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 use clap::ValueEnum;
-use gannet::train::{Push, Reduce};
+use gannet::train::{PushContent, Reduce};
 use gannet::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, RuleError,
-    Schedule, Schema, Setting, Sgd, Shaping,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
+    Rule, RuleError, RunSetting, Schedule, Schema, Sgd,
 };
 
 /// A flag and its default.
-type Known = (&'static str, f32);
+type KnownFlag = (&'static str, f32);
 
 /// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these agree.
-fn settings(optimizer: OptimizerName) -> &'static [Known] {
+fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
         OptimizerName::GroupFtrl => {
@@ -40,7 +40,7 @@ fn settings(optimizer: OptimizerName) -> &'static [Known] {
 }
 
 /// The settings of a schedule by flag, with their defaults.
-fn decays(schedule: ScheduleName) -> &'static [Known] {
+fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
     match schedule {
         ScheduleName::Constant => &[],
         ScheduleName::Exponential => &[("--decay-rate", 0.96)],
@@ -52,12 +52,12 @@ fn decays(schedule: ScheduleName) -> &'static [Known] {
 }
 
 /// What was given for some flags.
-struct Given<'a> {
+struct GivenFlags<'a> {
     flags: &'a [(&'static str, Option<f32>)],
-    known: &'static [Known],
+    known: &'static [KnownFlag],
 }
 
-impl Given<'_> {
+impl GivenFlags<'_> {
     /// The first flag that was given and is not known.
     fn foreign(&self) -> Option<&'static str> {
         let known = |flag| self.known.iter().any(|k| k.0 == flag);
@@ -77,7 +77,12 @@ fn spelt<T: ValueEnum>(choice: &T) -> String {
 }
 
 /// Refuses a setting that a choice does not have, and says which choices have it.
-fn refuse<T: ValueEnum>(flag: &str, of: &str, chosen: &T, settings: fn(T) -> &'static [Known]) -> Failure {
+fn refuse<T: ValueEnum>(
+    flag: &str,
+    of: &str,
+    chosen: &T,
+    settings: fn(T) -> &'static [KnownFlag],
+) -> Failure {
     let takes: Vec<&str> = settings(chosen.clone()).iter().map(|s| s.0).collect();
     let takes = if takes.is_empty() { "none".into() } else { takes.join(", ") };
     let has = |choice: &&T| settings((*choice).clone()).iter().any(|s| s.0 == flag);
@@ -111,8 +116,8 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
 fn given<'a>(
     optimizer: OptimizerName,
     flags: &'a [(&'static str, Option<f32>)],
-) -> Result<Given<'a>, Failure> {
-    let given = Given { flags, known: settings(optimizer) };
+) -> Result<GivenFlags<'a>, Failure> {
+    let given = GivenFlags { flags, known: settings(optimizer) };
     match given.foreign() {
         Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),
         None => Ok(given),
@@ -148,17 +153,21 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
 }
 
 /// What the flags ask for.
-pub struct Asked {
+pub struct RuleChoice {
     /// The rule.
     pub rule: Rule,
     /// What shapes gradients before it, without L2.
-    pub shaping: Shaping,
+    pub shaping: GradientTransform,
     /// L2 that is not the rule's own.
     pub l2: f32,
 }
 
 /// The rule that the flags ask for, or else `default` with this rate, and what shapes its gradients.
-pub fn asked(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -> Result<Asked, Failure> {
+pub fn asked(
+    args: &OptimizerArgs,
+    default: OptimizerName,
+    alpha: Option<f32>,
+) -> Result<RuleChoice, Failure> {
     let s = &args.settings;
     let optimizer = args.optimizer.unwrap_or(default);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
@@ -167,9 +176,9 @@ pub fn asked(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
     let l2 = if own_l2 { 0.0 } else { given.value("--l2") };
     let (clip_value, clip_norm) = (s.clip_value, s.clip_norm);
-    let shaping = Shaping { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
+    let shaping = GradientTransform { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
     rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
-    Ok(Asked { rule, shaping: Shaping { l2: 0.0, ..shaping }, l2 })
+    Ok(RuleChoice { rule, shaping: GradientTransform { l2: 0.0, ..shaping }, l2 })
 }
 
 /// What the flags come to, one by one, as every process of a run must have it.
@@ -177,43 +186,43 @@ pub fn told(
     args: &OptimizerArgs,
     default: OptimizerName,
     alpha: Option<f32>,
-) -> Result<Vec<Setting>, Failure> {
+) -> Result<Vec<RunSetting>, Failure> {
     let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
     let given = given(optimizer, &flags)?;
-    let mut all = vec![Setting::new("--optimizer", spelt(&optimizer))];
-    all.extend(given.known.iter().map(|(flag, _)| Setting::new(flag, given.value(flag))));
+    let mut all = vec![RunSetting::new("--optimizer", spelt(&optimizer))];
+    all.extend(given.known.iter().map(|(flag, _)| RunSetting::new(flag, given.value(flag))));
     let or_none = |value: Option<f32>| value.map_or("none".to_owned(), |value| value.to_string());
-    all.push(Setting::new("--clip-value", or_none(s.clip_value)));
-    all.push(Setting::new("--clip-norm", or_none(s.clip_norm)));
+    all.push(RunSetting::new("--clip-value", or_none(s.clip_value)));
+    all.push(RunSetting::new("--clip-norm", or_none(s.clip_norm)));
     let schedule = &args.schedule;
     let how = schedule.schedule.unwrap_or(ScheduleName::Constant);
-    all.push(Setting::new("--schedule", spelt(&how)));
-    all.push(Setting::new("--warmup", schedule.warmup.unwrap_or(0)));
-    all.push(Setting::new("--decay-steps", schedule.decay_steps.unwrap_or(0)));
+    all.push(RunSetting::new("--schedule", spelt(&how)));
+    all.push(RunSetting::new("--warmup", schedule.warmup.unwrap_or(0)));
+    all.push(RunSetting::new("--decay-steps", schedule.decay_steps.unwrap_or(0)));
     let rates = [
         ("--decay-rate", schedule.decay_rate),
         ("--decay-end", schedule.decay_end),
         ("--decay-power", schedule.decay_power),
     ];
-    all.extend(rates.map(|(flag, value)| Setting::new(flag, or_none(value))));
-    all.push(Setting::new("--reduce", args.reduce.map_or("by the rule".into(), |reduce| spelt(&reduce))));
+    all.extend(rates.map(|(flag, value)| RunSetting::new(flag, or_none(value))));
+    all.push(RunSetting::new("--reduce", args.reduce.map_or("by the rule".into(), |reduce| spelt(&reduce))));
     Ok(all)
 }
 
 /// The schema of logistic regression, with the rule that the flags ask for and what shapes its gradients.
 pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
-    let Asked { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
-    let schema = Schema { shaping: Shaping { l2, ..shaping }, ..Schema::scalar(table, rule) };
+    let RuleChoice { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
+    let schema = Schema { shaping: GradientTransform { l2, ..shaping }, ..Schema::scalar(table, rule) };
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
-    let push = Push::choose(push(args), &schema).map_err(super::train::backend_failure)?;
-    if push == Push::Replay && args.reduce.is_some() {
+    let push = PushContent::choose(push(args), &schema).map_err(super::train::backend_failure)?;
+    if push == PushContent::Replay && args.reduce.is_some() {
         return Err(Failure::input("--reduce says what becomes of gradients; it needs --push gradient"));
     }
     Ok(schema)
 }
 
-fn rule(optimizer: OptimizerName, given: &Given<'_>) -> Rule {
+fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
     let value = |flag| given.value(flag);
     let (alpha, beta, l1, l2) = (value("--alpha"), value("--beta"), value("--l1"), value("--l2"));
     let (lr, eps, initial_accumulator) = (alpha, value("--epsilon"), beta);
@@ -237,7 +246,7 @@ fn rule(optimizer: OptimizerName, given: &Given<'_>) -> Rule {
 
 fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
     let how = args.schedule.unwrap_or(ScheduleName::Constant);
-    let given = Given {
+    let given = GivenFlags {
         flags: &[
             ("--decay-rate", args.decay_rate),
             ("--decay-end", args.decay_end),
@@ -292,10 +301,10 @@ fn unfit(error: RuleError) -> Failure {
 }
 
 /// What `--push` asks for.
-pub fn push(args: &OptimizerArgs) -> Option<Push> {
+pub fn push(args: &OptimizerArgs) -> Option<PushContent> {
     args.push.map(|push| match push {
-        PushName::Replay => Push::Replay,
-        PushName::Gradient => Push::Gradient,
+        PushName::Replay => PushContent::Replay,
+        PushName::Gradient => PushContent::Gradient,
     })
 }
 

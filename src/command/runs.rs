@@ -2,13 +2,13 @@
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{LOOK_EVERY, Line, pusher};
+use super::job::{LOOK_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings};
 use gannet::train::{Data, Options, Scale, ScaleKind};
 use gannet::{
-    Decided, PlanFile, PusherStatus, Refusal, Registry, RunAlone, RunId, RunMember, RunSeat, RunWanted,
-    Setting, Store, TableId, Want, Wires, Worker, WorkerError,
+    PlanFile, PusherStatus, Refusal, Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember,
+    RunRequest, RunSetting, Store, TableId, Transports, Worker, WorkerError,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -29,7 +29,7 @@ const PATIENCE: u32 = 5;
 /// What is told of a run at the end, beside what was learned.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
-    run: Option<(RunId, Decided)>,
+    run: Option<(RunId, RunDecision)>,
     /// Workers whose share is not trained.
     pub missing: Vec<u32>,
     /// Batches of theirs that are not trained; `None`: not known.
@@ -48,7 +48,7 @@ impl Account {
 
 /// A process's place in a run on servers.
 pub struct InRun {
-    seat: RunSeat<Wires>,
+    seat: RunClient<Transports>,
     /// How the rows' numbers are scaled.
     scale: Option<Scale>,
     rank: u32,
@@ -63,11 +63,11 @@ fn wall_clock() -> u64 {
 }
 
 /// What is wanted of a run.
-fn want(args: &RunArgs) -> Want {
+fn want(args: &RunArgs) -> RunIntent {
     match (args.go_on, args.fresh) {
-        (true, _) => Want::Continue,
-        (_, true) => Want::Fresh,
-        _ => Want::Auto,
+        (true, _) => RunIntent::Continue,
+        (_, true) => RunIntent::Fresh,
+        _ => RunIntent::Auto,
     }
 }
 
@@ -90,7 +90,7 @@ pub fn settings(
     names: &[String],
     fed: Option<&[PlanFile]>,
     options: Option<&Options>,
-) -> Result<Vec<Setting>, Failure> {
+) -> Result<Vec<RunSetting>, Failure> {
     match fed {
         Some(files) => settings::of_run(args, files, options),
         None => settings::of_run(args, &settings::seen(names)?, options),
@@ -98,16 +98,18 @@ pub fn settings(
 }
 
 /// Says what became of the process, where that is not what a first start expects; `again`: what is done anew.
-fn tell(id: &RunId, decided: Decided, want: Want, again: &str) {
+fn tell(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
-        (Decided::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
-        (Decided::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
-        (Decided::Resumed, _) if !again.is_empty() => {
+        (RunDecision::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
+        (RunDecision::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
+        (RunDecision::Resumed, _) if !again.is_empty() => {
             complain!("gannet: run {name:?} is not finished and goes on with its rows. {again}");
         }
-        (Decided::Resumed, _) => complain!("gannet: run {name:?} is not finished and goes on with its rows"),
-        (Decided::Begun, Want::Continue) => {
+        (RunDecision::Resumed, _) => {
+            complain!("gannet: run {name:?} is not finished and goes on with its rows")
+        }
+        (RunDecision::Begun, RunIntent::Continue) => {
             complain!("gannet: run {name:?} begins: nothing is here that could be continued")
         }
         _ => {}
@@ -117,14 +119,14 @@ fn tell(id: &RunId, decided: Decided, want: Want, again: &str) {
 /// Comes into the run: what `line` opens afterwards are the run's tables. `None`: it is over, and that has been said.
 pub fn join(
     args: &TrainArgs,
-    line: &mut Line,
-    (settings, scale): (Vec<Setting>, &Scale),
+    line: &mut WorkerConnection,
+    (settings, scale): (Vec<RunSetting>, &Scale),
     tables: &[&str],
     rank: u32,
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
     check(args)?;
-    let wanted = RunWanted {
+    let wanted = RunRequest {
         name: run.name().to_owned(),
         want: want(run),
         settings,
@@ -132,11 +134,12 @@ pub fn join(
         at: wall_clock(),
         notes: notes(scale),
     };
-    let seat = RunSeat::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
-        // Words for whoever started it: the server's name is no part of them.
-        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
-        error => error.into(),
-    })?;
+    let seat =
+        RunClient::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
+            // Words for whoever started it: the server's name is no part of them.
+            WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
+            error => error.into(),
+        })?;
     // A client first says where it listens.
     if rank != gannet::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
@@ -150,7 +153,7 @@ pub fn join(
         tell(seat.id(), seat.decided(), want(run), again);
     }
     line.config.run = Some(seat.id().clone());
-    let late = seat.decided() == Decided::Late;
+    let late = seat.decided() == RunDecision::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let scale = scale_of(seat.notes());
@@ -262,13 +265,13 @@ impl InRun {
     /// `share`: the batches that a worker has, if that is known.
     pub fn wait(
         &self,
-        worker: &mut Worker<Wires>,
+        worker: &mut Worker<Transports>,
         table: TableId,
         share: &dyn Fn(u32) -> Option<u64>,
         stop: &AtomicBool,
     ) -> Result<Account, Failure> {
         let mut account = self.account();
-        let mut watched: Vec<Watched> = (0..self.hosts.len() as u32).map(Watched::new).collect();
+        let mut watched: Vec<AwaitedWorker> = (0..self.hosts.len() as u32).map(AwaitedWorker::new).collect();
         let mut said: Option<Instant> = None;
         loop {
             let (members, pushers) = (self.seat.members()?, worker.status(table)?.pushers);
@@ -291,9 +294,9 @@ impl InRun {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        let missing: Vec<&Watched> =
+        let missing: Vec<&AwaitedWorker> =
             watched.iter().filter(|one| one.rank != self.rank && !one.done).collect();
-        let left = |one: &&Watched| share(one.rank).map(|share| share.saturating_sub(one.trained()));
+        let left = |one: &&AwaitedWorker| share(one.rank).map(|share| share.saturating_sub(one.trained()));
         account.missing = missing.iter().map(|one| one.rank).collect();
         account.untrained = missing.iter().map(left).sum();
         Ok(account)
@@ -374,7 +377,7 @@ impl InRun {
 }
 
 /// A worker that others wait for.
-struct Watched {
+struct AwaitedWorker {
     rank: u32,
     /// What was last seen of it, and since when.
     seen: (Option<RunMember>, Option<PusherStatus>),
@@ -382,9 +385,9 @@ struct Watched {
     done: bool,
 }
 
-impl Watched {
-    fn new(rank: u32) -> Watched {
-        Watched { rank, seen: (None, None), since: Instant::now(), done: false }
+impl AwaitedWorker {
+    fn new(rank: u32) -> AwaitedWorker {
+        AwaitedWorker { rank, seen: (None, None), since: Instant::now(), done: false }
     }
 
     /// Whether it has trained its share.
@@ -436,10 +439,10 @@ pub fn none(run: &RunArgs) -> Result<(), Failure> {
 }
 
 /// The place of a process that keeps the rows of a run itself, in a folder.
-pub struct Alone {
+pub struct LocalRun {
     registry: Registry,
     id: RunId,
-    decided: Decided,
+    decided: RunDecision,
     /// How the rows' numbers are scaled.
     scale: Option<Scale>,
 }
@@ -448,9 +451,9 @@ pub struct Alone {
 pub fn alone(
     args: &TrainArgs,
     store: &Store,
-    (settings, scale): (impl FnOnce() -> Result<Vec<Setting>, Failure>, &Scale),
+    (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
     tables: &[&str],
-) -> Result<Option<Alone>, Failure> {
+) -> Result<Option<LocalRun>, Failure> {
     let run = &args.job.run;
     check(args)?;
     let Some(folder) = store.folder() else {
@@ -469,10 +472,10 @@ pub fn alone(
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
     let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     tell(&id, decided, want(run), if is_lbfgs { "" } else { AGAIN_ALONE });
-    Ok(Some(Alone { registry, id, decided, scale: scale_of(&notes) }))
+    Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
 }
 
-impl Alone {
+impl LocalRun {
     /// Scales data as the data was that the rows are of.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
         keep_scale(&self.id, self.scale.as_ref(), data, test);

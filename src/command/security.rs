@@ -3,20 +3,20 @@
 
 use super::Failure;
 use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
-use gannet::{TlsClient, TlsServer, Token, Transport, Wires};
+use gannet::{TlsClient, TlsServer, Token, Transport, Transports};
 use std::path::Path;
 
 /// A network and the token for those who talk over it.
 pub struct Secured {
     /// What carries the bytes, over TCP in TLS if that was asked for.
-    pub net: Wires,
+    pub net: Transports,
     /// What both sides prove to have.
     pub token: Option<Token>,
 }
 
 /// A server at `listen`, which a flag says.
 pub fn of_server(
-    net: Wires,
+    net: Transports,
     (flag, listen): (&str, &str),
     args: &SecurityArgs,
     asking: &AskingArgs,
@@ -37,7 +37,7 @@ pub fn of_server(
 
 /// A worker of these servers.
 pub fn of_worker(
-    net: Wires,
+    net: Transports,
     hosts: &[String],
     args: &SecurityArgs,
     believing: &BelievingArgs,
@@ -73,7 +73,7 @@ fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
 /// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA,
 /// which is not: beyond loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where
 /// TLS was asked for.
-fn encrypts(what: &str, net: &Wires, insecure: bool, tls: bool) -> Result<bool, Failure> {
+fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<bool, Failure> {
     match (net.transport(), insecure) {
         (Transport::Verbs, false) => Err(Failure::input(format!(
             "{what}: --transport verbs sends over RDMA, which no TLS flag encrypts: give --insecure on a network where \

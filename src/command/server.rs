@@ -6,7 +6,7 @@ use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArg
 use super::metrics::Metrics;
 use super::report::counted;
 use super::{Failure, security, signals};
-use gannet::{Checkpoint, CheckpointError, Growing, Server, ServerConfig, Store, Wires};
+use gannet::{Checkpoint, CheckpointError, GrowthConfig, Server, ServerConfig, Store, Transports};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Fail
         )));
     }
     let memory_limit = memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
-    let growing = Growing { memory_limit, clock: Some(since_start) };
+    let growing = GrowthConfig { memory_limit, clock: Some(since_start) };
     let store = match data_dir {
         Some(folder) => Store::open_dir_with(folder, growing)?,
         None => Store::memory_with(growing),
@@ -99,7 +99,7 @@ pub struct Serving<'a> {
     pub data_dir: Option<&'a Path>,
     pub memory: &'a MemoryArgs,
     pub sessions: &'a SessionArgs,
-    pub net: Wires,
+    pub net: Transports,
     pub security: &'a SecurityArgs,
     pub asking: &'a AskingArgs,
     pub metrics: &'a MetricsArgs,

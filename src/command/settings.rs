@@ -4,8 +4,8 @@ use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainA
 use super::report::counted;
 use super::{Failure, keeping, optimizer, tasks};
 use clap::ValueEnum;
-use gannet::train::{Options, Seen, plan_files};
-use gannet::{Admission, PlanFile, SHARDS_DEFAULT, Setting};
+use gannet::train::{FileFingerprint, Options, plan_files};
+use gannet::{Admission, PlanFile, RunSetting, SHARDS_DEFAULT};
 use std::fmt::Display;
 
 /// Files that are compared one by one; more are compared together.
@@ -29,17 +29,17 @@ fn or_none<T: Display>(value: Option<T>) -> String {
 }
 
 /// Names of columns; of many the first ones are shown.
-fn list(flag: &str, names: &[String]) -> Setting {
+fn list(flag: &str, names: &[String]) -> RunSetting {
     let all = if names.is_empty() { "none".into() } else { names.join(",") };
     if all.len() <= LIST_SHOWN {
-        return Setting::new(flag, all);
+        return RunSetting::new(flag, all);
     }
     let digest = all.bytes().fold(0xCBF2_9CE4_8422_2325u64, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
     });
     let first: String = all.chars().take(LIST_SHOWN).collect();
     let shown = format!("{} columns ({first}...; digest {digest:016x})", names.len());
-    Setting { shown, ..Setting::new(flag, format!("{} {digest:016x}", names.len())) }
+    RunSetting { shown, ..RunSetting::new(flag, format!("{} {digest:016x}", names.len())) }
 }
 
 /// All of them. `options`: the data, the batch and what is pushed, of a model that learns batches.
@@ -47,8 +47,8 @@ pub fn of_run(
     args: &TrainArgs,
     files: &[PlanFile],
     options: Option<&Options>,
-) -> Result<Vec<Setting>, Failure> {
-    let mut all = vec![Setting::new("--model", spelt(&args.model.model)).of_rows()];
+) -> Result<Vec<RunSetting>, Failure> {
+    let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
     all.extend(data(files));
     all.extend(of_job(args));
     let of_model = of_model(args, options)?;
@@ -57,9 +57,9 @@ pub fn of_run(
         false => setting.of_rows(),
     }));
     if let Some(options) = options {
-        all.push(Setting::new("--batch", options.batch));
+        all.push(RunSetting::new("--batch", options.batch));
     }
-    all.push(Setting::new("--epochs", args.epochs));
+    all.push(RunSetting::new("--epochs", args.epochs));
     Ok(all)
 }
 
@@ -69,7 +69,7 @@ pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
         let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
         match regular {
             true => {
-                let seen = Seen::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                let seen = FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
                 Ok(plan_files(std::slice::from_ref(name), &[seen]).swap_remove(0))
             }
             false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
@@ -79,14 +79,14 @@ pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
 }
 
 /// A number of things. What is compared stays as it was written down once: with the plural.
-fn number(flag: &str, n: usize, one: &str, many: &str) -> Setting {
+fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
     let shown = counted(n as u64, one, many);
-    Setting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
+    RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
 }
 
 /// The files: compared by their lengths and a hash of both their ends, shown with the lengths (the registry of runs adds
 /// the hashes where the lengths are the same).
-fn data(files: &[PlanFile]) -> Vec<Setting> {
+fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     let shown = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
         ("-", _) => "standard input".to_owned(),
         (name, 0) => name.to_owned(),
@@ -101,10 +101,10 @@ fn data(files: &[PlanFile]) -> Vec<Setting> {
         let print = files.iter().fold(0u64, |all, file| all.rotate_left(5) ^ file.print ^ file.bytes);
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let (value, shown) = (format!("{bytes} {print:x}"), format!("{bytes} bytes"));
-        all.push(Setting { flag: "DATA (all files)".into(), value, shown, of_rows: false });
+        all.push(RunSetting { flag: "DATA (all files)".into(), value, shown, of_rows: false });
         return all;
     }
-    let file = |(at, file): (usize, &PlanFile)| Setting {
+    let file = |(at, file): (usize, &PlanFile)| RunSetting {
         flag: format!("DATA file {}", at + 1),
         value: value(file),
         shown: shown(file),
@@ -115,28 +115,28 @@ fn data(files: &[PlanFile]) -> Vec<Setting> {
 }
 
 /// How the job is run. A client cuts the data and does not keep step: its workers compare that among themselves.
-fn of_job(args: &TrainArgs) -> Vec<Setting> {
+fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     let (job, fed) = (&args.job, args.job.feeding.feed.is_some());
     if job.job_name.is_none() {
         return Vec::new();
     }
     let mut all = vec![
         number("--worker-hosts", job.worker_hosts.len(), "worker", "workers"),
-        Setting::new("--tasks", spelt(&job.tasks.tasks)),
+        RunSetting::new("--tasks", spelt(&job.tasks.tasks)),
     ];
     if job.tasks.tasks == TasksName::On {
-        all.push(Setting::new("--start-together", yes(job.tasks.start_together)));
+        all.push(RunSetting::new("--start-together", yes(job.tasks.start_together)));
     }
     if job.tasks.tasks == TasksName::On && !fed && job.job_name != Some(JobName::Client) {
-        all.push(Setting::new("--worker-timeout", keeping::timeout(&job.sync).as_secs_f64()));
+        all.push(RunSetting::new("--worker-timeout", keeping::timeout(&job.sync).as_secs_f64()));
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
-        all.push(Setting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
+        all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
         // Another server would hand out the data a second time.
         let how = "--scheduler (by default the server whose address comes first as text)";
-        all.push(Setting::new(how, tasks::scheduler(job)));
+        all.push(RunSetting::new(how, tasks::scheduler(job)));
         // Any worker may be the one that tests and saves.
-        all.push(Setting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
-        all.push(Setting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
+        all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
+        all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
     }
     if !fed {
         let sync = match (job.sync.sync, keeping::is_bsp(&job.sync)) {
@@ -144,46 +144,49 @@ fn of_job(args: &TrainArgs) -> Vec<Setting> {
             (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
             _ => "asp".to_owned(),
         };
-        all.push(Setting::new("--sync", sync));
-        all.push(Setting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
-        all.push(Setting::new("--deterministic", yes(job.sync.deterministic)));
+        all.push(RunSetting::new("--sync", sync));
+        all.push(RunSetting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
+        all.push(RunSetting::new("--deterministic", yes(job.sync.deterministic)));
     }
     all
 }
 
 /// What is learned, how, and of which columns.
-fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<Setting>, Failure> {
+fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
     let (of, input) = (&args.model, &args.input);
     let factors = if of.model == ModelName::Mf { 40 } else { 8 };
     let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
     let mut all = vec![
-        Setting::new("--classes", of.classes.unwrap_or(10)),
-        Setting::new("--factors", of.factors.unwrap_or(factors)),
-        Setting::new("--deviation", of.deviation.unwrap_or(0.05)),
-        Setting::new("--hidden", if hidden.is_empty() { "32,16".into() } else { hidden.join(",") }),
-        Setting::new("--seed", of.seed.unwrap_or(1)),
-        Setting::new("--topics", of.topics.unwrap_or(20)),
-        Setting::new("--document-prior", of.document_prior.unwrap_or(0.1)),
-        Setting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
-        Setting::new("--format", spelt(&input.format)),
-        Setting::new("--label", or_none(input.label.as_ref())),
+        RunSetting::new("--classes", of.classes.unwrap_or(10)),
+        RunSetting::new("--factors", of.factors.unwrap_or(factors)),
+        RunSetting::new("--deviation", of.deviation.unwrap_or(0.05)),
+        RunSetting::new("--hidden", if hidden.is_empty() { "32,16".into() } else { hidden.join(",") }),
+        RunSetting::new("--seed", of.seed.unwrap_or(1)),
+        RunSetting::new("--topics", of.topics.unwrap_or(20)),
+        RunSetting::new("--document-prior", of.document_prior.unwrap_or(0.1)),
+        RunSetting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
+        RunSetting::new("--format", spelt(&input.format)),
+        RunSetting::new("--label", or_none(input.label.as_ref())),
         list("--categorical", &input.categorical),
         list("--numeric", &input.numeric),
-        Setting::new("--criteo-counts", input.criteo_counts.map_or("none".into(), |counts| spelt(&counts))),
-        Setting::new("--positive", or_none(input.positive.as_ref())),
-        Setting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
-        Setting::new("--skip-bad-lines", input.skip_bad_lines),
-        Setting::new("--no-intercept", yes(args.no_intercept)),
-        Setting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
+        RunSetting::new(
+            "--criteo-counts",
+            input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),
+        ),
+        RunSetting::new("--positive", or_none(input.positive.as_ref())),
+        RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
+        RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
+        RunSetting::new("--no-intercept", yes(args.no_intercept)),
+        RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
     ];
     let (count, chance) = match args.admission.admission() {
         Admission::All => (1.to_string(), 1.to_string()),
         Admission::Count { pushes, .. } => (pushes.to_string(), 1.to_string()),
         Admission::Probability(chance) => (1.to_string(), chance.to_string()),
     };
-    all.push(Setting::new("--admit-count", count));
-    all.push(Setting::new("--admit-sketch", args.admission.admit_sketch));
-    all.push(Setting::new("--admit-probability", chance));
+    all.push(RunSetting::new("--admit-count", count));
+    all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
+    all.push(RunSetting::new("--admit-probability", chance));
     match of.model {
         ModelName::Lda => {}
         ModelName::Lr => all.extend(optimizer::told(&args.optimizer, OptimizerName::Ftrl, None)?),
@@ -193,13 +196,13 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<Setting>,
         }
     }
     let own = &args.lbfgs;
-    all.push(Setting::new("--history", own.history.map_or(10, u32::from)));
-    all.push(Setting::new("--max-iter", own.iterations.unwrap_or(100)));
-    all.push(Setting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
+    all.push(RunSetting::new("--history", own.history.map_or(10, u32::from)));
+    all.push(RunSetting::new("--max-iter", own.iterations.unwrap_or(100)));
+    all.push(RunSetting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
     if let (Some(options), None) = (options, &args.job.feeding.feed) {
-        all.push(Setting::new("--push", options.push.map_or("by the rule", |push| push.name())));
+        all.push(RunSetting::new("--push", options.push.map_or("by the rule", |push| push.name())));
     }
     let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
-    all.push(Setting::new("--damping", damping));
+    all.push(RunSetting::new("--damping", damping));
     Ok(all)
 }

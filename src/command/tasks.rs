@@ -2,14 +2,14 @@
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
-use super::fed::Fed;
-use super::job::Line;
+use super::fed::FedClient;
+use super::job::WorkerConnection;
 use super::{Failure, input, keeping};
 use gannet::JOB_WORKERS_MAX;
-use gannet::train::{Options, Scheduled, Seen, plan_files};
+use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::{
-    Attendance, Hands, Life, Plan, PlanFile, Refusal, Schema, Seat, Setting, Wires, Worker, WorkerConfig,
-    WorkerError,
+    FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, Refusal, RunSetting, Schema, Transports, Worker,
+    WorkerConfig, WorkerError, WorkerIncarnation,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ const TASKS_A_WORKER: u64 = 16;
 
 /// A worker's seat in a job.
 pub struct InJob {
-    scheduled: Arc<Scheduled<Wires>>,
+    scheduled: Arc<Scheduled<Transports>>,
     /// Its data is fed: whoever feeds it sums up.
     fed: bool,
     /// The tables that it trains.
@@ -89,8 +89,8 @@ pub fn plan(
     args: &TrainArgs,
     options: &Options,
     files: Vec<PlanFile>,
-    settings: &[Setting],
-) -> Result<Plan, Failure> {
+    settings: &[RunSetting],
+) -> Result<JobPlan, Failure> {
     let TrainArgs { job, .. } = args;
     // The least that a scheduler and its workers can keep to.
     let timeout = keeping::timeout(&job.sync).max(Duration::from_millis(100));
@@ -102,7 +102,7 @@ pub fn plan(
     let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes"];
     let compared = settings.iter().filter(|setting| !own.iter().any(|flag| setting.flag.starts_with(flag)));
     let named = [format!("--run {}", job.run.name())];
-    let plan = Plan {
+    let plan = JobPlan {
         workers,
         files,
         task_bytes,
@@ -116,7 +116,7 @@ pub fn plan(
 }
 
 /// A setting, as a plan has it.
-fn in_words(setting: &Setting) -> String {
+fn in_words(setting: &RunSetting) -> String {
     format!("{} {}", setting.flag, setting.value)
 }
 
@@ -125,14 +125,14 @@ pub fn join(
     args: &TrainArgs,
     options: &mut Options,
     schemas: &[Schema],
-    line: &Line,
-    fed: Option<Fed>,
-    settings: &[Setting],
+    line: &WorkerConnection,
+    fed: Option<FedClient>,
+    settings: &[RunSetting],
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
     let (plan, seen) = match &fed {
         Some(fed) => {
-            let plan = Plan {
+            let plan = JobPlan {
                 task_bytes: fed.plan().task_bytes,
                 ..plan(args, options, fed.plan().files.clone(), settings)?
             };
@@ -145,17 +145,18 @@ pub fn join(
     };
     let server = scheduler(job);
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
-    let membership = Seat::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
-        // What this process was given is not what the others were.
-        WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
-        error => error.into(),
-    })?;
+    let membership =
+        JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
+            // What this process was given is not what the others were.
+            WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
+            error => error.into(),
+        })?;
     let joined = membership.joined();
     if joined.done > 0 {
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
     }
     let hands = hands(net.clone(), config.clone(), schemas.to_vec());
-    let attendance = Attendance::begin(membership, hands, line.tally.clone())
+    let attendance = Heartbeat::begin(membership, hands, line.tally.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
     let is_fed = fed.is_some();
     let scheduled = Arc::new(match fed {
@@ -167,8 +168,8 @@ pub fn join(
 }
 
 /// Looks at the data files, which are to stay as they are.
-pub fn see(options: &Options) -> Result<Vec<Seen>, Failure> {
-    let seen = options.data.files.iter().map(|file| Seen::of(file)).collect::<Result<Vec<_>, _>>();
+pub fn see(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
+    let seen = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
     seen.map_err(|error| Failure::input(error.to_string()))
 }
 
@@ -184,8 +185,8 @@ pub fn default_scheduler(ps_hosts: &[String]) -> &str {
 }
 
 /// Fences a life at every shard owner of these tables, over links of its own: those of the training may be waiting.
-fn hands(net: Wires, config: WorkerConfig, schemas: Vec<Schema>) -> Hands {
-    Box::new(move |dead: Life| -> Result<(), WorkerError> {
+fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
+    Box::new(move |dead: WorkerIncarnation| -> Result<(), WorkerError> {
         let limit = Duration::from_secs(5).min(config.peer_timeout);
         let mut worker =
             Worker::connect(net.clone(), WorkerConfig { peer_timeout: limit, ..config.clone() })?;
@@ -199,7 +200,7 @@ fn hands(net: Wires, config: WorkerConfig, schemas: Vec<Schema>) -> Hands {
 impl InJob {
     /// Opens the job's tables and tells the scheduler what their rows are: when these are not the rows that the job has trained,
     /// it ends for all its workers.
-    pub fn open_tables(&self, worker: &mut Worker<Wires>) -> Result<(), Failure> {
+    pub fn open_tables(&self, worker: &mut Worker<Transports>) -> Result<(), Failure> {
         for schema in &self.schemas {
             let opened = worker.open_table(schema).map_err(Failure::from);
             let table =

@@ -5,17 +5,17 @@ use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, Teller};
-use super::runs::{Account, Alone};
+use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::watching::Watching;
 use super::{
     Failure, fed, feeding, input, job, keeping, kept, lbfgs, look, models, optimizer, runs, server, signals,
     tasks, warm,
 };
-use gannet::train::models::Task;
+use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BackendError, BadLines, Embedded, Flat, Options, Progress, Push, Quality, ReadError, Report,
-    Share, Step, TrainError, train_watched,
+    Backend, BackendError, BadLines, Embedded, FlatTable, Options, Progress, PushContent, Quality, ReadError,
+    Report, Share, StepReport, TrainError, train_watched,
 };
 use gannet::{Admission, Schema};
 use serde_json::Value;
@@ -110,13 +110,13 @@ const MODEL_BATCH: u32 = 256;
 
 /// Examples a batch. With replay the loss does not depend on it, and a large batch has fewer unique keys an example to
 /// pull and push.
-fn batch(args: &TrainArgs, push: Option<Push>) -> Result<usize, Failure> {
+fn batch(args: &TrainArgs, push: Option<PushContent>) -> Result<usize, Failure> {
     const GRADIENTS: usize = 256;
     const REPLAY_IN_A_JOB: usize = 2048;
-    let push = Push::choose(push, &schema(args)?).map_err(backend_failure)?;
+    let push = PushContent::choose(push, &schema(args)?).map_err(backend_failure)?;
     Ok(match (args.batch, &args.job.job_name) {
         (Some(batch), _) => batch as usize,
-        (None, Some(_)) if push == Push::Replay => REPLAY_IN_A_JOB,
+        (None, Some(_)) if push == PushContent::Replay => REPLAY_IN_A_JOB,
         (None, _) => GRADIENTS,
     })
 }
@@ -140,9 +140,9 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
             if let Some(run) = &run {
                 run.scale(&mut options.data, options.test.as_mut());
             }
-            let id = run.as_ref().map(Alone::id);
+            let id = run.as_ref().map(LocalRun::id);
             let mut backend = Embedded::open_in(id, &store, &schema, 1).map_err(backend_failure)?;
-            let account = run.as_ref().map(Alone::account).unwrap_or_default();
+            let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             backend.close().map_err(backend_failure)?;
             ended(&trained)?;
@@ -150,7 +150,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
-            let mut backend = Flat::within(&schema, limit).map_err(backend_failure)?;
+            let mut backend = FlatTable::within(&schema, limit).map_err(backend_failure)?;
             runs::none(&args.job.run)?;
             ended(&train_and_save(args, &options, &mut backend, (&stop, &metrics), &Account::default())?)
         }
@@ -164,7 +164,7 @@ fn train_and_save<B: Backend>(
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut watching = Watching::new(args, options.test.as_ref(), Task::Click, &|| true);
+    let mut watching = Watching::new(args, options.test.as_ref(), Objective::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut watching)?;
     finish(args, backend, &trained, (trained.test.as_ref(), account), watching.into_validations())?;
     Ok(trained)
@@ -216,7 +216,7 @@ pub fn learn<B: Backend>(
         teller.tell(p, args.epochs);
         also(p);
     };
-    let mut watch = |step: &Step<'_>, mut backend: &mut B| watching.step(step, &mut backend);
+    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| watching.step(step, &mut backend);
     let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
     teller.finish();
     watching.failed()?;

@@ -3,9 +3,9 @@
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
-use super::model::{self, Reading};
+use super::model::{self, DataReading};
 use super::models::Shape;
-use gannet::train::{BackendError, Begin, Found, Put};
+use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
 use gannet::{Checkpoint, Rule, Schema, Segment};
 use gannet_optim::{Update, Visitor};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
 }
 
 /// How the data of the model was read that is begun from.
-pub fn reading(args: &TrainArgs) -> Result<Option<(Reading, PathBuf)>, Failure> {
+pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     let reading = model::reading(&Checkpoint::open(folder).map_err(|e| in_words(&e))?, folder)?;
     Ok(Some((reading, folder.clone())))
@@ -51,7 +51,12 @@ fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
 }
 
 /// Holds that data is read as the model's was.
-pub fn same_data(args: &TrainArgs, reading: &Reading, folder: &Path, found: &Found) -> Result<(), Failure> {
+pub fn same_data(
+    args: &TrainArgs,
+    reading: &DataReading,
+    folder: &Path,
+    found: &DetectedFile,
+) -> Result<(), Failure> {
     let format = if found.format == "tsv" { "csv" } else { found.format };
     if format != reading.format_name() {
         let asked = format!("{format} ({})", found.file);
@@ -84,7 +89,7 @@ pub fn same_data(args: &TrainArgs, reading: &Reading, folder: &Path, found: &Fou
 }
 
 /// The rows of a model that was saved.
-struct Saved {
+struct WarmModel {
     /// The tables of the model, each with what its rows are and what they become.
     tables: Vec<(Checkpoint, Vec<(Segment, Segment)>)>,
 }
@@ -94,7 +99,7 @@ pub fn begin(
     args: &TrainArgs,
     schemas: &[Schema],
     shape: Option<&Shape>,
-) -> Result<Option<Arc<dyn Begin>>, Failure> {
+) -> Result<Option<Arc<dyn StartRows>>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     let first = Checkpoint::open(folder).map_err(|e| in_words(&e))?;
     same_shape(folder, &first, shape)?;
@@ -134,7 +139,7 @@ pub fn begin(
             to.name()
         );
     }
-    Ok(Some(Arc::new(Saved { tables })))
+    Ok(Some(Arc::new(WarmModel { tables })))
 }
 
 fn numbers(dims: &[u32]) -> String {
@@ -171,9 +176,9 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-struct Weigh<'a>(&'a [f32], &'a mut [f32]);
+struct WarmWeights<'a>(&'a [f32], &'a mut [f32]);
 
-impl Visitor for Weigh<'_> {
+impl Visitor for WarmWeights<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
@@ -202,14 +207,14 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
             continue;
         }
         let (mut weights, start) = (vec![0.0; dim], out.len());
-        from.rule.visit(Weigh(own, &mut weights));
+        from.rule.visit(WarmWeights(own, &mut weights));
         out.resize(start + to.rule.floats(dim), 0.0);
         to.rule.visit(Anew(&weights, &mut out[start..]));
     }
 }
 
-impl Begin for Saved {
-    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError> {
+impl StartRows for WarmModel {
+    fn rows(&self, table: usize, put: &mut RowSink<'_>) -> Result<(), BackendError> {
         let Some((checkpoint, parts)) = self.tables.get(table) else { return Ok(()) };
         let (floats, mut done, mut out) = (checkpoint.schema().floats(), Ok(()), Vec::new());
         let read = checkpoint.read(|keys, rows| {

@@ -5,8 +5,8 @@ use super::model::{self, Notes};
 use super::models::{in_words, put};
 use super::train::train_failure;
 use super::{Failure, input};
-use gannet::train::models::{Measured, Task};
-use gannet::train::{Backend, Data, ReadError, Step, TrainError, evaluate};
+use gannet::train::models::{Measured, Objective};
+use gannet::train::{Backend, Data, ReadError, StepReport, TrainError, evaluate};
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Watching<'a> {
     test: Option<Data>,
     /// Whether this process is the one to do it, asked when something is due.
     chief: &'a dyn Fn() -> bool,
-    task: Task,
+    task: Objective,
     /// Importance and losses at the last validation.
     before: (f64, f64),
     saved: Instant,
@@ -52,7 +52,7 @@ impl<'a> Watching<'a> {
     pub fn new(
         args: &'a TrainArgs,
         test: Option<&Data>,
-        task: Task,
+        task: Objective,
         chief: &'a dyn Fn() -> bool,
     ) -> Watching<'a> {
         let (before, saved) = ((0.0, 0.0), Instant::now());
@@ -67,7 +67,7 @@ impl<'a> Watching<'a> {
     }
 
     /// A step has been made.
-    pub fn step(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
+    pub fn step(&mut self, step: &StepReport<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
         if let Some(trained) = self.trained {
             trained(step.number);
         }
@@ -91,7 +91,11 @@ impl<'a> Watching<'a> {
         })
     }
 
-    fn validate(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> Result<ControlFlow<()>, Failure> {
+    fn validate(
+        &mut self,
+        step: &StepReport<'_>,
+        model: &mut dyn Midway,
+    ) -> Result<ControlFlow<()>, Failure> {
         let Some(test) = &self.test else { return Ok(ControlFlow::Continue(())) };
         let measured = match model.score(test) {
             // Whoever ends the wait for the test set keeps what was learned.
@@ -113,7 +117,7 @@ impl<'a> Watching<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn save(&mut self, step: &Step<'_>, model: &mut dyn Midway) -> Result<(), Failure> {
+    fn save(&mut self, step: &StepReport<'_>, model: &mut dyn Midway) -> Result<(), Failure> {
         let Some(folder) = &self.args.out else { return Ok(()) };
         let counts = input::counts(&self.args.input);
         let intercept = !self.args.no_intercept;

@@ -3,7 +3,7 @@
 
 use crate::harness;
 
-use gannet::{Add, Ftrl, Read, Rule, Schema, Server, ServerConfig, Wires, Worker, WorkerConfig, Write};
+use gannet::{Add, Ftrl, Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
 use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -67,7 +67,7 @@ fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
         }
         assert!(!other.err.contains('{') && !other.err.contains("Ftrl"), "{other:?}");
         // A program that opens the table itself is told what it has, and what to do where it is kept.
-        let mut worker = Worker::connect(Wires::new(), WorkerConfig::reader([&server.addr])).unwrap();
+        let mut worker = Worker::connect(Transports::new(), WorkerConfig::reader([&server.addr])).unwrap();
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 });
         let refused = worker.open_table(&Schema::scalar("default.lr", rule)).unwrap_err().to_string();
         let advice = if images.is_empty() { "start the servers again" } else { "another --data-dir" };
@@ -206,20 +206,21 @@ fn a_rate_of_nothing_was_negative() {
 /// With the life of a worker written down as 1, what it pushed after it was started again was dropped as said before.
 #[test]
 fn a_worker_started_again_lost_its_pushes() {
-    let server = Server::start(Wires::new(), ServerConfig::new("127.0.0.1:0")).unwrap();
+    let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0")).unwrap();
     let schema = Schema::scalar("sums", Rule::Add(Add));
     let mut sum = [0.0];
     for life in 1..=3 {
         let config = WorkerConfig::builder([server.addr()]).worker(4).build();
-        let mut worker = Worker::connect(Wires::new(), config).unwrap();
+        let mut worker = Worker::connect(Transports::new(), config).unwrap();
         let table = worker.open_table(&schema).unwrap();
         worker.push(table, &[7], Write::Gradient, &[1.0]).unwrap();
         worker.pull(table, &[7], Read::Weights, &mut sum).unwrap();
         assert_eq!(sum, [life as f32]);
     }
     // Two at once that take each other's place: the one that is there is told, and nothing of it counts twice.
-    let connect =
-        |index| Worker::connect(Wires::new(), WorkerConfig::builder([server.addr()]).worker(index).build());
+    let connect = |index| {
+        Worker::connect(Transports::new(), WorkerConfig::builder([server.addr()]).worker(index).build())
+    };
     let (mut one, mut other) = (connect(4).unwrap(), connect(5).unwrap());
     let tables = [one.open_table(&schema).unwrap(), other.open_table(&schema).unwrap()];
     one.push(tables[0], &[7], Write::Gradient, &[1.0]).unwrap();

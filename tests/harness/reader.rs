@@ -1,6 +1,6 @@
 //! A worker that reads rows where they are, of a server that is stopped, goes on or is killed; each row's values say which it is.
 
-use gannet::{Read, Rule, Schema, Sgd, TableId, Wires, Worker, WorkerConfig, WorkerError, Write};
+use gannet::{Read, Rule, Schema, Sgd, TableId, Transports, Worker, WorkerConfig, WorkerError, Write};
 use std::time::Duration;
 
 /// As docs/consistency.md promises.
@@ -8,14 +8,14 @@ pub const LEASE: Duration = Duration::from_secs(2);
 
 /// A worker over a table of its own.
 pub struct Reader {
-    pub worker: Worker<Wires>,
+    pub worker: Worker<Transports>,
     table: TableId,
     keys: Vec<u64>,
 }
 
 impl Reader {
     /// Connects, over `transport`, and pushes so many rows.
-    pub fn new(wires: Wires, config: WorkerConfig, transport: &str, keys: u64) -> Reader {
+    pub fn new(wires: Transports, config: WorkerConfig, transport: &str, keys: u64) -> Reader {
         let mut worker = Worker::connect(wires, config).unwrap();
         assert_eq!(worker.transport(), transport);
         let rule = Rule::Sgd(Sgd { lr: 1.0 });

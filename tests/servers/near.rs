@@ -3,7 +3,7 @@
 use crate::harness;
 use crate::reader;
 
-use gannet::{Wires, WorkerConfig, WorkerError};
+use gannet::{Transports, WorkerConfig, WorkerError};
 use harness::*;
 use reader::{LEASE, Reader};
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ const KEYS: u64 = 5_000;
 
 fn connect(addr: &str) -> Reader {
     let config = WorkerConfig { peer_timeout: Duration::from_secs(3), ..WorkerConfig::new([addr], 1, 1) };
-    Reader::new(Wires::default(), config, "shm", KEYS)
+    Reader::new(Transports::default(), config, "shm", KEYS)
 }
 
 fn until_near(reader: &mut Reader) {

@@ -6,7 +6,7 @@
 use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
-use gannet_train::{Backend, Data, Embedded, Flat, Options, Remote, TrainError, train};
+use gannet_train::{Backend, Data, Embedded, FlatTable, Options, RemoteBackend, TrainError, train};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,14 +23,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.5 });
         let schema = Schema::scalar(&format!("lr{round}"), rule);
         match rows.as_str() {
-            "flat" => run(&options, Flat::new(&schema)?)?,
+            "flat" => run(&options, FlatTable::new(&schema)?)?,
             "shards" => run(&options, Embedded::open(&Store::memory(), &schema, 1)?)?,
             other => {
                 let named = other.strip_prefix("tcp:").or(own.as_ref().map(Server::addr));
                 let address = named.ok_or("flat, shards, tcp or tcp:HOST:PORT")?;
                 let worker =
                     Worker::connect(Tcp::new(), WorkerConfig::builder([address]).incarnation(round).build())?;
-                run(&options, Remote::open(worker, &schema, depth)?)?;
+                run(&options, RemoteBackend::open(worker, &schema, depth)?)?;
             }
         }
     }

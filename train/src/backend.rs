@@ -1,8 +1,8 @@
 //! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
 
-use crate::batch::InPiece;
-use crate::flat::Flat;
-use crate::replay::Saw;
+use crate::batch::InSplit;
+use crate::flat::FlatTable;
+use crate::replay::SeenPushRuns;
 use gannet_node::{Counters, OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
 
 /// Why rows cannot be read or written.
@@ -57,11 +57,11 @@ pub enum BackendError {
 
 /// The rows of a pull.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct PulledRows {
     /// What was read of each key's row, in the order of the keys: its weight, or its stored floats.
     pub values: Vec<f32>,
     /// Which own pushes they include.
-    pub saw: Saw,
+    pub saw: SeenPushRuns,
 }
 
 /// Rows of one table, one weight each, for a training loop. Keys of a call are unique and ascending by shard; a call's
@@ -90,7 +90,7 @@ pub trait Backend {
     }
 
     /// The rows, when they can be learned where they are: replay then uses no pulls and pushes.
-    fn in_place(&mut self) -> Option<&mut Flat> {
+    fn in_place(&mut self) -> Option<&mut FlatTable> {
         None
     }
 
@@ -104,13 +104,13 @@ pub trait Backend {
     ///
     /// # Errors
     /// The rows cannot be had, or no pull was begun.
-    fn finish_pull(&mut self) -> Result<Rows, BackendError>;
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError>;
 
     /// Gives up the pull that was finished last, whose answer is `rows`: no push follows it.
     ///
     /// # Errors
     /// No pull was finished.
-    fn forget_pull(&mut self, _rows: Rows) -> Result<(), BackendError> {
+    fn forget_pull(&mut self, _rows: PulledRows) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -123,16 +123,16 @@ pub trait Backend {
     fn push(
         &mut self,
         keys: &[u64],
-        rows: Rows,
+        rows: PulledRows,
         write: Write,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
     /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).
-    fn forget_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
+    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -27,12 +27,12 @@ pub struct Batch {
     /// Bad lines skipped in the first pass when this batch was read.
     pub bad_lines: u64,
     /// Which piece of the data it is of, when pieces are handed out.
-    pub piece: Option<InPiece>,
+    pub piece: Option<InSplit>,
 }
 
 /// A batch's place in a piece of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InPiece {
+pub struct InSplit {
     /// The piece's number.
     pub index: u64,
     /// What the servers call its pushes.

@@ -3,7 +3,7 @@
 use crate::backend::BackendError;
 use crate::block::INTERCEPT_KEY;
 use crate::limits::FLAT_CELLS_MAX;
-use crate::lr::Places;
+use crate::lr::RowPlaces;
 use gannet_node::{hash, prefetch};
 
 /// Keys between the one that is asked for and the one that is looked up.
@@ -15,17 +15,17 @@ const EMPTY: u64 = INTERCEPT_KEY;
 
 /// A key and the floats of its row: up to `W`, which is even.
 #[derive(Clone, Copy)]
-struct Cell<const W: usize> {
+struct KeyCell<const W: usize> {
     key: u64,
     row: [f32; W],
 }
 
-const _: () = assert!(size_of::<Cell<2>>() == 16 && size_of::<Cell<6>>() == 32);
+const _: () = assert!(size_of::<KeyCell<2>>() == 16 && size_of::<KeyCell<6>>() == 32);
 
 /// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and around; the
 /// last cell, behind them, is the intercept's.
 pub(crate) struct Cells<const W: usize> {
-    cells: Vec<Cell<W>>,
+    cells: Vec<KeyCell<W>>,
     /// Cells without the intercept's.
     homes: usize,
     filled: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Cells<const W: usize> {
     fresh: [f32; W],
 }
 
-impl<const P: usize, const W: usize> Places<P> for Cells<W> {
+impl<const P: usize, const W: usize> RowPlaces<P> for Cells<W> {
     #[inline(always)]
     fn row(&self, at: u32) -> [f32; P] {
         let row = &self.cells[at as usize].row;
@@ -55,7 +55,7 @@ impl<const W: usize> Cells<W> {
     }
 
     fn with_homes(homes: usize, fresh: [f32; W], memory_limit: u64) -> Cells<W> {
-        let mut cells = vec![Cell { key: EMPTY, row: [0.0; W] }; homes + 1];
+        let mut cells = vec![KeyCell { key: EMPTY, row: [0.0; W] }; homes + 1];
         if let Some(last) = cells.last_mut() {
             last.row = fresh;
         }
@@ -70,7 +70,7 @@ impl<const W: usize> Cells<W> {
     #[inline(always)]
     pub(crate) fn ask_for(&self, key: u64) {
         if let Some(cell) = self.cells.get(self.home(key)) {
-            prefetch((cell as *const Cell<W>).cast());
+            prefetch((cell as *const KeyCell<W>).cast());
         }
     }
 
@@ -108,7 +108,7 @@ impl<const W: usize> Cells<W> {
                 return at as u32;
             }
             if cell.key == EMPTY {
-                *cell = Cell { key, row: self.fresh };
+                *cell = KeyCell { key, row: self.fresh };
                 self.filled += 1;
                 return at as u32;
             }
@@ -149,7 +149,7 @@ impl<const W: usize> Cells<W> {
 
     /// Bytes of all cells.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.cells.len() * size_of::<Cell<W>>()) as u64
+        (self.cells.len() * size_of::<KeyCell<W>>()) as u64
     }
 
     /// Whether `more` keys fit: at most three quarters of the cells are filled, so that every search ends.
@@ -170,7 +170,7 @@ impl<const W: usize> Cells<W> {
             return Err(BackendError::Full { rows: self.filled as u64, limit: FLAT_CELLS_MAX as u64 });
         }
         // While the rows move, both arrays are there.
-        let bytes = ((self.cells.len() + homes + 1) * size_of::<Cell<W>>()) as u64;
+        let bytes = ((self.cells.len() + homes + 1) * size_of::<KeyCell<W>>()) as u64;
         if bytes > self.memory_limit {
             return Err(BackendError::Memory { rows: self.filled as u64, bytes, limit: self.memory_limit });
         }

@@ -9,7 +9,7 @@
 
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::number::{NotANumber, load, unsigned};
-use crate::repeats::Repeats;
+use crate::repeats::RepeatedKeys;
 use crate::text_key::ColumnKeys;
 use std::sync::LazyLock;
 
@@ -40,12 +40,12 @@ pub(crate) struct Criteo {
     intercept: bool,
     unlabelled: bool,
     counts: Counts,
-    tables: &'static Tables,
-    repeats: Repeats,
+    tables: &'static CriteoTables,
+    repeats: RepeatedKeys,
 }
 
 /// What is the same for all files: a quarter of a megabyte, a few milliseconds to make.
-struct Tables {
+struct CriteoTables {
     numbers: [Number; NUMBERS],
     categories: [ColumnKeys; CATEGORIES],
     /// Of the number that is the index.
@@ -54,7 +54,7 @@ struct Tables {
     logarithms: Vec<f32>,
 }
 
-static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables {
+static TABLES: LazyLock<CriteoTables> = LazyLock::new(|| CriteoTables {
     numbers: std::array::from_fn(Number::new),
     categories: std::array::from_fn(|i| ColumnKeys::new(&format!("C{}", i + 1))),
     buckets: (0..TABLED as i64).map(|x| if x > 2 { bucket(x) } else { 0 }).collect(),
@@ -71,7 +71,7 @@ struct Number {
 }
 
 /// What was expected where a line goes wrong.
-pub(crate) type Fault = String;
+pub(crate) type CriteoFault = String;
 
 /// floor(ln(x)^2), for x above 2.
 fn bucket(x: i64) -> u16 {
@@ -113,7 +113,7 @@ impl Number {
 
 impl Criteo {
     pub fn new(intercept: bool, unlabelled: bool, counts: Counts) -> Criteo {
-        Criteo { intercept, unlabelled, counts, tables: &TABLES, repeats: Repeats::default() }
+        Criteo { intercept, unlabelled, counts, tables: &TABLES, repeats: RepeatedKeys::default() }
     }
 
     /// Appends the example of the line at `p` and returns the start of the next line.
@@ -121,9 +121,9 @@ impl Criteo {
     /// # Errors
     /// The block may then hold features of the line: [`Block::undo`] takes them back.
     #[inline(always)]
-    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, Fault> {
+    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, CriteoFault> {
         let (label, mut p) = self.label(buf, p)?;
-        let Tables { numbers, categories, buckets, logarithms } = self.tables;
+        let CriteoTables { numbers, categories, buckets, logarithms } = self.tables;
         if self.intercept {
             block.keys.push(INTERCEPT_KEY);
             block.values.push(1.0);
@@ -164,7 +164,7 @@ impl Criteo {
     }
 
     #[inline(always)]
-    fn label(&self, buf: &[u8], p: usize) -> Result<(f32, usize), Fault> {
+    fn label(&self, buf: &[u8], p: usize) -> Result<(f32, usize), CriteoFault> {
         if self.unlabelled && !has_label(buf, p) {
             return Ok((f32::NAN, p));
         }
@@ -220,7 +220,7 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 }
 
 #[cold]
-fn wrong_number(buf: &[u8], p: usize, column: usize, why: NotANumber) -> Fault {
+fn wrong_number(buf: &[u8], p: usize, column: usize, why: NotANumber) -> CriteoFault {
     let rest = buf.get(p..).unwrap_or_default();
     let end = rest.iter().position(|&b| b == b'\t' || b == b'\n').unwrap_or(rest.len());
     if rest.get(end) != Some(&b'\t') {
@@ -232,7 +232,7 @@ fn wrong_number(buf: &[u8], p: usize, column: usize, why: NotANumber) -> Fault {
 
 /// `seen` fields of those with a label.
 #[cold]
-fn wrong_fields(seen: usize, too_few: bool) -> Fault {
+fn wrong_fields(seen: usize, too_few: bool) -> CriteoFault {
     let found = if too_few { seen.to_string() } else { "more".into() };
     format!("expected {FIELDS} fields by tabs (a label, 13 numbers, 26 categories), found {found}")
 }

@@ -8,12 +8,12 @@ use crate::block::{Block, INTERCEPT_KEY};
 use crate::columns::Role;
 use crate::labels::Labels;
 use crate::number::{NotANumber, parse_float};
-use crate::repeats::Repeats;
+use crate::repeats::RepeatedKeys;
 use crate::scale::Scaling;
 
 /// Where a record goes wrong, and what should stand there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct CsvFault {
     /// What was expected, and in which column.
     pub expected: String,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Records {
     pub scaling: Vec<Scaling>,
     /// A quoted field without its quotes.
     pub scratch: Vec<u8>,
-    pub repeats: Repeats,
+    pub repeats: RepeatedKeys,
 }
 
 /// The end of an unquoted field: the first delimiter or newline at or after `p`.
@@ -85,13 +85,13 @@ pub(crate) fn nothing(buf: &[u8], p: usize) -> bool {
 ///
 /// # Errors
 /// A quoted name does not end as it should.
-pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>, Fault> {
+pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>, CsvFault> {
     let mut p = if buf.get(p..).is_some_and(|b| b.starts_with(b"\xEF\xBB\xBF")) { p + 3 } else { p };
     let (mut names, mut scratch) = (Vec::new(), Vec::new());
     loop {
         let end = if buf.get(p) == Some(&b'"') {
             let end = quoted(buf, p, delimiter, &mut scratch);
-            end.map_err(|e| Fault { expected: format!("{e}, in the header") })?
+            end.map_err(|e| CsvFault { expected: format!("{e}, in the header") })?
         } else {
             let end = field_end(buf, p, delimiter);
             scratch.clear();
@@ -111,7 +111,12 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
 ///
 /// # Errors
 /// The block may then hold features of the record: [`Block::undo`] takes them back.
-pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Block) -> Result<usize, Fault> {
+pub(crate) fn record(
+    buf: &[u8],
+    p: usize,
+    records: &mut Records,
+    block: &mut Block,
+) -> Result<usize, CsvFault> {
     let Records { delimiter, intercept, labels, label_as_first, header, roles, scaling, scratch, repeats } =
         records;
     let delimiter = *delimiter;
@@ -137,7 +142,7 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
         let more = buf.get(end) == Some(&delimiter);
         if more == (at + 1 == roles.len()) {
             let found = if more { "more".to_owned() } else { (at + 1).to_string() };
-            return Err(Fault { expected: format!("expected {} fields, found {found}", roles.len()) });
+            return Err(CsvFault { expected: format!("expected {} fields, found {found}", roles.len()) });
         }
         match role {
             Role::Skipped => {}
@@ -159,7 +164,7 @@ pub(crate) fn record(buf: &[u8], p: usize, records: &mut Records, block: &mut Bl
             }
             Role::Label => {
                 let text = field.trim_ascii();
-                label = labels.parse(text).map_err(|e| Fault {
+                label = labels.parse(text).map_err(|e| CsvFault {
                     expected: labels.wrong_in(&header[at], e, text, *label_as_first),
                 })?;
             }
@@ -211,6 +216,6 @@ fn number(field: &[u8], key: u64, missing: u64) -> Result<(u64, f32), &'static s
 }
 
 #[cold]
-fn wrong(expected: &str, header: &[String], at: usize) -> Fault {
-    Fault { expected: format!("{expected}, in column {:?}", header[at]) }
+fn wrong(expected: &str, header: &[String], at: usize) -> CsvFault {
+    CsvFault { expected: format!("{expected}, in column {:?}", header[at]) }
 }

@@ -5,7 +5,7 @@ use crate::criteo::Counts;
 use crate::error::ReadError;
 use crate::labels::Labels;
 use crate::scale::Scale;
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Data {
     /// format its label.
     pub unlabelled: bool,
     /// Ends the reading where it stands, also while it waits for standard input or a FIFO.
-    pub stop: Stop,
+    pub stop: StopFlag,
 }
 
 impl Data {
@@ -82,7 +82,7 @@ impl Data {
             intercept: true,
             skip_bad_lines: 0,
             unlabelled: false,
-            stop: Stop::default(),
+            stop: StopFlag::default(),
         }
     }
 

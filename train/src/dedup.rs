@@ -8,7 +8,7 @@ use gannet_node::{hash, shard_of};
 pub const NO_LINK: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct DedupEntry {
     key: u64,
     /// Number of the last example that had the key; the entry is of this batch when it is not below the batch's first.
     serial: u32,
@@ -18,7 +18,7 @@ struct Entry {
 
 /// One batch's unique keys, findable until the next batch.
 pub struct Dedup {
-    table: Vec<Entry>,
+    table: Vec<DedupEntry>,
     shards: u32,
     first: u32,
     next: u32,
@@ -33,7 +33,7 @@ impl Dedup {
     /// For a table of so many shards (a power of two).
     pub fn new(shards: u32) -> Dedup {
         Dedup {
-            table: vec![Entry::default(); 1 << 12],
+            table: vec![DedupEntry::default(); 1 << 12],
             shards,
             first: 0,
             next: 1,
@@ -49,7 +49,7 @@ impl Dedup {
     /// and gradient are those of that sum. Returns how many occurrences that took away.
     pub fn run(&mut self, block: &mut Block, keys: &mut Vec<u64>, local: &mut Vec<u32>) -> usize {
         if u32::MAX - self.next <= block.len() as u32 {
-            self.table.fill(Entry::default());
+            self.table.fill(DedupEntry::default());
             self.next = 1;
         }
         (self.first, self.next) = (self.next, self.next + block.len() as u32);
@@ -96,7 +96,7 @@ impl Dedup {
             let entry = &mut self.table[at];
             if entry.serial < self.first {
                 let index = self.unique.len() as u32;
-                *entry = Entry { key, serial, index };
+                *entry = DedupEntry { key, serial, index };
                 self.unique.push((key, shard_of(hash, self.shards)));
                 if self.unique.len() * 2 > self.table.len() {
                     self.grow();
@@ -115,7 +115,7 @@ impl Dedup {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
-        let larger = vec![Entry::default(); self.table.len() * 2];
+        let larger = vec![DedupEntry::default(); self.table.len() * 2];
         let mask = larger.len() - 1;
         let old = std::mem::replace(&mut self.table, larger);
         for entry in old.into_iter().filter(|e| e.serial >= self.first) {

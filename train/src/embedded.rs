@@ -1,7 +1,7 @@
 //! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
 
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::InPiece;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::InSplit;
 use gannet_node::{
     PushName, Read, RunId, Schema, Shards, Stats, Store, Write, hash, open_whole, pieces, shard_of,
 };
@@ -19,10 +19,10 @@ pub struct Embedded {
     schema: Schema,
     name: PushName,
     /// Answers of pulls begun and not finished, with the slots of their rows.
-    pulled: VecDeque<(Rows, Vec<u32>)>,
+    pulled: VecDeque<(PulledRows, Vec<u32>)>,
     /// The slots of the pull finished last.
     slots: Vec<u32>,
-    spare: Vec<Rows>,
+    spare: Vec<PulledRows>,
     spare_slots: Vec<Vec<u32>>,
     pushes: u64,
     not_finite: u64,
@@ -110,7 +110,7 @@ impl Backend for Embedded {
         Ok(())
     }
 
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let (rows, slots) = self.pulled.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         self.spare_slots.push(std::mem::replace(&mut self.slots, slots));
         Ok(rows)
@@ -119,9 +119,9 @@ impl Backend for Embedded {
     fn push(
         &mut self,
         keys: &[u64],
-        rows: Rows,
+        rows: PulledRows,
         write: Write,
-        _piece: Option<&InPiece>,
+        _piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.slots.len() != keys.len() {
             return Err(BackendError::Order("a push must follow the pull of its keys"));

@@ -3,20 +3,20 @@
 
 use crate::data::Data;
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::LineReader;
 use crate::limits::{FED_CHUNKS_MAX, HEAD_BYTES};
-use crate::piece::Piece;
+use crate::piece::Split;
 use crate::reader::Reader;
 use crate::source::Source;
-use crate::stream::{Position, Stream};
+use crate::stream::{ReadPosition, Stream};
 use gannet_node::transport::Net;
-use gannet_node::{FeedLink, PlanFile, Text, WorkerError};
+use gannet_node::{DataLink, PlanFile, TextChunk, WorkerError};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the bytes of pieces are, when they are in no file of this machine.
-pub trait Texts: Send + Sync {
+pub trait TextSource: Send + Sync {
     /// The first bytes of a file, at most so many, and how many it has.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ pub trait Texts: Send + Sync {
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn open(&self, piece: &Piece) -> Result<(u64, Box<dyn Read + Send>), String>;
+    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
 
     /// Why a text that was opened could not be read to its end.
     fn trouble(&self) -> Option<String>;
@@ -37,13 +37,13 @@ pub trait Texts: Send + Sync {
 }
 
 /// What a client feeds over a link.
-pub struct FedTexts<N: Net> {
-    shared: Arc<Shared<N>>,
+pub struct RemoteTexts<N: Net> {
+    shared: Arc<SharedText<N>>,
     files: Vec<PlanFile>,
 }
 
-struct Shared<N: Net> {
-    link: Mutex<FeedLink<N>>,
+struct SharedText<N: Net> {
+    link: Mutex<DataLink<N>>,
     trouble: Mutex<Option<String>>,
 }
 
@@ -59,21 +59,21 @@ fn in_words(error: WorkerError) -> String {
     }
 }
 
-impl<N: Net> FedTexts<N> {
+impl<N: Net> RemoteTexts<N> {
     /// Of these files, over this link.
-    pub fn new(link: FeedLink<N>, files: Vec<PlanFile>) -> FedTexts<N> {
-        let shared = Shared { link: Mutex::new(link), trouble: Mutex::default() };
-        FedTexts { shared: Arc::new(shared), files }
+    pub fn new(link: DataLink<N>, files: Vec<PlanFile>) -> RemoteTexts<N> {
+        let shared = SharedText { link: Mutex::new(link), trouble: Mutex::default() };
+        RemoteTexts { shared: Arc::new(shared), files }
     }
 }
 
-impl<N: Net> Shared<N> {
-    fn text(&self, index: u64, from: u64, expected: u64) -> Result<Text, String> {
+impl<N: Net> SharedText<N> {
+    fn text(&self, index: u64, from: u64, expected: u64) -> Result<TextChunk, String> {
         lock(&self.link).text(index, from, expected).map_err(in_words)
     }
 }
 
-impl<N> Texts for FedTexts<N>
+impl<N> TextSource for RemoteTexts<N>
 where
     N: Net + Send + 'static,
     N::Stream: Send,
@@ -84,7 +84,7 @@ where
         Ok((head.bytes, head.whole))
     }
 
-    fn open(&self, piece: &Piece) -> Result<(u64, Box<dyn Read + Send>), String> {
+    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
         let index = piece.index;
         let first = self.shared.text(index, 0, piece.end - piece.start)?;
         let (start, whole, mut at) = (first.start, first.whole, first.bytes.len() as u64);
@@ -110,7 +110,7 @@ where
         }
         let shared = self.shared.clone();
         let tell = move |why: String| *lock(&shared.trouble) = Some(why);
-        Ok((start, Box::new(Chunks { chunks, now: first.bytes, at: 0, tell: Box::new(tell) })))
+        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, tell: Box::new(tell) })))
     }
 
     fn trouble(&self) -> Option<String> {
@@ -123,7 +123,7 @@ where
 }
 
 /// A text, chunk after chunk.
-struct Chunks {
+struct TextChunks {
     chunks: Receiver<Result<Vec<u8>, String>>,
     now: Vec<u8>,
     at: usize,
@@ -131,7 +131,7 @@ struct Chunks {
     tell: Box<dyn Fn(String) + Send>,
 }
 
-impl Read for Chunks {
+impl Read for TextChunks {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.at == self.now.len() {
             match self.chunks.recv() {
@@ -152,7 +152,7 @@ impl Read for Chunks {
 }
 
 /// What the beginning of a file says of its format, and where its lines begin; `None`: there is not one line.
-fn kind_of(data: &Data, file: usize, texts: &dyn Texts) -> Result<Option<(Kind, u64)>, ReadError> {
+fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(LineReader, u64)>, ReadError> {
     let name = &data.files[file];
     for most in HEAD_BYTES {
         let (head, whole) = texts.head(file, most).map_err(ReadError::Pieces)?;
@@ -163,7 +163,7 @@ fn kind_of(data: &Data, file: usize, texts: &dyn Texts) -> Result<Option<(Kind, 
         }
         let stream = Stream::over(Box::new(io::Cursor::new(head)), Arc::default());
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
-        match Kind::of(&mut source, data) {
+        match LineReader::of(&mut source, data) {
             Ok(Some(kind)) => return Ok(Some((kind, source.taken()))),
             Ok(None) if !cut => return Ok(None),
             Err(error) if !cut || most == HEAD_BYTES[1] => return Err(error),
@@ -178,7 +178,7 @@ fn kind_of(data: &Data, file: usize, texts: &dyn Texts) -> Result<Option<(Kind, 
 }
 
 /// The format of the first file that has lines, and what it was read from.
-pub(crate) fn first(data: &Data, texts: &dyn Texts) -> Result<Kind, ReadError> {
+pub(crate) fn first(data: &Data, texts: &dyn TextSource) -> Result<LineReader, ReadError> {
     for file in 0..data.files.len() {
         if let Some((kind, _)) = kind_of(data, file, texts)? {
             return Ok(kind);
@@ -188,28 +188,28 @@ pub(crate) fn first(data: &Data, texts: &dyn Texts) -> Result<Kind, ReadError> {
 }
 
 /// A file, its format, and where its lines begin.
-type Head = (usize, Option<(Kind, u64)>);
+type FileHead = (usize, Option<(LineReader, u64)>);
 
 /// The format that was found last: pieces of a file come one after the other.
 #[derive(Default)]
-pub(crate) struct Heads {
-    last: Option<Box<Head>>,
+pub(crate) struct FileHeads {
+    last: Option<Box<FileHead>>,
 }
 
 /// Reads a piece as [`Reader::of_piece`] does that of a file.
 pub(crate) fn reader(
     data: &Data,
     batch: usize,
-    piece: &Piece,
-    position: &Position,
-    (texts, heads): (&dyn Texts, &mut Heads),
+    piece: &Split,
+    position: &ReadPosition,
+    (texts, heads): (&dyn TextSource, &mut FileHeads),
 ) -> Result<Option<Reader>, ReadError> {
     let name = &data.files[piece.file];
     let (start, mut text) = texts.open(piece).map_err(ReadError::Pieces)?;
     if start == 0 {
         let stream = Stream::over(text, position.read.clone());
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
-        return match Kind::of(&mut source, data)? {
+        return match LineReader::of(&mut source, data)? {
             Some(kind) => Reader::of_text(data, batch, piece, position, source, kind).map(Some),
             None => Ok(None),
         };

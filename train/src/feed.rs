@@ -1,16 +1,16 @@
 //! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded queue, in
 //! buffers that come back; or in turn with it, on its own thread.
 
-use crate::batch::{Batch, Batcher, InPiece};
+use crate::batch::{Batch, Batcher, InSplit};
 use crate::columns::Columns;
 use crate::data::{Data, Share, shown_name};
 use crate::error::{BadLines, ReadError};
-use crate::fed::{self, Heads};
-use crate::format::Kind;
+use crate::fed::{self, FileHeads};
+use crate::format::LineReader;
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
-use crate::piece::{Piece, Pieces, Seen};
+use crate::piece::{FileFingerprint, Split, Splits};
 use crate::reader::Reader;
-use crate::stream::Position;
+use crate::stream::ReadPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// What is read, and how it is cut.
 #[derive(Clone)]
-pub(crate) struct Plan {
+pub(crate) struct ReadPlan {
     pub data: Data,
     pub batch: usize,
     pub share: Share,
@@ -29,17 +29,17 @@ pub(crate) struct Plan {
     pub links: usize,
     pub in_place: bool,
     /// Who hands out pieces of the data, and the files as they were.
-    pub pieces: Option<Handing>,
+    pub pieces: Option<SplitQueue>,
 }
 
 /// Pieces of files, handed out one at a time.
 #[derive(Clone)]
-pub(crate) struct Handing {
-    pub by: Arc<dyn Pieces>,
-    pub files: Vec<Seen>,
+pub(crate) struct SplitQueue {
+    pub by: Arc<dyn Splits>,
+    pub files: Vec<FileFingerprint>,
 }
 
-impl Handing {
+impl SplitQueue {
     /// Holds that a file of this machine is what it was; one that is elsewhere is looked after there.
     fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
         if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
@@ -50,9 +50,9 @@ impl Handing {
         &self,
         data: &Data,
         batch: usize,
-        piece: &Piece,
-        position: &Position,
-        heads: &mut Heads,
+        piece: &Split,
+        position: &ReadPosition,
+        heads: &mut FileHeads,
     ) -> Result<Option<Reader>, ReadError> {
         if let Some(texts) = self.by.texts() {
             let reader = fed::reader(data, batch, piece, position, (texts, heads));
@@ -73,7 +73,7 @@ impl Handing {
 
 /// How far the reading of pieces is, for the learner that waits for it.
 #[derive(Clone, Default)]
-struct Reading {
+struct ReadProgress {
     /// The file that is read + 1; 0: none is, since the next piece is waited for, for which others answer.
     file: Arc<AtomicUsize>,
     /// Bytes read, and other things done.
@@ -81,7 +81,7 @@ struct Reading {
     done: Arc<AtomicU64>,
 }
 
-impl Reading {
+impl ReadProgress {
     fn begin(&self, file: Option<usize>) {
         self.file.store(file.map_or(0, |file| file + 1), Relaxed);
         self.done.fetch_add(1, Relaxed);
@@ -94,9 +94,9 @@ impl Reading {
 
 /// The learner's patience with the reading of pieces: the bytes of a file may never come (a dead network mount), and
 /// nobody could go on with what this worker has.
-pub(crate) struct Patience {
-    reading: Reading,
-    by: Arc<dyn Pieces>,
+pub(crate) struct ReadTimeLimit {
+    reading: ReadProgress,
+    by: Arc<dyn Splits>,
     files: Vec<String>,
     /// Where the reading stood, and for how long it has. Counted in waits, so that a stop of the whole process is none.
     seen: (usize, u64, u64),
@@ -105,12 +105,12 @@ pub(crate) struct Patience {
     told: bool,
 }
 
-impl Patience {
-    fn of(plan: &Plan, reading: Reading) -> Option<Patience> {
+impl ReadTimeLimit {
+    fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
         // Bytes that come from a client have a limit there, and their client a name.
         let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
         let files = plan.data.files.clone();
-        Some(Patience { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
+        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
     }
 
     /// A batch has been waited for, for so long.
@@ -140,16 +140,16 @@ impl Patience {
 }
 
 /// What batches are read from.
-enum Supply {
+enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// The piece that is read, if one is.
-    Pieces(Handing, Position, Heads, Option<(Piece, Box<Reader>)>),
+    Pieces(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
 }
 
 /// What the reading found.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ReadSummary {
     pub format: &'static str,
     pub columns: Option<Columns>,
     /// Of the first pass.
@@ -159,74 +159,74 @@ pub(crate) struct Found {
 }
 
 /// The data, opened to know its format.
-pub(crate) enum Opened {
+pub(crate) enum OpenData {
     /// Here.
     Reader(Box<Reader>),
     /// Elsewhere.
-    Fed(Box<Kind>),
+    Fed(Box<LineReader>),
 }
 
-impl Opened {
+impl OpenData {
     /// Opens the data.
     pub fn new(
         data: &Data,
         batch: usize,
         share: Share,
-        by: Option<&dyn Pieces>,
-    ) -> Result<Opened, ReadError> {
+        by: Option<&dyn Splits>,
+    ) -> Result<OpenData, ReadError> {
         match by.and_then(|by| by.texts()) {
-            Some(texts) => Ok(Opened::Fed(Box::new(fed::first(data, texts)?))),
-            None => Ok(Opened::Reader(Box::new(Reader::open(data, batch, share)?))),
+            Some(texts) => Ok(OpenData::Fed(Box::new(fed::first(data, texts)?))),
+            None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
         }
     }
 
     /// The format, and the columns of CSV.
     pub fn found(&self) -> (&'static str, Option<Columns>) {
         match self {
-            Opened::Reader(reader) => (reader.format(), reader.columns().cloned()),
-            Opened::Fed(kind) => (kind.name(), kind.columns().cloned()),
+            OpenData::Reader(reader) => (reader.format(), reader.columns().cloned()),
+            OpenData::Fed(kind) => (kind.name(), kind.columns().cloned()),
         }
     }
 }
 
 /// Where batches are made: on the parse thread, or between the learner's.
-pub(crate) struct Maker {
-    supply: Supply,
-    plan: Plan,
+pub(crate) struct BatchMaker {
+    supply: BatchSource,
+    plan: ReadPlan,
     batcher: Batcher,
     epoch: u32,
     bad_lines: BadLines,
     format: &'static str,
     columns: Option<Columns>,
-    reading: Reading,
+    reading: ReadProgress,
     /// The learner takes no more.
     over: Arc<AtomicBool>,
 }
 
-impl Maker {
+impl BatchMaker {
     /// On a reader that has been opened (for the first epoch).
-    fn new(opened: Opened, plan: Plan) -> Maker {
-        let reading = Reading::default();
+    fn new(opened: OpenData, plan: ReadPlan) -> BatchMaker {
+        let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.found();
         let supply = match (opened, &plan.pieces) {
-            (Opened::Reader(reader), None) => Supply::Passes(reader),
+            (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
             (_, None) => unreachable!("what is fed comes in pieces"),
             (_, Some(handing)) => {
-                let position = Position { read: reading.read.clone(), total: None };
-                Supply::Pieces(handing.clone(), position, Heads::default(), None)
+                let position = ReadPosition { read: reading.read.clone(), total: None };
+                BatchSource::Pieces(handing.clone(), position, FileHeads::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
-        Maker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
+        BatchMaker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
     }
 
     /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.piece = None;
         let more = match &self.supply {
-            Supply::Passes(_) => self.of_passes(batch)?,
-            Supply::Pieces(..) => self.of_pieces(batch)?,
+            BatchSource::Passes(_) => self.of_passes(batch)?,
+            BatchSource::Pieces(..) => self.of_pieces(batch)?,
         };
         if !more {
             return Ok(false);
@@ -245,7 +245,7 @@ impl Maker {
     }
 
     fn of_passes(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let Supply::Passes(reader) = &mut self.supply else { return Ok(false) };
+        let BatchSource::Passes(reader) = &mut self.supply else { return Ok(false) };
         loop {
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
@@ -272,8 +272,10 @@ impl Maker {
 
     /// The next batch of the piece that is read, or of the next one; the end of a piece is a batch too, an empty one.
     fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let Supply::Pieces(handing, position, heads, current) = &mut self.supply else { return Ok(false) };
-        let Plan { data, batch: examples, .. } = &self.plan;
+        let BatchSource::Pieces(handing, position, heads, current) = &mut self.supply else {
+            return Ok(false);
+        };
+        let ReadPlan { data, batch: examples, .. } = &self.plan;
         let (stop, over) = (data.stop.clone(), self.over.clone());
         let is_to_end = || stop.is_set() || over.load(Relaxed);
         loop {
@@ -306,53 +308,53 @@ impl Maker {
                 *current = None;
             }
             let end = (!more).then_some(lines);
-            batch.piece = Some(InPiece { index: piece.index, name: piece.name, seq, end });
+            batch.piece = Some(InSplit { index: piece.index, name: piece.name, seq, end });
             batch.epoch = piece.epoch;
             (batch.bytes_read, batch.bytes_total) = (position.bytes_read(), None);
             return Ok(true);
         }
     }
 
-    fn found(self) -> Found {
+    fn found(self) -> ReadSummary {
         let batches = match &self.supply {
-            Supply::Passes(reader) => reader.batches(),
-            Supply::Pieces(..) => 0,
+            BatchSource::Passes(reader) => reader.batches(),
+            BatchSource::Pieces(..) => 0,
         };
-        Found { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
+        ReadSummary { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
     }
 }
 
 /// The learner's end.
-pub(crate) enum Feed {
+pub(crate) enum Batches {
     /// Batches are made ahead, on a thread.
     Ahead {
         ready: Receiver<Batch>,
         /// Batches in `ready`.
         queued: Arc<AtomicUsize>,
         back: SyncSender<Batch>,
-        thread: JoinHandle<Result<Found, ReadError>>,
+        thread: JoinHandle<Result<ReadSummary, ReadError>>,
         over: Arc<AtomicBool>,
-        patience: Option<Patience>,
+        patience: Option<ReadTimeLimit>,
         /// The reading hangs: nobody waits for the thread, which ends with the process.
         stalled: Option<ReadError>,
     },
     /// Batches are made when they are asked for.
-    InTurn { maker: Box<Maker>, spare: Vec<Batch>, failed: Option<ReadError> },
+    InTurn { maker: Box<BatchMaker>, spare: Vec<Batch>, failed: Option<ReadError> },
 }
 
 /// Buffers under way: in the queue, at both ends, in flight.
 const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
 
-impl Feed {
+impl Batches {
     /// Makes batches of a reader that has been opened (for the first epoch): ahead of the learner, or in turn with it.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(opened: Opened, plan: Plan, ahead: bool) -> Result<Feed, ReadError> {
-        let maker = Maker::new(opened, plan);
+    pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
+        let maker = BatchMaker::new(opened, plan);
         // Whoever waits for a piece of the data must not keep the learner from saying so.
         if !ahead && maker.plan.pieces.is_none() {
-            return Ok(Feed::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
+            return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
         let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
         let (back, returned) = sync_channel(BUFFERS);
@@ -361,26 +363,26 @@ impl Feed {
         }
         let queued = Arc::<AtomicUsize>::default();
         let over = maker.over.clone();
-        let (counted, patience) = (queued.clone(), Patience::of(&maker.plan, maker.reading.clone()));
+        let (counted, patience) = (queued.clone(), ReadTimeLimit::of(&maker.plan, maker.reading.clone()));
         let parse = move || run(maker, &to_learner, &counted, &returned);
         let thread = Builder::new().name("gannet-parse".into()).spawn(parse).map_err(ReadError::Thread)?;
-        Ok(Feed::Ahead { ready, queued, back, thread, over, patience, stalled: None })
+        Ok(Batches::Ahead { ready, queued, back, thread, over, patience, stalled: None })
     }
 
     /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
     pub fn next(&mut self) -> Option<Batch> {
         match self {
-            Feed::Ahead { ready, queued, patience: None, .. } => {
+            Batches::Ahead { ready, queued, patience: None, .. } => {
                 let batch = ready.recv().ok()?;
                 queued.fetch_sub(1, Relaxed);
                 Some(batch)
             }
-            Feed::Ahead { .. } => loop {
+            Batches::Ahead { .. } => loop {
                 if let Ok(batch) = self.next_within(READ_LOOK) {
                     return batch;
                 }
             },
-            Feed::InTurn { maker, spare, failed } => {
+            Batches::InTurn { maker, spare, failed } => {
                 let mut batch = spare.pop().unwrap_or_default();
                 match maker.next(&mut batch) {
                     Ok(more) => more.then_some(batch),
@@ -395,7 +397,7 @@ impl Feed {
 
     /// As [`next`](Self::next), for at most so long: `Err` when there is no batch yet.
     pub fn next_within(&mut self, most: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
-        let Feed::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
+        let Batches::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
         let came = match ready.recv_timeout(most) {
             Ok(batch) => {
                 queued.fetch_sub(1, Relaxed);
@@ -416,8 +418,8 @@ impl Feed {
     /// Batches that are made and wait.
     pub fn queued(&self) -> usize {
         match self {
-            Feed::Ahead { queued, .. } => queued.load(Relaxed),
-            Feed::InTurn { .. } => 0,
+            Batches::Ahead { queued, .. } => queued.load(Relaxed),
+            Batches::InTurn { .. } => 0,
         }
     }
 
@@ -425,8 +427,8 @@ impl Feed {
     pub fn recycle(&mut self, batch: Batch) {
         match self {
             // Full or without a receiver: the buffer is freed.
-            Feed::Ahead { back, .. } => drop(back.try_send(batch)),
-            Feed::InTurn { spare, .. } => spare.push(batch),
+            Batches::Ahead { back, .. } => drop(back.try_send(batch)),
+            Batches::InTurn { spare, .. } => spare.push(batch),
         }
     }
 
@@ -434,32 +436,32 @@ impl Feed {
     ///
     /// # Errors
     /// The reading had failed.
-    pub fn finish(self) -> Result<Found, ReadError> {
+    pub fn finish(self) -> Result<ReadSummary, ReadError> {
         match self {
-            Feed::Ahead { stalled: Some(error), .. } => Err(error),
-            Feed::Ahead { ready, back, thread, .. } => {
+            Batches::Ahead { stalled: Some(error), .. } => Err(error),
+            Batches::Ahead { ready, back, thread, .. } => {
                 drop((ready, back));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            Feed::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
+            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
         }
     }
 
     /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a piece that this worker holds
     /// itself, so nobody waits for the thread: it ends when it looks up next.
     pub fn abandon(self) {
-        if let Feed::Ahead { over, .. } = self {
+        if let Batches::Ahead { over, .. } = self {
             over.store(true, Relaxed);
         }
     }
 }
 
 fn run(
-    mut maker: Maker,
+    mut maker: BatchMaker,
     ready: &SyncSender<Batch>,
     queued: &AtomicUsize,
     returned: &Receiver<Batch>,
-) -> Result<Found, ReadError> {
+) -> Result<ReadSummary, ReadError> {
     // The last one back is the next one out: its memory is still in a cache.
     let mut spare: Vec<Batch> = Vec::with_capacity(BUFFERS);
     loop {

@@ -4,20 +4,20 @@
 //!
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
 
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::InPiece;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::InSplit;
 use crate::block::Block;
 use crate::cells::{AHEAD, Cells};
-use crate::kernel::{Kernel, Work};
-use crate::lr::{Learner, Scratch};
-use gannet_node::optim::{Shaping, Update, Visitor, all_finite};
+use crate::kernel::{Kernel, KernelWork};
+use crate::lr::{ExampleLanes, ReplayRule};
+use gannet_node::optim::{GradientTransform, Update, Visitor, all_finite};
 use gannet_node::{Admission, Read, Schema, Stats, Write};
 
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
 
 /// Cells of rows of up to two floats, or of up to six.
-enum Table {
+enum FlatCells {
     Narrow(Cells<2>),
     Wide(Cells<6>),
 }
@@ -26,23 +26,23 @@ enum Table {
 macro_rules! on {
     ($table:expr, $cells:ident => $body:expr) => {
         match $table {
-            Table::Narrow($cells) => $body,
-            Table::Wide($cells) => $body,
+            FlatCells::Narrow($cells) => $body,
+            FlatCells::Wide($cells) => $body,
         }
     };
 }
 
 /// A table of one weight a row in this process. By replay its rows are learned [in place](Backend::in_place).
-pub struct Flat {
+pub struct FlatTable {
     schema: Schema,
-    table: Table,
+    table: FlatCells,
     /// What learns in place; `None` where gradients are taken.
     kernel: Option<Kernel>,
     /// Of one example by replay, of the keys pulled last by gradients.
     places: Vec<u32>,
     /// The answer of the pull that was begun.
-    pulled: Option<Rows>,
-    spare: Rows,
+    pulled: Option<PulledRows>,
+    spare: PulledRows,
     /// Pushes so far: the clock.
     pushes: u64,
     /// Rows of pushes that were dropped.
@@ -50,9 +50,9 @@ pub struct Flat {
 }
 
 /// The row that a key has before its first push.
-struct Fresh;
+struct InitialRow;
 
-impl Visitor for Fresh {
+impl Visitor for InitialRow {
     type Out = Vec<f32>;
     fn run<U: Update>(self, rule: U) -> Vec<f32> {
         let mut row = vec![0.0; U::floats(1)];
@@ -68,7 +68,7 @@ fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
     Some(Cells::new(row, memory_limit))
 }
 
-impl Flat {
+impl FlatTable {
     fn sizes(&self) -> Stats {
         let (rows, bytes) = on!(&self.table, cells => (cells.len(), cells.bytes()));
         Stats { rows, bytes, shards: self.schema.shards }
@@ -78,15 +78,15 @@ impl Flat {
     ///
     /// # Errors
     /// The schema is not sound, not one weight a row with initial value zero, or does not admit every key.
-    pub fn new(schema: &Schema) -> Result<Flat, BackendError> {
-        Flat::within(schema, u64::MAX)
+    pub fn new(schema: &Schema) -> Result<FlatTable, BackendError> {
+        FlatTable::within(schema, u64::MAX)
     }
 
     /// As [`new`](Self::new), with a table of at most `memory_limit` bytes, also while it grows.
     ///
     /// # Errors
     /// As for `new`.
-    pub fn within(schema: &Schema, memory_limit: u64) -> Result<Flat, BackendError> {
+    pub fn within(schema: &Schema, memory_limit: u64) -> Result<FlatTable, BackendError> {
         schema.check().map_err(gannet_node::OpenError::from)?;
         let unfit = |what| BackendError::Schema(format!("table {:?}: {what}", schema.name));
         if schema.weights() != 1 || schema.init != gannet_node::Init::Zero {
@@ -98,17 +98,17 @@ impl Flat {
             ));
         }
         let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());
-        let fresh = schema.rule.visit(Fresh);
-        let narrow = cells(&fresh, memory_limit).map(Table::Narrow);
-        let table = narrow.or_else(|| cells(&fresh, memory_limit).map(Table::Wide));
+        let fresh = schema.rule.visit(InitialRow);
+        let narrow = cells(&fresh, memory_limit).map(FlatCells::Narrow);
+        let table = narrow.or_else(|| cells(&fresh, memory_limit).map(FlatCells::Wide));
         let table = table.ok_or_else(|| unfit("a table in this process has at most six floats a row"))?;
-        Ok(Flat {
+        Ok(FlatTable {
             schema: schema.clone(),
             table,
             kernel,
             places: Vec::new(),
             pulled: None,
-            spare: Rows::default(),
+            spare: PulledRows::default(),
             pushes: 0,
             not_finite: 0,
         })
@@ -120,9 +120,9 @@ impl Flat {
     /// # Errors
     /// The table has as many rows as it can have, or its rule cannot replay.
     pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) -> Result<(), BackendError> {
-        let Flat { table, kernel, places, .. } = self;
+        let FlatTable { table, kernel, places, .. } = self;
         match (kernel, table) {
-            (Some(kernel), Table::Narrow(cells)) => kernel.run(InPlace { block, cells, places, margins }),
+            (Some(kernel), FlatCells::Narrow(cells)) => kernel.run(InPlace { block, cells, places, margins }),
             _ => Err(BackendError::Order("this rule learns by gradients, not in place")),
         }
     }
@@ -136,10 +136,10 @@ struct InPlace<'a> {
     margins: &'a mut Vec<f32>,
 }
 
-impl Work for InPlace<'_> {
+impl KernelWork for InPlace<'_> {
     type Out = Result<(), BackendError>;
 
-    fn run<const P: usize, L: Learner<P>>(self, rule: L, scratch: &mut Scratch<P>) -> Self::Out {
+    fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out {
         let InPlace { block, cells, places, margins } = self;
         margins.clear();
         block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
@@ -158,18 +158,18 @@ impl Work for InPlace<'_> {
 }
 
 /// Finds the rows of keys, making those that are not there, and reads their weights.
-struct Find<'a, const W: usize> {
+struct FindRows<'a, const W: usize> {
     cells: &'a mut Cells<W>,
     keys: &'a [u64],
     places: &'a mut Vec<u32>,
     weights: &'a mut Vec<f32>,
 }
 
-impl<const W: usize> Visitor for Find<'_, W> {
+impl<const W: usize> Visitor for FindRows<'_, W> {
     type Out = Result<(), BackendError>;
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
-        let Find { cells, keys, places, weights } = self;
+        let FindRows { cells, keys, places, weights } = self;
         cells.make_room(keys.len())?;
         places.clear();
         weights.clear();
@@ -190,14 +190,14 @@ impl<const W: usize> Visitor for Find<'_, W> {
 
 /// Steps the rows at these places along their gradients; answers how many it left as they were because they would have
 /// become NaN or infinite.
-struct Step<'a, const W: usize> {
+struct StepRows<'a, const W: usize> {
     cells: &'a mut Cells<W>,
     places: &'a [u32],
     gradients: &'a [f32],
-    shaping: Shaping,
+    shaping: GradientTransform,
 }
 
-impl<const W: usize> Visitor for Step<'_, W> {
+impl<const W: usize> Visitor for StepRows<'_, W> {
     type Out = u64;
 
     fn run<U: Update>(self, rule: U) -> u64 {
@@ -223,13 +223,13 @@ impl<const W: usize> Visitor for Step<'_, W> {
 }
 
 /// Reads the weights of keys; one without a row has that of a fresh one.
-struct Weigh<'a, const W: usize> {
+struct ReadWeights<'a, const W: usize> {
     cells: &'a Cells<W>,
     keys: &'a [u64],
     weights: &'a mut [f32],
 }
 
-impl<const W: usize> Visitor for Weigh<'_, W> {
+impl<const W: usize> Visitor for ReadWeights<'_, W> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
@@ -240,7 +240,7 @@ impl<const W: usize> Visitor for Weigh<'_, W> {
     }
 }
 
-impl Backend for Flat {
+impl Backend for FlatTable {
     fn transport(&self) -> String {
         "embedded".to_owned()
     }
@@ -253,7 +253,7 @@ impl Backend for Flat {
         0
     }
 
-    fn in_place(&mut self) -> Option<&mut Flat> {
+    fn in_place(&mut self) -> Option<&mut FlatTable> {
         self.kernel.is_some().then_some(self)
     }
 
@@ -263,21 +263,21 @@ impl Backend for Flat {
         }
         let mut rows = std::mem::take(&mut self.spare);
         let (places, weights) = (&mut self.places, &mut rows.values);
-        on!(&mut self.table, cells => self.schema.rule.visit(Find { cells, keys, places, weights }))?;
+        on!(&mut self.table, cells => self.schema.rule.visit(FindRows { cells, keys, places, weights }))?;
         self.pulled = Some(rows);
         Ok(())
     }
 
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         self.pulled.take().ok_or(BackendError::Order("no pull was begun"))
     }
 
     fn push(
         &mut self,
         keys: &[u64],
-        rows: Rows,
+        rows: PulledRows,
         write: Write,
-        _piece: Option<&InPiece>,
+        _piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if write != Write::Gradient || self.places.len() != keys.len() {
             return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
@@ -286,7 +286,7 @@ impl Backend for Flat {
         let (places, gradients, shaping) = (&self.places[..], &rows.values[..], self.schema.shaping);
         let rule = self.schema.rule.at_rate(shaping.schedule.factor(self.pushes));
         self.not_finite +=
-            on!(&mut self.table, cells => rule.visit(Step { cells, places, gradients, shaping }));
+            on!(&mut self.table, cells => rule.visit(StepRows { cells, places, gradients, shaping }));
         self.spare = rows;
         Ok(())
     }
@@ -296,7 +296,7 @@ impl Backend for Flat {
     }
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
-        on!(&self.table, cells => self.schema.rule.visit(Weigh { cells, keys, weights }));
+        on!(&self.table, cells => self.schema.rule.visit(ReadWeights { cells, keys, weights }));
         Ok(())
     }
 

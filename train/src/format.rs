@@ -9,27 +9,27 @@ use crate::error::{ReadError, shown};
 use crate::labels::Labels;
 use crate::libsvm::{self, Lines};
 use crate::limits::PAD_BYTES;
-use crate::repeats::Repeats;
+use crate::repeats::RepeatedKeys;
 use crate::scale::{ScaleKind, Scaling};
 use crate::source::Source;
 use crate::vw::{self, Vw};
 
 /// How the lines of an open file are read.
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub(crate) enum LineReader {
     Libsvm(Lines),
     Csv(Records, Columns),
     Criteo(Criteo),
     Vw(Vw),
 }
 
-impl Kind {
+impl LineReader {
     /// Knows the format by what was asked for, the name and the first line; takes the header, in CSV. `None`: there is
     /// not one line.
     ///
     /// # Errors
     /// The file fails, its format is unknown, or the columns are not there.
-    pub fn of(source: &mut Source, data: &Data) -> Result<Option<Kind>, ReadError> {
+    pub fn of(source: &mut Source, data: &Data) -> Result<Option<LineReader>, ReadError> {
         // Empty lines before the first are gone past.
         loop {
             if !source.fill()? {
@@ -44,16 +44,16 @@ impl Kind {
         }
         let (intercept, unlabelled, labels) = (data.intercept, data.unlabelled, data.labels);
         let lines = Lines { intercept, unlabelled, labels };
-        let first = First::of(source);
+        let first = FirstLine::of(source);
         first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto => first.format(source, lines)?,
             said => said,
         };
         match format {
-            Format::Libsvm | Format::Auto => Ok(Some(Kind::Libsvm(lines))),
-            Format::Criteo => Ok(Some(Kind::Criteo(Criteo::new(intercept, unlabelled, data.counts)))),
-            Format::Vw => Ok(Some(Kind::Vw(Vw::new(intercept, unlabelled, labels)))),
+            Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
+            Format::Criteo => Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts)))),
+            Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels)))),
             Format::Csv => csv_kind(source, data, first.delimiter()).map(Some),
         }
     }
@@ -61,18 +61,18 @@ impl Kind {
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub fn name(&self) -> &'static str {
         match self {
-            Kind::Libsvm(_) => "libsvm",
-            Kind::Csv(records, _) if records.delimiter == b'\t' => "tsv",
-            Kind::Csv(..) => "csv",
-            Kind::Criteo(_) => "criteo",
-            Kind::Vw(_) => "vw",
+            LineReader::Libsvm(_) => "libsvm",
+            LineReader::Csv(records, _) if records.delimiter == b'\t' => "tsv",
+            LineReader::Csv(..) => "csv",
+            LineReader::Criteo(_) => "criteo",
+            LineReader::Vw(_) => "vw",
         }
     }
 
     /// The columns, in CSV.
     pub fn columns(&self) -> Option<&Columns> {
         match self {
-            Kind::Csv(_, columns) => Some(columns),
+            LineReader::Csv(_, columns) => Some(columns),
             _ => None,
         }
     }
@@ -81,7 +81,7 @@ impl Kind {
     ///
     /// # Errors
     /// It has another format or other columns.
-    pub fn alike(&self, file: &str, other: &Kind, other_file: &str) -> Result<(), ReadError> {
+    pub fn alike(&self, file: &str, other: &LineReader, other_file: &str) -> Result<(), ReadError> {
         let differs = |what: String, first_what: String| {
             let (file, first) = (other_file.to_owned(), file.to_owned());
             Err(ReadError::Differs { file, what, first, first_what })
@@ -101,9 +101,9 @@ impl Kind {
     #[inline(always)]
     pub fn nothing(&self, buf: &[u8], p: usize) -> bool {
         match self {
-            Kind::Libsvm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
-            Kind::Csv(..) | Kind::Criteo(_) => csv::nothing(buf, p),
-            Kind::Vw(_) => buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n'),
+            LineReader::Libsvm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
+            LineReader::Csv(..) | LineReader::Criteo(_) => csv::nothing(buf, p),
+            LineReader::Vw(_) => buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n'),
         }
     }
 
@@ -114,14 +114,14 @@ impl Kind {
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, String> {
         match self {
-            Kind::Libsvm(lines) => {
+            LineReader::Libsvm(lines) => {
                 let labels = lines.labels;
                 let read = libsvm::example(buf, libsvm::text_at(buf, p), *lines, block);
                 read.map_err(|f| f.from(buf, p, labels))
             }
-            Kind::Csv(records, _) => csv::record(buf, p, records, block).map_err(|f| f.expected),
-            Kind::Criteo(criteo) => criteo.example(buf, p, block),
-            Kind::Vw(vw) => {
+            LineReader::Csv(records, _) => csv::record(buf, p, records, block).map_err(|f| f.expected),
+            LineReader::Criteo(criteo) => criteo.example(buf, p, block),
+            LineReader::Vw(vw) => {
                 let labels = vw.labels;
                 vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
             }
@@ -130,7 +130,7 @@ impl Kind {
 }
 
 /// What the name and the first line of a file say.
-struct First {
+struct FirstLine {
     extension: String,
     /// Where the line is in the buffer.
     at: usize,
@@ -140,15 +140,15 @@ struct First {
     colons: usize,
 }
 
-impl First {
-    fn of(source: &Source) -> First {
+impl FirstLine {
+    fn of(source: &Source) -> FirstLine {
         let (buf, at, _) = source.lines();
         let next = libsvm::next_line(buf, at);
         let name = source.file();
         let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(name);
         let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
         let count = |b: u8| buf[at..next].iter().filter(|&&x| x == b).count();
-        First { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
+        FirstLine { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
     }
 
     /// Holds that the first line is one: where no other follows it, a CR in it that no LF follows, outside of quotes, ends a
@@ -223,7 +223,7 @@ fn like_libsvm(line: &[u8], lines: Lines) -> bool {
 }
 
 /// Takes the header.
-fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, ReadError> {
+fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReader, ReadError> {
     let (buf, p, _) = source.lines();
     let file = source.file().to_owned();
     let wrong = |what| ReadError::Columns { file: file.clone(), what };
@@ -252,9 +252,9 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<Kind, Rea
         roles,
         scaling,
         scratch: Vec::new(),
-        repeats: Repeats::default(),
+        repeats: RepeatedKeys::default(),
     };
-    Ok(Kind::Csv(records, columns))
+    Ok(LineReader::Csv(records, columns))
 }
 
 /// What becomes of the numbers in each column of the header.

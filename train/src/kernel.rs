@@ -1,42 +1,42 @@
 //! The rules that can replay, as the learner runs them: chosen once a batch.
 
-use crate::lr::{Learner, Scratch};
+use crate::lr::{ExampleLanes, ReplayRule};
 use gannet_node::optim::{AdaGrad, Ftrl, GroupFtrl, Rule, Sgd};
 
 /// A rule and the learner's scratch for it.
 pub(crate) enum Kernel {
-    Ftrl(Ftrl, Scratch<2>),
-    GroupFtrl(GroupFtrl, Scratch<2>),
-    AdaGrad(AdaGrad, Scratch<2>),
-    Sgd(Sgd, Scratch<1>),
+    Ftrl(Ftrl, ExampleLanes<2>),
+    GroupFtrl(GroupFtrl, ExampleLanes<2>),
+    AdaGrad(AdaGrad, ExampleLanes<2>),
+    Sgd(Sgd, ExampleLanes<1>),
 }
 
 /// Work that is compiled for each of the rules.
-pub(crate) trait Work {
+pub(crate) trait KernelWork {
     /// What it answers.
     type Out;
     /// The work, with the rule as a type.
-    fn run<const P: usize, L: Learner<P>>(self, rule: L, scratch: &mut Scratch<P>) -> Self::Out;
+    fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out;
 }
 
 impl Kernel {
     /// For a rule; `None` when logistic regression cannot be learned by replaying it.
     pub(crate) fn of(rule: &Rule) -> Option<Kernel> {
         match *rule {
-            Rule::Ftrl(rule) => Some(Kernel::Ftrl(rule, Scratch::new())),
-            Rule::GroupFtrl(rule) => Some(Kernel::GroupFtrl(rule, Scratch::new())),
-            Rule::AdaGrad(rule) => Some(Kernel::AdaGrad(rule, Scratch::new())),
+            Rule::Ftrl(rule) => Some(Kernel::Ftrl(rule, ExampleLanes::new())),
+            Rule::GroupFtrl(rule) => Some(Kernel::GroupFtrl(rule, ExampleLanes::new())),
+            Rule::AdaGrad(rule) => Some(Kernel::AdaGrad(rule, ExampleLanes::new())),
             // With one weight a row they are the same.
             Rule::RowAdaGrad(gannet_node::optim::RowAdaGrad { lr, eps, initial_accumulator }) => {
-                Some(Kernel::AdaGrad(AdaGrad { lr, eps, initial_accumulator }, Scratch::new()))
+                Some(Kernel::AdaGrad(AdaGrad { lr, eps, initial_accumulator }, ExampleLanes::new()))
             }
-            Rule::Sgd(rule) => Some(Kernel::Sgd(rule, Scratch::new())),
+            Rule::Sgd(rule) => Some(Kernel::Sgd(rule, ExampleLanes::new())),
             _ => None,
         }
     }
 
     /// Runs the work with the rule as a type.
-    pub(crate) fn run<W: Work>(&mut self, work: W) -> W::Out {
+    pub(crate) fn run<W: KernelWork>(&mut self, work: W) -> W::Out {
         match self {
             Kernel::Ftrl(rule, scratch) => work.run(*rule, scratch),
             Kernel::GroupFtrl(rule, scratch) => work.run(*rule, scratch),

@@ -3,8 +3,8 @@
 //! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression
 //! from them: a parse thread makes [`Batch`]es, the calling thread pulls their rows from a [`Backend`], and pushes either the
 //! change of state that learning one example at a time made ([`Replay`]) or the batch's gradient ([`Gradients`]). The backend is the shards themselves
-//! ([`Embedded`]), a worker's links to servers ([`Remote`]), or a table laid out for one process, whose rows are learned where
-//! they are ([`Flat`]). [`evaluate`](fn@evaluate) and [`predict`] score.
+//! ([`Embedded`]), a worker's links to servers ([`RemoteBackend`]), or a table laid out for one process, whose rows are learned where
+//! they are ([`FlatTable`]). [`evaluate`](fn@evaluate) and [`predict`] score.
 #![forbid(unsafe_code)]
 
 mod auc;
@@ -59,8 +59,8 @@ mod way;
 mod weights;
 
 pub use auc::Auc;
-pub use backend::{Backend, BackendError, Rows};
-pub use batch::{Batch, Batcher, InPiece};
+pub use backend::{Backend, BackendError, PulledRows};
+pub use batch::{Batch, Batcher, InSplit};
 pub use block::{Block, INTERCEPT_KEY};
 pub use columns::{ColumnChoice, Columns};
 pub use criteo::Counts;
@@ -69,24 +69,24 @@ pub use dedup::{Dedup, NO_LINK};
 pub use embedded::Embedded;
 pub use error::{BadLine, BadLines, ReadError};
 pub use evaluate::{Predicted, evaluate, predict};
-pub use fed::{FedTexts, Texts};
+pub use fed::{RemoteTexts, TextSource};
 pub use files::files;
-pub use flat::Flat;
+pub use flat::FlatTable;
 pub use gradient::{Gradients, Reduce};
 pub use labels::{Labels, TwoLabels};
 pub use metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
 pub use options::Options;
-pub use piece::{Piece, Pieces, Seen};
-pub use push::Push;
-pub use reader::{Found, Reader};
-pub use remote::Remote;
-pub use replay::{Replay, Saw, overlay};
-pub use report::{Begin, Progress, Put, Report, Step, TrainError, Watch};
+pub use piece::{FileFingerprint, Split, Splits};
+pub use push::PushContent;
+pub use reader::{DetectedFile, Reader};
+pub use remote::RemoteBackend;
+pub use replay::{Replay, SeenPushRuns, overlay};
+pub use report::{Progress, Report, RowSink, StartRows, StepObserver, StepReport, TrainError};
 pub use scale::{Scale, ScaleKind, ScaledColumn};
 pub use scheduled::{Scheduled, plan_files};
-pub use stock::FileStock;
-pub use stop::Stop;
-pub use stream::Position;
+pub use stock::FileDataSource;
+pub use stop::StopFlag;
+pub use stream::ReadPosition;
 pub use survey::{ColumnSurvey, Survey};
 pub use tables::{LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables};
 pub use text_key::{ColumnKeys, text_key};

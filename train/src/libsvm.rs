@@ -10,14 +10,14 @@ use crate::number::{NotANumber, blank, digits, digits_value, float, load, short_
 
 /// Where a line goes wrong, and what should stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct LibsvmFault {
     /// Position in the buffer.
     pub at: usize,
     /// What was expected there.
     pub expected: &'static str,
 }
 
-impl Fault {
+impl LibsvmFault {
     /// In words, for a line that begins at `p`, in which labels are these.
     #[cold]
     pub fn from(self, buf: &[u8], p: usize, labels: Labels) -> String {
@@ -82,7 +82,7 @@ pub(crate) fn next_line(buf: &[u8], p: usize) -> usize {
 /// # Errors
 /// The block may then hold features of the line: [`Block::undo`] takes them back.
 #[inline(always)]
-pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> Result<usize, Fault> {
+pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> Result<usize, LibsvmFault> {
     let (label, mut p) = label(buf, p, lines)?;
     if lines.intercept {
         block.keys.push(INTERCEPT_KEY);
@@ -114,9 +114,9 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
                     p += 1;
                     continue;
                 }
-                _ => return Err(Fault { at: p, expected: ID }),
+                _ => return Err(LibsvmFault { at: p, expected: ID }),
             },
-            _ => return Err(Fault { at: p, expected: ID_RANGE }),
+            _ => return Err(LibsvmFault { at: p, expected: ID_RANGE }),
         };
         let after = byte(buf, end);
         let value;
@@ -125,7 +125,7 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         } else if blank(after) {
             (1.0, end)
         } else {
-            return Err(Fault { at: end, expected: ID });
+            return Err(LibsvmFault { at: end, expected: ID });
         };
         ascending &= key >= least;
         least = key + 1;
@@ -134,7 +134,7 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
     }
     block.may_repeat |= !ascending;
     if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
-        return Err(Fault { at: p - 1, expected: TOO_MANY });
+        return Err(LibsvmFault { at: p - 1, expected: TOO_MANY });
     }
     block.end(label);
     Ok(p)
@@ -169,19 +169,19 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 }
 
 #[inline(always)]
-fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), Fault> {
+fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     if byte(buf, p) == b'1' && blank(byte(buf, p + 1)) {
         return Ok((1.0, p + 1));
     }
     match float(buf, p) {
         Ok((value, end)) => Ok((value, end)),
-        Err(NotANumber::Missing) => Err(Fault { at: p, expected: VALUE }),
-        Err(NotANumber::Range) => Err(Fault { at: p, expected: VALUE_RANGE }),
+        Err(NotANumber::Missing) => Err(LibsvmFault { at: p, expected: VALUE }),
+        Err(NotANumber::Range) => Err(LibsvmFault { at: p, expected: VALUE_RANGE }),
     }
 }
 
 #[inline(always)]
-fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), Fault> {
+fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), LibsvmFault> {
     let first = byte(buf, p);
     let signed = first == b'-' || first == b'+';
     let end = p + usize::from(signed) + 1;
@@ -202,11 +202,11 @@ fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), Fault> {
 
 /// The label of the characters at `p` up to a blank.
 #[inline(never)]
-fn any_label(buf: &[u8], p: usize, labels: Labels) -> Result<(f32, usize), Fault> {
+fn any_label(buf: &[u8], p: usize, labels: Labels) -> Result<(f32, usize), LibsvmFault> {
     let rest = buf.get(p..).unwrap_or_default();
     let text = rest.split(|&b| blank(b)).next().unwrap_or_default();
     match labels.parse(text) {
         Ok(label) => Ok((label, p + text.len())),
-        Err(expected) => Err(Fault { at: p, expected }),
+        Err(expected) => Err(LibsvmFault { at: p, expected }),
     }
 }

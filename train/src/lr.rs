@@ -8,14 +8,14 @@ use gannet_node::optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
 pub(crate) const LANES: usize = 16;
 
 /// A rule as the replay sees it: one coordinate, `P` planes.
-pub(crate) trait Learner<const P: usize>: Copy {
+pub(crate) trait ReplayRule<const P: usize>: Copy {
     /// The weight of a row.
     fn weight(&self, row: [f32; P]) -> f32;
     /// The row after gradient `g`; `w` is its weight before.
     fn step(&self, row: [f32; P], w: f32, g: f32) -> [f32; P];
 }
 
-impl Learner<2> for Ftrl {
+impl ReplayRule<2> for Ftrl {
     #[inline(always)]
     fn weight(&self, [z, n]: [f32; 2]) -> f32 {
         Ftrl::weight(self, z, n.sqrt())
@@ -28,7 +28,7 @@ impl Learner<2> for Ftrl {
     }
 }
 
-impl Learner<2> for GroupFtrl {
+impl ReplayRule<2> for GroupFtrl {
     #[inline(always)]
     fn weight(&self, row: [f32; 2]) -> f32 {
         let mut weight = [0.0];
@@ -43,7 +43,7 @@ impl Learner<2> for GroupFtrl {
     }
 }
 
-impl Learner<1> for Sgd {
+impl ReplayRule<1> for Sgd {
     #[inline(always)]
     fn weight(&self, [w]: [f32; 1]) -> f32 {
         w
@@ -55,7 +55,7 @@ impl Learner<1> for Sgd {
     }
 }
 
-impl Learner<2> for AdaGrad {
+impl ReplayRule<2> for AdaGrad {
     #[inline(always)]
     fn weight(&self, [w, _]: [f32; 2]) -> f32 {
         w
@@ -69,14 +69,14 @@ impl Learner<2> for AdaGrad {
 }
 
 /// Rows by place, as a table lays them out.
-pub(crate) trait Places<const P: usize> {
+pub(crate) trait RowPlaces<const P: usize> {
     /// The row at a place.
     fn row(&self, at: u32) -> [f32; P];
     /// Replaces it.
     fn set(&mut self, at: u32, row: [f32; P]);
 }
 
-impl<const P: usize> Places<P> for [[f32; P]] {
+impl<const P: usize> RowPlaces<P> for [[f32; P]] {
     #[inline(always)]
     fn row(&self, at: u32) -> [f32; P] {
         self[at as usize]
@@ -89,7 +89,7 @@ impl<const P: usize> Places<P> for [[f32; P]] {
 }
 
 /// Lanes of one example, kept between examples.
-pub(crate) struct Scratch<const P: usize> {
+pub(crate) struct ExampleLanes<const P: usize> {
     x: Vec<[f32; LANES]>,
     w: Vec<[f32; LANES]>,
     planes: Vec<[[f32; LANES]; P]>,
@@ -97,15 +97,15 @@ pub(crate) struct Scratch<const P: usize> {
     pub not_finite: u64,
 }
 
-impl<const P: usize> Scratch<P> {
+impl<const P: usize> ExampleLanes<P> {
     pub(crate) fn new() -> Self {
-        Scratch { x: Vec::new(), w: Vec::new(), planes: Vec::new(), not_finite: 0 }
+        ExampleLanes { x: Vec::new(), w: Vec::new(), planes: Vec::new(), not_finite: 0 }
     }
 
     /// Predicts and learns one example; returns its margin before. `places` and `values` are the example's features, no
     /// place twice. The gradient counts `importance` times, as in `vw --ftrl`.
     #[inline(always)]
-    pub(crate) fn example<L: Learner<P>, R: Places<P> + ?Sized>(
+    pub(crate) fn example<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
         rule: L,
         (label, importance): (f32, f32),
@@ -119,7 +119,7 @@ impl<const P: usize> Scratch<P> {
     }
 
     #[inline(always)]
-    fn predict<L: Learner<P>, R: Places<P> + ?Sized>(
+    fn predict<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
         rule: L,
         places: &[u32],
@@ -158,7 +158,7 @@ impl<const P: usize> Scratch<P> {
 
     /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label, times the importance.
     #[inline(always)]
-    fn step<L: Learner<P>, R: Places<P> + ?Sized>(
+    fn step<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
         rule: L,
         error: f32,
@@ -211,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// One coordinate by the learner and by optim: the same bits.
-    fn same<const P: usize, L: Learner<P> + Update>(rule: L, gradients: &[f32]) {
+    fn same<const P: usize, L: ReplayRule<P> + Update>(rule: L, gradients: &[f32]) {
         let mut theirs = vec![0.0; P];
         Update::init(&rule, &[0.0], &mut theirs);
         let mut ours: [f32; P] = theirs.clone().try_into().unwrap();
@@ -232,13 +232,13 @@ mod tests {
     #[test]
     fn rows_that_would_not_be_finite_stay_as_they_were() {
         let mut rows = [[0.5f32], [0.25], [0.125]];
-        let mut scratch = Scratch::<1>::new();
+        let mut scratch = ExampleLanes::<1>::new();
         let margin = scratch.example(Sgd { lr: 1e30 }, (0.0, 1.0), &[2, 0], &[1e20, 1.0], &mut rows[..]);
         assert!(margin > 1e18 && scratch.not_finite == 1);
         assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
         assert!(rows[0][0] < -1e29);
         let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
-        let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], Scratch::<2>::new());
+        let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], ExampleLanes::<2>::new());
         scratch.example(rule, (1.0, 1.0), &[0, 1], &[1.0, 0.0], &mut rows[..]);
         assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
         assert!(rows[0][0] > 0.0);

@@ -2,10 +2,10 @@
 
 use crate::data::{Data, Share};
 use crate::gradient::Reduce;
-use crate::piece::{Pieces, Seen};
-use crate::push::Push;
-use crate::report::Begin;
-use crate::stop::Stop;
+use crate::piece::{FileFingerprint, Splits};
+use crate::push::PushContent;
+use crate::report::StartRows;
+use crate::stop::StopFlag;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Options {
     /// Which of the batches.
     pub share: Share,
     /// What pushes carry; `None`: replay where the rule can, gradients otherwise.
-    pub push: Option<Push>,
+    pub push: Option<PushContent>,
     /// What becomes of a key's gradients in a batch; `None`: what [suits](Reduce::suits) the rule.
     pub reduce: Option<Reduce>,
     /// 1: reading and learning in turn, on the calling thread; 2 and more: a parse thread reads ahead. The results are
@@ -34,9 +34,9 @@ pub struct Options {
     pub progress_every: Duration,
     /// Who hands out pieces of the data, instead of `epochs` passes over this `share` of it. The files were looked at
     /// before the first was given out.
-    pub pieces: Option<(Arc<dyn Pieces>, Vec<Seen>)>,
+    pub pieces: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
     /// What the table begins with, which has no rows then.
-    pub begin: Option<Arc<dyn Begin>>,
+    pub begin: Option<Arc<dyn StartRows>>,
 }
 
 impl Options {
@@ -61,7 +61,7 @@ impl Options {
     /// Lets this flag end waits for standard input or a FIFO; [`train`](crate::train()) looks at its own between batches.
     pub fn stop_on(&mut self, flag: &Arc<AtomicBool>) {
         for data in std::iter::once(&mut self.data).chain(&mut self.test) {
-            data.stop = Stop::from(flag.clone());
+            data.stop = StopFlag::from(flag.clone());
         }
     }
 }

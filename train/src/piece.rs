@@ -4,11 +4,11 @@
 
 use crate::data::{Data, shown_name};
 use crate::error::ReadError;
-use crate::fed::Texts;
-use crate::format::Kind;
+use crate::fed::TextSource;
+use crate::format::LineReader;
 use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
 use crate::source::Source;
-use crate::stream::{Position, Stream};
+use crate::stream::{ReadPosition, Stream};
 use crate::unpack::is_packed;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// A piece that somebody was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Split {
     /// Its number over all passes.
     pub index: u64,
     /// The pass, from 0.
@@ -36,12 +36,12 @@ pub struct Piece {
 }
 
 /// Who hands pieces out.
-pub trait Pieces: Send + Sync {
+pub trait Splits: Send + Sync {
     /// The next piece to read; waits while others may still give some back. `None`: all are learned, or `stop` said so.
     ///
     /// # Errors
     /// Why there can be none any more, in words.
-    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String>;
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String>;
 
     /// A piece of so many examples has been learned: the servers have acknowledged every push of it.
     ///
@@ -61,14 +61,14 @@ pub trait Pieces: Send + Sync {
     fn waits(&self, _for_bytes: bool) {}
 
     /// Where the bytes of pieces are, when they are in no file of this machine.
-    fn texts(&self) -> Option<&dyn Texts> {
+    fn texts(&self) -> Option<&dyn TextSource> {
         None
     }
 }
 
 /// A file as it was when the training began: one that has changed since would be cut and named otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct FileFingerprint {
     /// Its length.
     pub bytes: u64,
     /// A checksum of its beginning and one of its end.
@@ -81,12 +81,12 @@ pub struct Seen {
 /// Bytes at each end of a file that its print is of.
 const PRINT_BYTES: u64 = 64 << 10;
 
-impl Seen {
+impl FileFingerprint {
     /// Looks at a file.
     ///
     /// # Errors
     /// It cannot be read, or not more than once.
-    pub fn of(path: &str) -> Result<Seen, ReadError> {
+    pub fn of(path: &str) -> Result<FileFingerprint, ReadError> {
         let io = |source| ReadError::Io { file: path.to_owned(), source };
         if path == "-" || !std::fs::metadata(path).map_err(io)?.is_file() {
             let file = shown_name(path).to_owned();
@@ -100,12 +100,12 @@ impl Seen {
         file.seek(SeekFrom::Start(meta.len().saturating_sub(PRINT_BYTES))).map_err(io)?;
         file.take(PRINT_BYTES).read_to_end(&mut tail).map_err(io)?;
         let print = u64::from(crc32c::crc32c(&head)) << 32 | u64::from(crc32c::crc32c(&tail));
-        Ok(Seen { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
+        Ok(FileFingerprint { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
     }
 
     /// A file that is not here, as whoever has it says.
-    pub fn told(bytes: u64, print: u64, packed: bool) -> Seen {
-        Seen { bytes, print, packed, written: (0, 0) }
+    pub fn told(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
+        FileFingerprint { bytes, print, packed, written: (0, 0) }
     }
 
     /// Holds that a file is still what it was.
@@ -130,10 +130,10 @@ fn written(meta: &Metadata) -> (i64, i64) {
 /// Opens the lines of a piece, and the way to read them; `None`: no line begins in it.
 pub(crate) fn open(
     data: &Data,
-    piece: &Piece,
-    position: &Position,
+    piece: &Split,
+    position: &ReadPosition,
     packed: bool,
-) -> Result<Option<(Source, Kind, u64)>, ReadError> {
+) -> Result<Option<(Source, LineReader, u64)>, ReadError> {
     let path = &data.files[piece.file];
     let name = shown_name(path).to_owned();
     let io = |source| ReadError::Io { file: name.clone(), source };
@@ -142,7 +142,7 @@ pub(crate) fn open(
     let stream = if packed { position.read.clone() } else { read };
     let stream = Stream::open(path, stream, &data.stop).map_err(io)?;
     let mut source = Source::new(name.clone(), stream, &data.stop)?;
-    let Some(kind) = Kind::of(&mut source, data)? else { return Ok(None) };
+    let Some(kind) = LineReader::of(&mut source, data)? else { return Ok(None) };
     if packed {
         return Ok(Some((source, kind, 0)));
     }

@@ -7,19 +7,19 @@ use gannet_node::{Read, Schema, Write};
 
 /// What a training push carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Push {
+pub enum PushContent {
     /// The change of state that learning the batch one example at a time has made ([`Replay`]).
     Replay,
     /// The gradient of the batch, for the rule to apply ([`Gradients`](crate::Gradients)).
     Gradient,
 }
 
-impl Push {
+impl PushContent {
     /// What pushes to a table of logistic regression carry: what is asked for, or replay where the rule can.
     ///
     /// # Errors
     /// The rule does not learn, or replay is asked for and it cannot.
-    pub fn choose(asked: Option<Push>, schema: &Schema) -> Result<Push, BackendError> {
+    pub fn choose(asked: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
         let (rule, name) = (&schema.rule, schema.rule.name());
         if matches!(rule, Rule::Add(_)) || schema.weights() != 1 {
             return Err(BackendError::Schema(format!(
@@ -29,16 +29,20 @@ impl Push {
                 schema.weights()
             )));
         }
-        Push::of_rule(asked, rule, Replay::new(schema).is_some())
+        PushContent::of_rule(asked, rule, Replay::new(schema).is_some())
     }
 
     /// What pushes to tables of this rule carry: what is asked for, or replay where they can.
     ///
     /// # Errors
     /// Replay is asked for and they cannot.
-    pub(crate) fn of_rule(asked: Option<Push>, rule: &Rule, replays: bool) -> Result<Push, BackendError> {
-        if asked != Some(Push::Replay) || replays {
-            return Ok(asked.unwrap_or(if replays { Push::Replay } else { Push::Gradient }));
+    pub(crate) fn of_rule(
+        asked: Option<PushContent>,
+        rule: &Rule,
+        replays: bool,
+    ) -> Result<PushContent, BackendError> {
+        if asked != Some(PushContent::Replay) || replays {
+            return Ok(asked.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
         }
         let why = if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
@@ -53,24 +57,24 @@ impl Push {
     /// "replay", "gradient".
     pub fn name(self) -> &'static str {
         match self {
-            Push::Replay => "replay",
-            Push::Gradient => "gradient",
+            PushContent::Replay => "replay",
+            PushContent::Gradient => "gradient",
         }
     }
 
     /// What the pull before such a push reads.
     pub(crate) fn read(self) -> Read {
         match self {
-            Push::Replay => Read::State,
-            Push::Gradient => Read::Weights,
+            PushContent::Replay => Read::State,
+            PushContent::Gradient => Read::Weights,
         }
     }
 
     /// How such a push is written.
     pub(crate) fn write(self) -> Write {
         match self {
-            Push::Replay => Write::Change,
-            Push::Gradient => Write::Gradient,
+            PushContent::Replay => Write::Change,
+            PushContent::Gradient => Write::Gradient,
         }
     }
 }

@@ -6,18 +6,18 @@ use crate::block::Block;
 use crate::columns::Columns;
 use crate::data::{Data, Share, shown_name};
 use crate::error::{BadLine, BadLines, ReadError, shown};
-use crate::format::Kind;
+use crate::format::LineReader;
 use crate::labels::Labels;
 use crate::libsvm;
 use crate::limits::BATCH_MAX;
-use crate::piece::{self, Piece};
+use crate::piece::{self, Split};
 use crate::source::Source;
-use crate::stream::{Position, Stream};
+use crate::stream::{ReadPosition, Stream};
 use std::io::{self, Read};
 
 /// What a data file is.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct DetectedFile {
     /// Its name.
     pub file: String,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
@@ -29,11 +29,11 @@ pub struct Found {
 /// One pass over data files.
 pub struct Reader {
     data: Data,
-    position: Position,
+    position: ReadPosition,
     /// The first of the files that have not been opened.
     next_file: usize,
     source: Source,
-    kind: Kind,
+    kind: LineReader,
     batch: usize,
     share: Share,
     next_batch: u64,
@@ -55,7 +55,7 @@ impl Reader {
     /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
         Reader::check_limits(batch, share)?;
-        let position = Position { total: bytes_of(data)?, ..Position::default() };
+        let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
         let mut next_file = 0;
         let opened = open_next(data, &mut next_file, &position, None, |_| {})?;
         let Some((source, kind)) = opened else { return Err(ReadError::Empty { file: data.name() }) };
@@ -73,11 +73,11 @@ impl Reader {
         share: Share,
     ) -> Result<Reader, ReadError> {
         Reader::check_limits(batch, share)?;
-        let position = Position::default();
+        let position = ReadPosition::default();
         let stream = Stream::over(bytes, position.read.clone());
         let mut source = Source::new(data.name(), stream, &data.stop)?;
         let empty = || ReadError::Empty { file: data.name() };
-        let kind = Kind::of(&mut source, data)?.ok_or_else(empty)?;
+        let kind = LineReader::of(&mut source, data)?.ok_or_else(empty)?;
         Ok(Reader::new(data, batch, share, position, data.files.len(), source, kind))
     }
 
@@ -85,10 +85,10 @@ impl Reader {
         data: &Data,
         batch: usize,
         share: Share,
-        position: Position,
+        position: ReadPosition,
         next_file: usize,
         source: Source,
-        kind: Kind,
+        kind: LineReader,
     ) -> Reader {
         Reader {
             data: data.clone(),
@@ -112,9 +112,9 @@ impl Reader {
     pub(crate) fn of_piece(
         data: &Data,
         batch: usize,
-        piece: &Piece,
+        piece: &Split,
         packed: bool,
-        position: &Position,
+        position: &ReadPosition,
     ) -> Result<Option<Reader>, ReadError> {
         Reader::check_limits(batch, Share::ALL)?;
         let Some((source, kind, start)) = piece::open(data, piece, position, packed)? else {
@@ -131,10 +131,10 @@ impl Reader {
     pub(crate) fn of_text(
         data: &Data,
         batch: usize,
-        piece: &Piece,
-        position: &Position,
+        piece: &Split,
+        position: &ReadPosition,
         source: Source,
-        kind: Kind,
+        kind: LineReader,
     ) -> Result<Reader, ReadError> {
         Reader::check_limits(batch, Share::ALL)?;
         let files = data.files.len();
@@ -182,7 +182,7 @@ impl Reader {
     ///
     /// # Errors
     /// As for [`check`](Self::check).
-    pub fn look(data: &Data) -> Result<Option<Found>, ReadError> {
+    pub fn look(data: &Data) -> Result<Option<DetectedFile>, ReadError> {
         bytes_of(data)?;
         let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
         let files = data.files.iter().filter(again).cloned().collect();
@@ -193,13 +193,13 @@ impl Reader {
                 tracing::warn!(file, "there is no line in this file");
             }
         };
-        let position = Position::default();
+        let position = ReadPosition::default();
         loop {
             let first_one = first.as_ref().map(|(source, kind)| (source, kind));
             let Some(opened) = open_next(&data, &mut next_file, &position, first_one, warn)? else { break };
             first.get_or_insert(opened);
         }
-        let found = |(source, kind): (Source, Kind)| Found {
+        let found = |(source, kind): (Source, LineReader)| DetectedFile {
             file: source.file().to_owned(),
             format: kind.name(),
             columns: kind.columns().cloned(),
@@ -227,11 +227,11 @@ impl Reader {
     ///
     /// # Errors
     /// It has another, or cannot be read.
-    pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<Found>, ReadError> {
+    pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<DetectedFile>, ReadError> {
         let found = Reader::look(test)?;
         let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
         match &found {
-            Some(Found { file, format: other, .. }) if family(other) != family(format) => {
+            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
                 let (test, data) = (file.clone(), data.name());
                 Err(ReadError::TestDiffers { test, test_format: other, data, format })
             }
@@ -279,7 +279,7 @@ impl Reader {
     }
 
     /// Where it stands in the files.
-    pub fn position(&self) -> &Position {
+    pub fn position(&self) -> &ReadPosition {
         &self.position
     }
 
@@ -426,17 +426,17 @@ fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
 fn open_next(
     data: &Data,
     next_file: &mut usize,
-    position: &Position,
-    first: Option<(&Source, &Kind)>,
+    position: &ReadPosition,
+    first: Option<(&Source, &LineReader)>,
     empty: impl Fn(&str),
-) -> Result<Option<(Source, Kind)>, ReadError> {
+) -> Result<Option<(Source, LineReader)>, ReadError> {
     while let Some(path) = data.files.get(*next_file) {
         *next_file += 1;
         let name = shown_name(path).to_owned();
         let opened = Stream::open(path, position.read.clone(), &data.stop);
         let stream = opened.map_err(|source| ReadError::Io { file: name.clone(), source })?;
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
-        match Kind::of(&mut source, data)? {
+        match LineReader::of(&mut source, data)? {
             Some(kind) => {
                 if let Some((source, first)) = first {
                     first.alike(source.file(), &kind, &name)?;

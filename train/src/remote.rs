@@ -1,26 +1,26 @@
 //! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
 
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::InPiece;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::InSplit;
 use crate::limits::DEPTH_MAX;
 use gannet_node::transport::Net;
 use gannet_node::{
-    CacheConfig, Counters, Cut, DataName, Membership, PullId, Read, RowCache, Schema, Segments, Stats,
-    TableId, Worker, Write,
+    CacheConfig, Counters, DataName, PullId, Read, RowCache, Schema, Segments, ShardedKeys, Stats,
+    SyncConfig, TableId, Worker, Write,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// One table of a worker.
-pub struct Remote<N: Net> {
+pub struct RemoteBackend<N: Net> {
     worker: Worker<N>,
     table: TableId,
     schema: Schema,
     depth: usize,
-    flying: VecDeque<(PullId, Arc<Cut>)>,
+    flying: VecDeque<(PullId, Arc<ShardedKeys>)>,
     /// The pull finished last and not yet pushed.
-    finished: Option<(PullId, Arc<Cut>)>,
-    cuts: Vec<Arc<Cut>>,
+    finished: Option<(PullId, Arc<ShardedKeys>)>,
+    cuts: Vec<Arc<ShardedKeys>>,
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     pushes: u64,
@@ -31,11 +31,11 @@ pub struct Remote<N: Net> {
     /// It keeps step with other workers.
     joined: bool,
     /// How it did before it rested.
-    member: Option<Membership>,
+    member: Option<SyncConfig>,
     saws: Vec<Vec<(u32, u64)>>,
 }
 
-impl<N: Net> Remote<N> {
+impl<N: Net> RemoteBackend<N> {
     /// Opens (or creates) the table. `depth` batches are pulled ahead of the one that is learned.
     ///
     /// # Errors
@@ -43,8 +43,8 @@ impl<N: Net> Remote<N> {
     ///
     /// # Panics
     /// When `depth` is above [`DEPTH_MAX`].
-    pub fn open(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
-        Remote::open_as(worker, schema, depth, false)
+    pub fn open(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<RemoteBackend<N>, BackendError> {
+        RemoteBackend::open_as(worker, schema, depth, false)
     }
 
     /// The same where the changes of state that replay pushes are damped by those of other workers ([`Write::Damped`]): the
@@ -55,8 +55,12 @@ impl<N: Net> Remote<N> {
     ///
     /// # Panics
     /// As [`open`](Self::open).
-    pub fn open_damped(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<Remote<N>, BackendError> {
-        Remote::open_as(worker, schema, depth, true)
+    pub fn open_damped(
+        worker: Worker<N>,
+        schema: &Schema,
+        depth: usize,
+    ) -> Result<RemoteBackend<N>, BackendError> {
+        RemoteBackend::open_as(worker, schema, depth, true)
     }
 
     fn open_as(
@@ -64,14 +68,14 @@ impl<N: Net> Remote<N> {
         schema: &Schema,
         depth: usize,
         damped: bool,
-    ) -> Result<Remote<N>, BackendError> {
+    ) -> Result<RemoteBackend<N>, BackendError> {
         assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
         let table = match damped {
             true => worker.open_table(&schema.counting())?,
             false => worker.open_table(schema)?,
         };
         let base = worker.next_seq(table) - 1;
-        Ok(Remote {
+        Ok(RemoteBackend {
             worker,
             table,
             schema: schema.clone(),
@@ -94,7 +98,7 @@ impl<N: Net> Remote<N> {
     ///
     /// # Errors
     /// As [`Worker::join`].
-    pub fn join(&mut self, member: Membership) -> Result<(), BackendError> {
+    pub fn join(&mut self, member: SyncConfig) -> Result<(), BackendError> {
         self.worker.join(self.table, member)?;
         (self.joined, self.member) = (true, Some(member));
         self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
@@ -135,7 +139,7 @@ impl<N: Net> Remote<N> {
     }
 
     /// A cut of these keys, in the memory of one that nothing uses any more if there is one.
-    fn cut(&mut self, keys: &[u64]) -> Arc<Cut> {
+    fn cut(&mut self, keys: &[u64]) -> Arc<ShardedKeys> {
         if let Some(at) = self.cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some()) {
             let mut cut = self.cuts.swap_remove(at);
             if let Some(own) = Arc::get_mut(&mut cut) {
@@ -146,14 +150,14 @@ impl<N: Net> Remote<N> {
         Arc::new(self.worker.cut(self.table, keys))
     }
 
-    fn keep_cut(&mut self, cut: Arc<Cut>) {
+    fn keep_cut(&mut self, cut: Arc<ShardedKeys>) {
         if self.cuts.len() < 4 * (DEPTH_MAX + 1) {
             self.cuts.push(cut);
         }
     }
 }
 
-impl<N: Net> Backend for Remote<N> {
+impl<N: Net> Backend for RemoteBackend<N> {
     fn transport(&self) -> String {
         self.worker.transport()
     }
@@ -196,7 +200,7 @@ impl<N: Net> Backend for Remote<N> {
         Ok(())
     }
 
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let (id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let pulled = self.worker.finish_pull(id)?;
         let mut saw = self.saws.pop().unwrap_or_default();
@@ -209,10 +213,10 @@ impl<N: Net> Backend for Remote<N> {
             }
         }
         self.finished = Some((id, cut));
-        Ok(Rows { values: pulled.values, saw })
+        Ok(PulledRows { values: pulled.values, saw })
     }
 
-    fn forget_pull(&mut self, rows: Rows) -> Result<(), BackendError> {
+    fn forget_pull(&mut self, rows: PulledRows) -> Result<(), BackendError> {
         let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
         self.pulls -= 1;
         self.saws.push(rows.saw);
@@ -223,9 +227,9 @@ impl<N: Net> Backend for Remote<N> {
     fn push(
         &mut self,
         keys: &[u64],
-        rows: Rows,
+        rows: PulledRows,
         write: Write,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let (id, cut) =
             self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
@@ -248,7 +252,7 @@ impl<N: Net> Backend for Remote<N> {
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
+    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
         let (pusher, incarnation) = piece.name;
         Ok(self.worker.close_data(self.table, pusher, incarnation)?)
     }

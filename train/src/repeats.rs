@@ -2,7 +2,7 @@
 
 /// A stamp for each of the places that keys fall on; a place stamped for this example already is looked into.
 #[derive(Clone, Debug)]
-pub(crate) struct Repeats {
+pub(crate) struct RepeatedKeys {
     stamps: Vec<u32>,
     now: u32,
 }
@@ -12,13 +12,13 @@ const PLACES_LOG2: u32 = 12;
 /// Examples with more keys are not looked through: they count as repeating (de-duplication will see).
 const KEYS_MAX: usize = 512;
 
-impl Default for Repeats {
-    fn default() -> Repeats {
-        Repeats { stamps: vec![0; 1 << PLACES_LOG2], now: 0 }
+impl Default for RepeatedKeys {
+    fn default() -> RepeatedKeys {
+        RepeatedKeys { stamps: vec![0; 1 << PLACES_LOG2], now: 0 }
     }
 }
 
-impl Repeats {
+impl RepeatedKeys {
     /// Whether one of the keys may be there twice; false is certain.
     #[inline(always)]
     pub fn any(&mut self, keys: &[u64]) -> bool {
@@ -53,7 +53,7 @@ mod tests {
         #[test]
         fn as_a_set_says(examples in prop::collection::vec(
             prop_oneof![prop::collection::vec(any::<u64>(), 0..60), prop::collection::vec(0u64..500, 0..600)], 1..20)) {
-            let mut repeats = Repeats { now: u32::MAX - 5, ..Repeats::default() };
+            let mut repeats = RepeatedKeys { now: u32::MAX - 5, ..RepeatedKeys::default() };
             for keys in examples {
                 let once = keys.iter().collect::<HashSet<_>>().len() == keys.len();
                 prop_assert_eq!(repeats.any(&keys), !once || keys.len() > KEYS_MAX);

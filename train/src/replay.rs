@@ -4,13 +4,13 @@
 
 use crate::batch::Batch;
 use crate::dedup::NO_LINK;
-use crate::kernel::{Kernel, Work};
-use crate::lr::{Learner, Scratch};
+use crate::kernel::{Kernel, KernelWork};
+use crate::lr::{ExampleLanes, ReplayRule};
 use gannet_node::Schema;
 
 /// The own pushes that a pull's answer includes, by runs of its rows: `(end, pushes)` says that the rows before `end`, from
 /// the run before on, include own pushes 0 to `pushes` - 1 and none after.
-pub type Saw = Vec<(u32, u64)>;
+pub type SeenPushRuns = Vec<(u32, u64)>;
 
 /// The learner of logistic regression.
 pub struct Replay {
@@ -45,7 +45,7 @@ impl Replay {
             state.chunks_exact(width).for_each(|row| self.rows.extend_from_slice(&row[..planes]));
         }
         margins.clear();
-        self.kernel.run(OnCopy { batch, rows: &mut self.rows, margins });
+        self.kernel.run(CopyLearner { batch, rows: &mut self.rows, margins });
         for (before, after) in state.chunks_exact_mut(width).zip(self.rows.chunks_exact(planes)) {
             for (before, after) in before.iter_mut().zip(after) {
                 *before = after - *before;
@@ -55,17 +55,17 @@ impl Replay {
 }
 
 /// Learning on the batch's own copy of its rows.
-struct OnCopy<'a> {
+struct CopyLearner<'a> {
     batch: &'a Batch,
     rows: &'a mut [f32],
     margins: &'a mut Vec<f32>,
 }
 
-impl Work for OnCopy<'_> {
+impl KernelWork for CopyLearner<'_> {
     type Out = ();
 
-    fn run<const P: usize, L: Learner<P>>(self, rule: L, scratch: &mut Scratch<P>) {
-        let OnCopy { batch, rows, margins } = self;
+    fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) {
+        let CopyLearner { batch, rows, margins } = self;
         let (rows, rest) = rows.as_chunks_mut::<P>();
         assert!(rest.is_empty() && rows.len() == batch.keys.len(), "a row for each key");
         let block = &batch.block;

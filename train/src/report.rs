@@ -4,13 +4,13 @@ use crate::backend::BackendError;
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::metrics::Quality;
-use crate::push::Push;
+use crate::push::PushContent;
 use gannet_node::{Counters, Stats};
 use std::ops::ControlFlow;
 
 /// A step of a training has been made: its push is under way.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct StepReport<'a> {
     /// Steps made, all passes: batches learned.
     pub number: u64,
     /// Importance of the examples learned, all passes.
@@ -25,19 +25,19 @@ pub struct Step<'a> {
 }
 
 /// Looks on after each step, with the rows at hand. What breaks ends the training as the stop flag does.
-pub type Watch<'w, B> = dyn FnMut(&Step<'_>, &mut B) -> ControlFlow<()> + 'w;
+pub type StepObserver<'w, B> = dyn FnMut(&StepReport<'_>, &mut B) -> ControlFlow<()> + 'w;
 
 /// Rows to begin from: those of a model that was saved.
-pub trait Begin: Send + Sync {
+pub trait StartRows: Send + Sync {
     /// Hands out the rows of a table of the model, its first being 0, as the table of the training has them.
     ///
     /// # Errors
     /// They cannot be read, or `put` fails.
-    fn rows(&self, table: usize, put: &mut Put<'_>) -> Result<(), BackendError>;
+    fn rows(&self, table: usize, put: &mut RowSink<'_>) -> Result<(), BackendError>;
 }
 
 /// Takes keys and their rows.
-pub type Put<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError> + 'a;
+pub type RowSink<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), BackendError> + 'a;
 
 /// Holds that a table which is to begin with the rows of a model has none.
 pub(crate) fn no_rows(rows: u64) -> Result<(), BackendError> {
@@ -104,7 +104,7 @@ pub struct Report {
     /// "embedded", "tcp".
     pub transport: String,
     /// What pushes carried.
-    pub push: Push,
+    pub push: PushContent,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'static str,
     /// The columns, of a CSV file.

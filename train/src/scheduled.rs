@@ -1,45 +1,45 @@
 //! Pieces of the data from a job's scheduler.
 
-use crate::fed::{FedTexts, Texts};
-use crate::piece::{Piece, Pieces, Seen};
+use crate::fed::{RemoteTexts, TextSource};
+use crate::piece::{FileFingerprint, Split, Splits};
 use gannet_node::transport::Net;
-use gannet_node::{Attendance, DATA_PUSHERS, Doing, Given, PlanFile};
+use gannet_node::{ActivityKind, DATA_PUSHERS, Heartbeat, PlanFile, SplitGrant};
 use std::time::Duration;
 
 /// What a scheduler hands to this worker.
 pub struct Scheduled<N: Net> {
-    attendance: Attendance<N>,
+    attendance: Heartbeat<N>,
     /// The job's name.
     started: u64,
     /// The data, when a client feeds it.
-    fed: Option<FedTexts<N>>,
+    fed: Option<RemoteTexts<N>>,
 }
 
 impl<N: Net> Scheduled<N> {
     /// Of a job that began at `started`.
-    pub fn new(attendance: Attendance<N>, started: u64) -> Scheduled<N> {
+    pub fn new(attendance: Heartbeat<N>, started: u64) -> Scheduled<N> {
         Scheduled { attendance, started, fed: None }
     }
 
     /// The same for a worker without files, which is fed.
-    pub fn fed(attendance: Attendance<N>, started: u64, texts: FedTexts<N>) -> Scheduled<N> {
+    pub fn fed(attendance: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
         Scheduled { attendance, started, fed: Some(texts) }
     }
 
     /// The membership that it asks by.
-    pub fn attendance(&self) -> &Attendance<N> {
+    pub fn attendance(&self) -> &Heartbeat<N> {
         &self.attendance
     }
 
     /// The membership, to leave with.
-    pub fn into_attendance(self) -> Attendance<N> {
+    pub fn into_attendance(self) -> Heartbeat<N> {
         self.attendance
     }
 }
 
 /// The files as the plan of a job has them.
-pub fn plan_files(files: &[String], seen: &[Seen]) -> Vec<PlanFile> {
-    let file = |(name, seen): (&String, &Seen)| PlanFile {
+pub fn plan_files(files: &[String], seen: &[FileFingerprint]) -> Vec<PlanFile> {
+    let file = |(name, seen): (&String, &FileFingerprint)| PlanFile {
         name: name.clone(),
         bytes: seen.bytes,
         print: seen.print,
@@ -48,20 +48,20 @@ pub fn plan_files(files: &[String], seen: &[Seen]) -> Vec<PlanFile> {
     files.iter().zip(seen).map(file).collect()
 }
 
-impl<N> Pieces for Scheduled<N>
+impl<N> Splits for Scheduled<N>
 where
     N: Net + Send + Sync + 'static,
     N::Stream: Send,
     N::Poll: Send,
 {
-    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
-        let Some(Given::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
+        let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
             return Ok(None);
         };
         // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job has another.
         let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
         let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
-        Ok(Some(Piece { index, epoch, file, start, end, from, name }))
+        Ok(Some(Split { index, epoch, file, start, end, from, name }))
     }
 
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
@@ -77,11 +77,11 @@ where
     }
 
     fn waits(&self, for_bytes: bool) {
-        self.attendance.is_at(for_bytes.then_some(Doing::Reading));
+        self.attendance.is_at(for_bytes.then_some(ActivityKind::Reading));
         self.attendance.moved();
     }
 
-    fn texts(&self) -> Option<&dyn Texts> {
-        self.fed.as_ref().map(|texts| texts as &dyn Texts)
+    fn texts(&self) -> Option<&dyn TextSource> {
+        self.fed.as_ref().map(|texts| texts as &dyn TextSource)
     }
 }

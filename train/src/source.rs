@@ -2,17 +2,17 @@
 
 use crate::error::ReadError;
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 use crate::stream::Stream;
-use crate::unpack::Unpacked;
+use crate::unpack::Decompressed;
 use std::io::{self, Read};
 
 /// The lines of one file. `buffer[at..end]` are whole lines not yet taken, each ended by a newline (one is added to a
 /// last line without), and at least [`PAD_BYTES`] readable bytes follow `end`.
 pub(crate) struct Source {
     file: String,
-    bytes: Unpacked,
-    stop: Stop,
+    bytes: Decompressed,
+    stop: StopFlag,
     buffer: Vec<u8>,
     at: usize,
     end: usize,
@@ -35,8 +35,8 @@ impl Source {
     ///
     /// # Errors
     /// The first bytes cannot be read or are no text, or the name says that they are packed and they are not.
-    pub fn new(file: String, stream: Stream, stop: &Stop) -> Result<Source, ReadError> {
-        let bytes = Unpacked::new(&file, stream, stop)?;
+    pub fn new(file: String, stream: Stream, stop: &StopFlag) -> Result<Source, ReadError> {
+        let bytes = Decompressed::new(&file, stream, stop)?;
         Ok(Source {
             file,
             bytes,

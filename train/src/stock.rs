@@ -3,25 +3,25 @@
 use crate::data::shown_name;
 use crate::error::ReadError;
 use crate::limits::LINE_BYTES_MAX;
-use crate::piece::{Seen, line_from};
-use gannet_node::{Stock, Task};
+use crate::piece::{FileFingerprint, line_from};
+use gannet_node::{DataSource, Split};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// Files that are to stay as they were when they were looked at.
-pub struct FileStock {
-    files: Vec<(String, Seen)>,
+pub struct FileDataSource {
+    files: Vec<(String, FileFingerprint)>,
     /// The one that was read last.
     open: Mutex<Option<(u32, File)>>,
 }
 
-impl FileStock {
+impl FileDataSource {
     /// Of these files, as they were seen.
-    pub fn new(files: &[String], seen: &[Seen]) -> FileStock {
+    pub fn new(files: &[String], seen: &[FileFingerprint]) -> FileDataSource {
         let files = files.iter().cloned().zip(seen.iter().cloned()).collect();
-        FileStock { files, open: Mutex::new(None) }
+        FileDataSource { files, open: Mutex::new(None) }
     }
 
     /// Does something with a file, which was before and is afterwards what it was in the beginning.
@@ -45,8 +45,8 @@ impl FileStock {
     }
 }
 
-impl Stock for FileStock {
-    fn text(&self, task: &Task) -> Result<Range<u64>, String> {
+impl DataSource for FileDataSource {
+    fn text(&self, task: &Split) -> Result<Range<u64>, String> {
         let whole = self.files.get(task.file as usize).is_some_and(|(_, seen)| seen.packed);
         if whole {
             return Ok(task.start..task.end);

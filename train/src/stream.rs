@@ -2,7 +2,7 @@
 //! come from somebody else (standard input, a FIFO, a terminal).
 
 use crate::limits::{CHUNK_BYTES, STOP_LOOK_EVERY};
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes read so far, of how many; shared with whoever shows progress.
 #[derive(Clone, Debug, Default)]
-pub struct Position {
+pub struct ReadPosition {
     pub(crate) read: Arc<AtomicU64>,
     pub(crate) total: Option<u64>,
 }
 
-impl Position {
+impl ReadPosition {
     /// Bytes of all the files (packed ones, where they are packed) read so far in this pass.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
@@ -41,10 +41,10 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Opens `path`, `-` being standard input.
-    pub fn open(path: &str, read: Arc<AtomicU64>, stop: &Stop) -> io::Result<Stream> {
+    pub fn open(path: &str, read: Arc<AtomicU64>, stop: &StopFlag) -> io::Result<Stream> {
         if path == "-" {
             let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-            return Ok(Stream::over(Box::new(Waiting { file, stop: stop.clone() }), read));
+            return Ok(Stream::over(Box::new(InterruptibleRead { file, stop: stop.clone() }), read));
         }
         let kind = std::fs::metadata(path)?.file_type();
         if kind.is_dir() {
@@ -59,7 +59,7 @@ impl Stream {
             options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
         }
         let file = options.read(true).open(path)?;
-        Ok(Stream::over(Box::new(Waiting { file, stop: stop.clone() }), read))
+        Ok(Stream::over(Box::new(InterruptibleRead { file, stop: stop.clone() }), read))
     }
 
     /// Of any bytes, counted into `read`.
@@ -134,12 +134,12 @@ impl Read for Counted {
 }
 
 /// Bytes that somebody else writes: waits for them, and no longer than until the flag is set.
-struct Waiting {
+struct InterruptibleRead {
     file: File,
-    stop: Stop,
+    stop: StopFlag,
 }
 
-impl Read for Waiting {
+impl Read for InterruptibleRead {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let every = Timespec { tv_sec: 0, tv_nsec: STOP_LOOK_EVERY.subsec_nanos().into() };
         loop {
@@ -176,7 +176,7 @@ mod tests {
     fn a_fifo_is_waited_for_from_before_its_writer_to_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(&folder);
-        let mut stream = Stream::open(&path, Arc::default(), &Stop::default()).unwrap();
+        let mut stream = Stream::open(&path, Arc::default(), &StopFlag::default()).unwrap();
         let writer = std::thread::spawn(move || {
             std::thread::sleep(STOP_LOOK_EVERY * 2);
             let mut fifo = OpenOptions::new().write(true).open(path).unwrap();
@@ -196,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(&folder);
         let flag = Arc::new(AtomicBool::new(false));
-        let mut stream = Stream::open(&path, Arc::default(), &Stop::from(flag.clone())).unwrap();
+        let mut stream = Stream::open(&path, Arc::default(), &StopFlag::from(flag.clone())).unwrap();
         let waits = std::thread::spawn(move || stream.read(&mut [0; 8]).unwrap_err().to_string());
         std::thread::sleep(STOP_LOOK_EVERY * 2);
         assert!(!waits.is_finished());

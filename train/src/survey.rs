@@ -4,12 +4,12 @@ use crate::block::Block;
 use crate::csv;
 use crate::data::Data;
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::LineReader;
 use crate::libsvm;
 use crate::number::parse_float;
 use crate::scale::{Scale, ScaleKind, ScaledColumn};
 use crate::source::Source;
-use crate::stream::{Position, Stream};
+use crate::stream::{ReadPosition, Stream};
 use std::collections::HashSet;
 
 /// Different values of a column that are told apart.
@@ -90,9 +90,9 @@ impl Survey {
         let mut survey = Survey::default();
         for path in &data.files {
             let io = |source| ReadError::Io { file: path.clone(), source };
-            let stream = Stream::open(path, Position::default().read, &data.stop).map_err(io)?;
+            let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
-            let Some(mut kind) = Kind::of(&mut source, data)? else { continue };
+            let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };
             survey.look(&mut source, &mut kind, first_lines.unwrap_or(u64::MAX))?;
             if first_lines.is_some() {
                 break;
@@ -101,8 +101,8 @@ impl Survey {
         Ok(survey)
     }
 
-    fn look(&mut self, source: &mut Source, kind: &mut Kind, most: u64) -> Result<(), ReadError> {
-        let Kind::Csv(records, _) = kind else { return Ok(()) };
+    fn look(&mut self, source: &mut Source, kind: &mut LineReader, most: u64) -> Result<(), ReadError> {
+        let LineReader::Csv(records, _) = kind else { return Ok(()) };
         // Files that are read together may have their columns in different orders.
         let mut places = Vec::new();
         for name in &records.header {

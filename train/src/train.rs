@@ -1,21 +1,21 @@
 //! The training loop of logistic regression: batches come from a feed; this thread pulls, learns, pushes.
 
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::{Batch, InPiece};
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::{Batch, InSplit};
 use crate::columns::Columns;
 use crate::error::ReadError;
 use crate::evaluate::evaluate;
-use crate::feed::{Feed, Handing, Opened, Plan};
+use crate::feed::{Batches, OpenData, ReadPlan, SplitQueue};
 use crate::gradient::{Gradients, Reduce};
 use crate::limits::{DEPTH_MAX, REST_AFTER};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::piece::Pieces;
-use crate::push::Push;
+use crate::piece::Splits;
+use crate::push::PushContent;
 use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
-use crate::report::{Progress, Report, Step, TrainError, Watch, no_rows};
-use crate::way::Way;
+use crate::report::{Progress, Report, StepObserver, StepReport, TrainError, no_rows};
+use crate::way::UpdateMode;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -46,10 +46,10 @@ pub fn train_watched<B: Backend>(
     backend: &mut B,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
-    watch: &mut Watch<'_, B>,
+    watch: &mut StepObserver<'_, B>,
 ) -> Result<Report, TrainError> {
     let schema = backend.schema().clone();
-    let push = Push::choose(options.push, &schema)?;
+    let push = PushContent::choose(options.push, &schema)?;
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
     }
@@ -60,10 +60,10 @@ pub fn train_watched<B: Backend>(
         return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
     }
     let depth = backend.depth().min(DEPTH_MAX);
-    let in_place = push == Push::Replay && backend.in_place().is_some();
+    let in_place = push == PushContent::Replay && backend.in_place().is_some();
     let start = Instant::now();
     let by = options.pieces.as_ref().map(|(by, _)| &**by);
-    let opened = Opened::new(&options.data, options.batch, options.share, by)?;
+    let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
     let found = opened.found();
     Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
     if let Some(begin) = &options.begin {
@@ -71,28 +71,31 @@ pub fn train_watched<B: Backend>(
         begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
     }
     let Options { data, batch, epochs, share, .. } = options;
-    let plan = Plan {
+    let plan = ReadPlan {
         data: data.clone(),
         batch: *batch,
         share: *share,
         epochs: *epochs,
         shards: schema.shards,
         // Gradients are of the weights that a pull has seen: nothing is overlaid.
-        links: if push == Push::Replay { depth } else { 0 },
+        links: if push == PushContent::Replay { depth } else { 0 },
         in_place,
-        pieces: options.pieces.as_ref().map(|(by, files)| Handing { by: by.clone(), files: files.clone() }),
+        pieces: options
+            .pieces
+            .as_ref()
+            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
     };
     let way = match (push, Replay::new(&schema)) {
-        _ if in_place => Way::InPlace,
-        (Push::Replay, Some(replay)) => {
+        _ if in_place => UpdateMode::InPlace,
+        (PushContent::Replay, Some(replay)) => {
             let (planes, damped) = (schema.floats(), backend.is_damped());
-            Way::Replay { replay, planes, damped, changes: VecDeque::new() }
+            UpdateMode::Replay { replay, planes, damped, changes: VecDeque::new() }
         }
-        _ => Way::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
+        _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     };
     let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
     let mut learner = Loop::new(backend, way, depth, start, pieces, found);
-    let mut feed = Feed::start(opened, plan, options.threads > 1)?;
+    let mut feed = Batches::start(opened, plan, options.threads > 1)?;
     let learned = learner.run(&mut feed, stop, options.progress_every, progress, watch);
     let mut stopped = match learned {
         Ok(stopped) => stopped,
@@ -154,7 +157,7 @@ pub fn train_watched<B: Backend>(
 
 struct Loop<'a, B> {
     backend: &'a mut B,
-    way: Way,
+    way: UpdateMode,
     depth: usize,
     start: Instant,
     /// Batches whose pulls are under way, the oldest first.
@@ -170,11 +173,11 @@ struct Loop<'a, B> {
     /// Steps made, and how the data is read.
     steps: u64,
     found: (&'static str, Option<Columns>),
-    pieces: Option<Arc<dyn Pieces>>,
+    pieces: Option<Arc<dyn Splits>>,
     /// A batch that was waited for.
     awaited: Option<Batch>,
     /// The place of the last batch that was pushed.
-    place: Option<InPiece>,
+    place: Option<InSplit>,
     /// That batch, while its step may be made without it.
     unsettled: Option<Batch>,
     examples: u64,
@@ -188,10 +191,10 @@ struct Loop<'a, B> {
 impl<'a, B: Backend> Loop<'a, B> {
     fn new(
         backend: &'a mut B,
-        way: Way,
+        way: UpdateMode,
         depth: usize,
         start: Instant,
-        pieces: Option<Arc<dyn Pieces>>,
+        pieces: Option<Arc<dyn Splits>>,
         found: (&'static str, Option<Columns>),
     ) -> Self {
         Loop {
@@ -225,11 +228,11 @@ impl<'a, B: Backend> Loop<'a, B> {
     /// that and before its push: the push before is then applied, and its rows need not be asked for.
     fn run(
         &mut self,
-        feed: &mut Feed,
+        feed: &mut Batches,
         stop: &AtomicBool,
         every: Duration,
         progress: &mut dyn FnMut(&Progress),
-        watch: &mut Watch<'_, B>,
+        watch: &mut StepObserver<'_, B>,
     ) -> Result<bool, TrainError> {
         let (mut told, mut broken) = (self.start, false);
         loop {
@@ -261,7 +264,7 @@ impl<'a, B: Backend> Loop<'a, B> {
 
     /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait for it
     /// meanwhile.
-    fn await_batch(&mut self, feed: &mut Feed) -> Result<(), BackendError> {
+    fn await_batch(&mut self, feed: &mut Batches) -> Result<(), BackendError> {
         let mut rests = false;
         while self.awaited.is_none() && !self.ended {
             match feed.next_within(REST_AFTER) {
@@ -279,7 +282,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// Pulls until more than `most` batches are under way, or there are no more.
-    fn pull_ahead(&mut self, feed: &mut Feed, stop: &AtomicBool, most: usize) -> Result<(), BackendError> {
+    fn pull_ahead(&mut self, feed: &mut Batches, stop: &AtomicBool, most: usize) -> Result<(), BackendError> {
         // Behind the end of a piece there may be nothing before the scheduler has heard of it.
         let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
         while self.flying.len() <= most && !self.ended && !self.flying.iter().any(at_end) {
@@ -290,7 +293,7 @@ impl<'a, B: Backend> Loop<'a, B> {
                 break;
             };
             let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
-            if to_learn && !matches!(self.way, Way::InPlace) {
+            if to_learn && !matches!(self.way, UpdateMode::InPlace) {
                 self.backend.begin_pull(&batch.keys, self.way.push().read())?;
             }
             self.flying.push_back(batch);
@@ -298,8 +301,8 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(())
     }
 
-    fn learn(&mut self, batch: &Batch, feed: &mut Feed, stop: &AtomicBool) -> Result<(), TrainError> {
-        if let (Way::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
+    fn learn(&mut self, batch: &Batch, feed: &mut Batches, stop: &AtomicBool) -> Result<(), TrainError> {
+        if let (UpdateMode::InPlace, Some(rows)) = (&self.way, self.backend.in_place()) {
             rows.learn(&batch.block, &mut self.margins)?;
             self.count(batch);
             return Ok(());
@@ -325,9 +328,9 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// What a batch makes of its rows.
-    fn compute(&mut self, batch: &Batch, rows: &mut Rows) {
+    fn compute(&mut self, batch: &Batch, rows: &mut PulledRows) {
         match &mut self.way {
-            Way::Replay { replay, planes, damped, changes } => {
+            UpdateMode::Replay { replay, planes, damped, changes } => {
                 let width = *planes + usize::from(*damped);
                 // Of a count of pushes that is: with those that it does not include it is the count that is expected.
                 overlay(batch, &mut rows.values, width, &rows.saw, changes.iter().map(Vec::as_slice));
@@ -343,8 +346,8 @@ impl<'a, B: Backend> Loop<'a, B> {
                     changes.push_front(kept);
                 }
             }
-            Way::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
-            Way::InPlace => {}
+            UpdateMode::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
+            UpdateMode::InPlace => {}
         }
     }
 
@@ -397,12 +400,12 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// A step has been made.
-    fn watched(&mut self, watch: &mut Watch<'_, B>) -> ControlFlow<()> {
+    fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         self.steps += 1;
         let (mass, loss) = self.first_pass.sums();
         let (mass, loss) = (mass + self.between.0 + self.later.1, loss + self.between.1 + self.later.2);
         let (format, columns) = (self.found.0, self.found.1.as_ref());
-        watch(&Step { number: self.steps, mass, loss, format, columns }, self.backend)
+        watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
     }
 
     /// Counts the examples of pushes that came too late, and are dropped. (Of a piece of the data none is.)
@@ -417,7 +420,7 @@ impl<'a, B: Backend> Loop<'a, B> {
     }
 
     /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
-    fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.backend.drain()?;
         self.place = None;

@@ -2,13 +2,13 @@
 //! file is called. What is packed in another way, or is no text, is named.
 
 use crate::error::ReadError;
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 use crate::stream::Stream;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, Read};
 
 /// The plain bytes of a stream.
-pub(crate) enum Unpacked {
+pub(crate) enum Decompressed {
     Plain(Stream),
     Gzip(Box<MultiGzDecoder<Stream>>),
     Zstd(Box<zstd::Decoder<'static, Stream>>),
@@ -37,9 +37,9 @@ pub(crate) fn is_packed(head: &[u8]) -> bool {
     [GZIP, ZSTD, ZSTD_SKIPPED].iter().any(|first| head.len() >= first.len() && agree(first, head))
 }
 
-impl Unpacked {
+impl Decompressed {
     /// Knows the packing of `file` by the first bytes.
-    pub fn new(file: &str, mut stream: Stream, stop: &Stop) -> Result<Unpacked, ReadError> {
+    pub fn new(file: &str, mut stream: Stream, stop: &StopFlag) -> Result<Decompressed, ReadError> {
         let io = |source| failed_io(file, source, stop);
         let known = || STRANGERS.iter().map(|s| s.0).chain([GZIP, ZSTD, ZSTD_SKIPPED]);
         let too_few = |head: &[u8]| known().any(|first| head.len() < first.len() && agree(first, head));
@@ -57,21 +57,21 @@ impl Unpacked {
             }
         }
         Ok(if gzip {
-            Unpacked::Gzip(Box::new(MultiGzDecoder::new(stream)))
+            Decompressed::Gzip(Box::new(MultiGzDecoder::new(stream)))
         } else if zstd {
-            Unpacked::Zstd(Box::new(zstd::Decoder::with_buffer(stream).map_err(io)?))
+            Decompressed::Zstd(Box::new(zstd::Decoder::with_buffer(stream).map_err(io)?))
         } else {
-            Unpacked::Plain(stream)
+            Decompressed::Plain(stream)
         })
     }
 
     /// What a failed read means; `bytes` had been unpacked before.
     #[cold]
-    pub fn failed(&self, file: &str, bytes: u64, source: io::Error, stop: &Stop) -> ReadError {
+    pub fn failed(&self, file: &str, bytes: u64, source: io::Error, stop: &StopFlag) -> ReadError {
         let (packing, at) = match self {
-            Unpacked::Plain(_) => return failed_io(file, source, stop),
-            Unpacked::Gzip(decoder) => ("gzip", decoder.get_ref().consumed()),
-            Unpacked::Zstd(decoder) => ("zstd", decoder.get_ref().consumed()),
+            Decompressed::Plain(_) => return failed_io(file, source, stop),
+            Decompressed::Gzip(decoder) => ("gzip", decoder.get_ref().consumed()),
+            Decompressed::Zstd(decoder) => ("zstd", decoder.get_ref().consumed()),
         };
         if stop.is_set() || source.raw_os_error().is_some() {
             return failed_io(file, source, stop);
@@ -84,12 +84,12 @@ impl Unpacked {
     }
 }
 
-impl Read for Unpacked {
+impl Read for Decompressed {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Unpacked::Plain(stream) => stream.read(out),
-            Unpacked::Gzip(decoder) => decoder.read(out),
-            Unpacked::Zstd(decoder) => decoder.read(out),
+            Decompressed::Plain(stream) => stream.read(out),
+            Decompressed::Gzip(decoder) => decoder.read(out),
+            Decompressed::Zstd(decoder) => decoder.read(out),
         }
     }
 }
@@ -99,7 +99,7 @@ fn agree(first: &[u8], bytes: &[u8]) -> bool {
     first.iter().zip(bytes).all(|(&a, &b)| a == b || a == b'?')
 }
 
-fn failed_io(file: &str, source: io::Error, stop: &Stop) -> ReadError {
+fn failed_io(file: &str, source: io::Error, stop: &StopFlag) -> ReadError {
     let file = file.to_owned();
     if stop.is_set() { ReadError::Stopped { file } } else { ReadError::Io { file, source } }
 }

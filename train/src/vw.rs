@@ -7,10 +7,10 @@
 
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::labels::Labels;
-use crate::libsvm::{Fault, short};
+use crate::libsvm::{LibsvmFault, short};
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::number::{NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned};
-use crate::repeats::Repeats;
+use crate::repeats::RepeatedKeys;
 use crate::text_key::{text_key, text_key_at};
 
 const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";
@@ -38,12 +38,12 @@ pub(crate) struct Vw {
     pub labels: Labels,
     /// Of the namespace without a name.
     seed: u64,
-    repeats: Repeats,
+    repeats: RepeatedKeys,
 }
 
 impl Vw {
     pub fn new(intercept: bool, unlabelled: bool, labels: Labels) -> Vw {
-        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: Repeats::default() }
+        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: RepeatedKeys::default() }
     }
 
     /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
@@ -52,10 +52,10 @@ impl Vw {
     /// # Errors
     /// The block may then hold features of the line: [`Block::undo`] takes them back.
     #[inline(always)]
-    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, Fault> {
-        let Head { label, importance, bar } = head(buf, p, self.labels)?;
+    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, LibsvmFault> {
+        let LineHead { label, importance, bar } = head(buf, p, self.labels)?;
         if label.is_nan() && !self.unlabelled {
-            return Err(Fault { at: p, expected: LABEL });
+            return Err(LibsvmFault { at: p, expected: LABEL });
         }
         if self.intercept {
             block.keys.push(INTERCEPT_KEY);
@@ -85,7 +85,7 @@ impl Vw {
             p = features(buf, p, namespace, block)?;
         }
         if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
-            return Err(Fault { at: p, expected: TOO_MANY });
+            return Err(LibsvmFault { at: p, expected: TOO_MANY });
         }
         if !ascending {
             block.may_repeat |= self.repeats.any(&block.keys[start..]);
@@ -96,14 +96,14 @@ impl Vw {
 }
 
 /// What stands before the features, and where the first bar is.
-struct Head {
+struct LineHead {
     label: f32,
     importance: f32,
     bar: usize,
 }
 
 #[inline(always)]
-fn head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
+fn head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
     // As most are: a label, a space, a bar.
     let signed = usize::from(matches!(byte(buf, p), b'-' | b'+'));
     let short = byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|';
@@ -115,18 +115,18 @@ fn head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
             _ => None,
         };
         if let Some(label) = label {
-            return Ok(Head { label, importance: 1.0, bar: p + signed + 2 });
+            return Ok(LineHead { label, importance: 1.0, bar: p + signed + 2 });
         }
     }
     any_head(buf, p, labels)
 }
 
 #[inline(never)]
-fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
+fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
     let rest = buf.get(p..).unwrap_or_default();
     let end = rest.iter().position(|&b| b == b'|' || b == b'\n').unwrap_or(rest.len());
     if rest.get(end) != Some(&b'|') {
-        return Err(Fault { at: p + end, expected: BAR });
+        return Err(LibsvmFault { at: p + end, expected: BAR });
     }
     let text = &rest[..end];
     let mut tokens: Vec<&[u8]> = text.split(|&b| blank(b)).filter(|t| !t.is_empty()).collect();
@@ -136,7 +136,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
     if tokens.last().is_some_and(|t| touches || t.starts_with(b"'")) {
         tokens.pop();
     }
-    let fault = |token: &[u8], expected| Err(Fault { at: at(token), expected });
+    let fault = |token: &[u8], expected| Err(LibsvmFault { at: at(token), expected });
     let label = match tokens.first() {
         None => f32::NAN,
         Some(&t) if t.contains(&b':') => return fault(t, BANDIT),
@@ -159,7 +159,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<Head, Fault> {
     }
     match tokens.get(3) {
         Some(t) => fault(t, HEAD),
-        None => Ok(Head { label, importance, bar: p + end }),
+        None => Ok(LineHead { label, importance, bar: p + end }),
     }
 }
 
@@ -173,10 +173,10 @@ struct Namespace {
 
 /// The namespace whose name begins at `p`, and what is after it.
 #[inline(always)]
-fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), Fault> {
+fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
     let end = name_end(buf, p);
     if end == p {
-        return Err(Fault { at: p, expected: if byte(buf, p) == b':' { NAME } else { CONTROL } });
+        return Err(LibsvmFault { at: p, expected: if byte(buf, p) == b':' { NAME } else { CONTROL } });
     }
     let seed = text_key_at(0, buf, p, end - p);
     let (scale, p) = value_after(buf, end)?;
@@ -186,7 +186,7 @@ fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), Fault> {
 /// The features at `p` while they are numbers of the namespace without a name and as most files write them; where
 /// something else begins, and whether they ascend.
 #[inline(always)]
-fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize, bool), Fault> {
+fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize, bool), LibsvmFault> {
     let (mut least, mut ascending) = (0, true);
     loop {
         p += usize::from(byte(buf, p) == b' ');
@@ -209,7 +209,7 @@ fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize,
 
 /// The features of a namespace from `p` on; where the next bar or the newline is.
 #[inline(always)]
-fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -> Result<usize, Fault> {
+fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -> Result<usize, LibsvmFault> {
     loop {
         let mut b = byte(buf, p);
         while matches!(b, b' ' | b'\t' | b'\r') {
@@ -219,7 +219,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
         let key;
         let end = match b {
             b'\n' | b'|' => return Ok(p),
-            b':' => return Err(Fault { at: p, expected: NAME }),
+            b':' => return Err(LibsvmFault { at: p, expected: NAME }),
             _ => match namespace.numbers.then(|| unsigned(buf, p)) {
                 Some(Ok((number, end))) if number != INTERCEPT_KEY && ends_name(byte(buf, end)) => {
                     key = number;
@@ -228,7 +228,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
                 _ => {
                     let end = name_end(buf, p);
                     if end == p {
-                        return Err(Fault { at: p, expected: CONTROL });
+                        return Err(LibsvmFault { at: p, expected: CONTROL });
                     }
                     key = text_key_at(namespace.seed, buf, p, end - p);
                     end
@@ -239,7 +239,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
         (value, p) = value_after(buf, end)?;
         let scaled = value * namespace.scale;
         if !scaled.is_finite() {
-            return Err(Fault { at: end, expected: VALUE_RANGE });
+            return Err(LibsvmFault { at: end, expected: VALUE_RANGE });
         }
         block.keys.push(key);
         block.values.push(scaled);
@@ -248,11 +248,11 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
 
 /// The number after the name that ends at `end`, 1 without a colon; what is after it.
 #[inline(always)]
-fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), Fault> {
+fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), LibsvmFault> {
     match byte(buf, end) {
         b':' => {}
         b if ends_name(b) => return Ok((1.0, end)),
-        _ => return Err(Fault { at: end, expected: CONTROL }),
+        _ => return Err(LibsvmFault { at: end, expected: CONTROL }),
     }
     let p = end + 1;
     match float(buf, p) {
@@ -263,13 +263,13 @@ fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), Fault> {
 
 /// A number that a bar ends, or none.
 #[inline(never)]
-fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), Fault> {
+fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     let rest = buf.get(p..).unwrap_or_default();
     let n = rest.iter().position(|&b| blank(b) || b == b'|').unwrap_or(rest.len());
     match parse_float(&rest[..n]) {
         Ok(value) => Ok((value, p + n)),
-        Err(NotANumber::Missing) => Err(Fault { at: p, expected: VALUE }),
-        Err(NotANumber::Range) => Err(Fault { at: p, expected: VALUE_RANGE }),
+        Err(NotANumber::Missing) => Err(LibsvmFault { at: p, expected: VALUE }),
+        Err(NotANumber::Range) => Err(LibsvmFault { at: p, expected: VALUE_RANGE }),
     }
 }
 

@@ -1,13 +1,13 @@
 //! The ways in which a batch of logistic regression is learned.
 
 use crate::gradient::Gradients;
-use crate::push::Push;
+use crate::push::PushContent;
 use crate::replay::Replay;
 use gannet_node::Write;
 use std::collections::VecDeque;
 
 /// How a batch is learned.
-pub(crate) enum Way {
+pub(crate) enum UpdateMode {
     /// By replay, where the rows are.
     InPlace,
     /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
@@ -17,19 +17,19 @@ pub(crate) enum Way {
     Gradient(Gradients),
 }
 
-impl Way {
+impl UpdateMode {
     /// What pushes carry.
-    pub(crate) fn push(&self) -> Push {
+    pub(crate) fn push(&self) -> PushContent {
         match self {
-            Way::InPlace | Way::Replay { .. } => Push::Replay,
-            Way::Gradient(_) => Push::Gradient,
+            UpdateMode::InPlace | UpdateMode::Replay { .. } => PushContent::Replay,
+            UpdateMode::Gradient(_) => PushContent::Gradient,
         }
     }
 
     /// How they are written.
     pub(crate) fn write(&self) -> Write {
         match self {
-            Way::Replay { damped: true, .. } => Write::Damped,
+            UpdateMode::Replay { damped: true, .. } => Write::Damped,
             way => way.push().write(),
         }
     }
@@ -37,9 +37,9 @@ impl Way {
     /// Rows left as they were, or gradients left out, that were NaN or infinite.
     pub(crate) fn not_finite(&self) -> u64 {
         match self {
-            Way::InPlace => 0,
-            Way::Replay { replay, .. } => replay.not_finite(),
-            Way::Gradient(gradients) => gradients.not_finite(),
+            UpdateMode::InPlace => 0,
+            UpdateMode::Replay { replay, .. } => replay.not_finite(),
+            UpdateMode::Gradient(gradients) => gradients.not_finite(),
         }
     }
 }

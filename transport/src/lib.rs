@@ -4,7 +4,7 @@
 //! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
 //! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
 //! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
-//! [`wires::Wires`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
+//! [`wires::Transports`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
 //! (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
 #![deny(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};
 pub use link::{Filled, Link, Stream};
 pub use net::{Event, Listener, Net, Poll, Waker};
-pub use owner::{Nothing, Owner, Parts};
+pub use owner::{NoOwner, Owner, Parts};
 pub use receive::{Frame, Receive};
-pub use remote::{Answering, Region, Registrar, RemoteReader, Want};
+pub use remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
 pub use transmit::{Full, Transmit};

@@ -18,9 +18,9 @@ pub trait Owner {
 
 /// Owns nothing: for links whose frames all go through the link's buffers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nothing;
+pub struct NoOwner;
 
-impl Owner for Nothing {
+impl Owner for NoOwner {
     fn parts<'a>(&'a self, _: u64, _: &mut Parts<'a>) {}
     fn sent(&mut self, _: u64) {}
     fn place(&mut self, _: &Head) -> Option<&mut [u8]> {

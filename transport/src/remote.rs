@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One READ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Want {
+pub struct ReadRequest {
     /// Where it stands on the other side.
     pub addr: u64,
     /// The key of the region there.
@@ -20,7 +20,7 @@ pub struct Want {
 
 /// How a device answers READs of the memory that was registered with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Answering {
+pub struct ReadCapability {
     /// By itself. A software device has the host's processor do it, which costs more than being asked for the same.
     pub by_device: bool,
     /// Each aligned line of 64 bytes is read as it is at one moment, in whatever order lines come. Otherwise nothing is sure of
@@ -46,7 +46,7 @@ pub trait RemoteReader {
     ///
     /// # Panics
     /// When one reaches over the end of the landing.
-    fn read(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()>;
+    fn read(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()>;
     /// The device of this side does its part of a READ by itself; a software device has this host's processor do it.
     fn by_device(&self) -> bool;
 }
@@ -60,7 +60,7 @@ pub trait Registrar: Send + Sync {
     /// When it cannot be registered: the error names the limit of locked memory and how to raise it.
     fn register(&self, addr: usize, bytes: usize) -> Result<Region, NetError>;
     /// How READs of it are answered.
-    fn answering(&self) -> Answering;
+    fn answering(&self) -> ReadCapability;
     /// Regions registered now.
     fn regions(&self) -> u64;
 }

@@ -4,9 +4,9 @@
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use gannet_transport::tcp::{Io, Tcp};
-use gannet_transport::wires::{Transport, Wires};
+use gannet_transport::wires::{Transport, Transports};
 use gannet_transport::{
-    Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, Nothing, Owner, Parts, Poll,
+    Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Owner, Parts, Poll,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -51,12 +51,12 @@ fn random_payloads(prng: &mut Prng, frames: usize, bytes_max: usize) -> Vec<Vec<
 /// One round of an echo server: returns what ended the link.
 fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     if link.is_readable() {
-        link.fill(&mut Nothing)?;
+        link.fill(&mut NoOwner)?;
     }
     loop {
         let (receive, transmit) = link.halves();
         let mut full = false;
-        while let Some(frame) = receive.peek(&mut Nothing)? {
+        while let Some(frame) = receive.peek(&mut NoOwner)? {
             assert_eq!(frame.payload.as_ptr() as usize % 8, 0);
             let Some(reply) = transmit.reserve(frame.payload.len()) else {
                 full = true;
@@ -69,7 +69,7 @@ fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError
             receive.consume();
         }
         // What found no room is handled once there is room: no event will tell of it.
-        if !(link.flush(&mut Nothing)? && full) {
+        if !(link.flush(&mut NoOwner)? && full) {
             assert!(link.held_bytes() <= LINK_BYTES_MAX);
             link.rest();
             return Ok(());
@@ -139,8 +139,8 @@ fn drivers() -> Vec<Tcp> {
 }
 
 /// The same over shared memory.
-fn memories() -> Vec<Wires> {
-    drivers().into_iter().map(|tcp| Wires::over(tcp).with_transport(Transport::Shm)).collect()
+fn memories() -> Vec<Transports> {
+    drivers().into_iter().map(|tcp| Transports::over(tcp).with_transport(Transport::Shm)).collect()
 }
 
 fn over<N: Net<Listener: Send> + Send>(net: &N, seed: u64, frames: usize) {
@@ -296,10 +296,10 @@ fn a_full_queue_pushes_back_and_keeps_its_order() {
             sender.transmit().commit(Head::new(1, 0, sent, [0; 4]), 60_000);
             sent += 1;
         }
-        sender.flush(&mut Nothing).unwrap();
+        sender.flush(&mut NoOwner).unwrap();
         if fulls > 3 || sent == 400 {
-            receiver.fill(&mut Nothing).unwrap();
-            while let Some(frame) = receiver.receive().peek(&mut Nothing).unwrap() {
+            receiver.fill(&mut NoOwner).unwrap();
+            while let Some(frame) = receiver.receive().peek(&mut NoOwner).unwrap() {
                 assert_eq!(frame.head.id, received);
                 assert!(frame.payload.iter().all(|byte| *byte == received as u8));
                 receiver.receive().consume();
@@ -309,7 +309,7 @@ fn a_full_queue_pushes_back_and_keeps_its_order() {
     }
     assert!(fulls > 3);
     let posts =
-        (0..).map_while(|id| sender.transmit().post(Head::new(1, 0, id, [0; 4]), 0, id, &Nothing).ok());
+        (0..).map_while(|id| sender.transmit().post(Head::new(1, 0, id, [0; 4]), 0, id, &NoOwner).ok());
     assert!(posts.count() * HEAD_BYTES <= TRANSMIT_BYTES);
     assert_eq!(sender.transmit().send(Head::default()), Err(Full));
 }
@@ -328,13 +328,13 @@ fn verdict(bytes: &[u8]) -> (LinkError, std::net::SocketAddr) {
         }
     };
     loop {
-        match link.fill(&mut Nothing) {
+        match link.fill(&mut NoOwner) {
             Ok(Filled::Bytes(_)) => {}
             Ok(_) => std::thread::yield_now(),
             Err(error) => return (error, peer),
         }
         loop {
-            match link.receive().peek(&mut Nothing) {
+            match link.receive().peek(&mut NoOwner) {
                 Ok(Some(_)) => link.receive().consume(),
                 Ok(None) => break,
                 Err(error) => return (error, peer),
@@ -406,7 +406,7 @@ fn a_cut_off_address_refuses_until_it_is_over() {
     let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
     sim.run(Duration::from_millis(1));
     sim.cut_off(&addr, Duration::from_secs(5));
-    assert!(link.fill(&mut Nothing).is_err());
+    assert!(link.fill(&mut NoOwner).is_err());
     assert!(sim.connect(&addr, Duration::from_secs(1)).is_err());
     sim.run(Duration::from_secs(6));
     assert!(sim.connect(&addr, Duration::from_secs(1)).is_ok());
@@ -431,23 +431,23 @@ fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
     near.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), &[7; 100]).unwrap();
     near.rest();
     assert!(near.held_bytes() >= TRANSMIT_BYTES, "what is queued is kept");
-    near.flush(&mut Nothing).unwrap();
+    near.flush(&mut NoOwner).unwrap();
     near.rest();
     assert_eq!(near.held_bytes(), 0);
     sim.run(Duration::from_millis(1));
-    far.fill(&mut Nothing).unwrap();
+    far.fill(&mut NoOwner).unwrap();
     far.rest();
     assert_eq!((far.receive().pending_bytes(), far.receive().count_frames(9)), (HEAD_BYTES + 104, 1));
-    assert_eq!(far.receive().peek(&mut Nothing).unwrap().unwrap().payload[..100], [7; 100]);
+    assert_eq!(far.receive().peek(&mut NoOwner).unwrap().unwrap().payload[..100], [7; 100]);
     far.receive().consume();
     far.rest();
     assert_eq!(far.held_bytes(), 0);
     for _ in 0..3 {
         near.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), &[7; 16]).unwrap();
     }
-    near.flush(&mut Nothing).unwrap();
+    near.flush(&mut NoOwner).unwrap();
     sim.run(Duration::from_millis(1));
-    far.fill(&mut Nothing).unwrap();
+    far.fill(&mut NoOwner).unwrap();
     assert_eq!([1, 2, 3, 4].map(|most| far.receive().count_frames(most)), [1, 2, 3, 3]);
 }
 
@@ -465,12 +465,12 @@ fn begin_without_waiting(tcp: &Tcp) {
     link.transmit().send_copy(Head::new(1, 0, 5, [0; 4]), b"early").unwrap();
     let mut far = None;
     let frame = loop {
-        link.flush(&mut Nothing).unwrap();
+        link.flush(&mut NoOwner).unwrap();
         far = far.or_else(|| listener.accept().unwrap().map(Link::new));
         if let Some(far) = &mut far {
             far.note(&Event { readable: true, ..Event::default() });
-            far.fill(&mut Nothing).unwrap();
-            if let Some(frame) = far.receive().peek(&mut Nothing).unwrap() {
+            far.fill(&mut NoOwner).unwrap();
+            if let Some(frame) = far.receive().peek(&mut NoOwner).unwrap() {
                 break frame.payload.to_vec();
             }
         }
@@ -484,7 +484,7 @@ fn begin_without_waiting(tcp: &Tcp) {
     let mut link = Link::new(stream);
     poll.add(link.stream(), 2).unwrap();
     for _ in 0..1000 {
-        match link.fill(&mut Nothing) {
+        match link.fill(&mut NoOwner) {
             Err(LinkError::Io { source, .. }) => {
                 return assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
             }

@@ -4,7 +4,7 @@
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
-use gannet_transport::wires::{Transport, WireListener, WirePoll, WireStream, Wires};
+use gannet_transport::wires::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
 use gannet_transport::{Event, Listener, Net, NetError, Poll, Stream, Waker};
 use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Shared memory only, its poll over epoll and, where the system offers it, over io_uring.
-fn drivers() -> Vec<Wires> {
+fn drivers() -> Vec<Transports> {
     let uring = Tcp::new().with_io(Io::Uring);
     let both = if uring.io() == "epoll" { vec![Tcp::new()] } else { vec![Tcp::new(), uring] };
-    both.into_iter().map(|tcp| Wires::over(tcp).with_transport(Transport::Shm)).collect()
+    both.into_iter().map(|tcp| Transports::over(tcp).with_transport(Transport::Shm)).collect()
 }
 
 /// Byte `at` of the stream that everyone sends.
@@ -32,7 +32,7 @@ fn size(prng: &mut Prng, most: u64) -> usize {
     1 + prng.below(1 << bits) as usize
 }
 
-fn accept(net: &Wires, listener: &mut WireListener) -> WireStream {
+fn accept(net: &Transports, listener: &mut MultiListener) -> MultiStream {
     let (mut poll, mut events, started) = (net.poll().unwrap(), Vec::new(), Instant::now());
     poll.add_listener(listener, 7).unwrap();
     loop {
@@ -45,7 +45,7 @@ fn accept(net: &Wires, listener: &mut WireListener) -> WireStream {
 }
 
 /// Both ends of a session in this process.
-fn pair(net: &Wires) -> (WireStream, WireStream) {
+fn pair(net: &Transports) -> (MultiStream, MultiStream) {
     let mut listener = net.listen("127.0.0.1:0").unwrap();
     let addr = listener.addr().to_owned();
     let connecting = net.clone();
@@ -56,15 +56,15 @@ fn pair(net: &Wires) -> (WireStream, WireStream) {
 
 /// A stream with a poll of its own.
 struct End {
-    stream: WireStream,
-    poll: WirePoll,
+    stream: MultiStream,
+    poll: MultiPoll,
     events: Vec<Event>,
     sent: usize,
     got: usize,
 }
 
 impl End {
-    fn new(net: &Wires, stream: WireStream) -> End {
+    fn new(net: &Transports, stream: MultiStream) -> End {
         let mut poll = net.poll().unwrap();
         poll.add(&stream, 3).unwrap();
         End { stream, poll, events: Vec::new(), sent: 0, got: 0 }
@@ -303,7 +303,7 @@ fn a_poll_tells_of_sockets_wakers_and_sessions_alike() {
 
 #[test]
 fn what_serves_is_chosen_and_what_does_not_is_said() {
-    let net = Wires::new();
+    let net = Transports::new();
     let transports = |server: Transport, worker: Transport| {
         let server = net.clone().with_transport(server);
         let mut listener = server.listen("127.0.0.1:0").unwrap();
@@ -396,7 +396,7 @@ impl Drop for Owned {
 #[ignore = "started by other tests, as a process of its own"]
 fn plays_a_part() {
     let Ok(role) = std::env::var("GANNET_TEST_ROLE") else { return };
-    let net = Wires::new().with_transport(Transport::Shm);
+    let net = Transports::new().with_transport(Transport::Shm);
     let stream = match role.as_str() {
         "server" => {
             let mut listener = net.listen("127.0.0.1:0").unwrap();

@@ -4,7 +4,7 @@
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
-use gannet_transport::{Head, HeadError, Link, LinkError, Listener, Net, Nothing, Poll, Stream};
+use gannet_transport::{Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Poll, Stream};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,
@@ -86,16 +86,16 @@ fn echo_once(net: &Tcp, listener: &mut impl Listener<Stream = <Tcp as Net>::Stre
 
 fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     if link.is_readable() {
-        link.fill(&mut Nothing)?;
+        link.fill(&mut NoOwner)?;
     }
     let (receive, transmit) = link.halves();
-    while let Some(frame) = receive.peek(&mut Nothing)? {
+    while let Some(frame) = receive.peek(&mut NoOwner)? {
         if transmit.send_copy(Head::new(2, 0, frame.head.id, [0; 4]), frame.payload).is_err() {
             break;
         }
         receive.consume();
     }
-    link.flush(&mut Nothing)?;
+    link.flush(&mut NoOwner)?;
     Ok(())
 }
 
@@ -120,12 +120,12 @@ fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<
             sent += 1;
         }
         if link.can_send() {
-            link.flush(&mut Nothing)?;
+            link.flush(&mut NoOwner)?;
         }
         if link.is_readable() {
-            link.fill(&mut Nothing)?;
+            link.fill(&mut NoOwner)?;
         }
-        while let Some(frame) = link.receive().peek(&mut Nothing)? {
+        while let Some(frame) = link.receive().peek(&mut NoOwner)? {
             assert_eq!(frame.head.id, back as u64);
             assert!(frame.payload == &payloads[back][..], "frame {back} came back changed");
             link.receive().consume();

@@ -5,7 +5,7 @@
 use gannet_transport::limits::{HEAD_BYTES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BYTES};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp, TcpPoll, TcpStream};
-use gannet_transport::{Event, Filled, Head, Link, Listener, Net, Nothing, Poll, Stream};
+use gannet_transport::{Event, Filled, Head, Link, Listener, Net, NoOwner, Poll, Stream};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -124,9 +124,9 @@ fn a_frame_may_come_in_two_pieces_cut_anywhere() {
                     poll.wait(PATIENCE, &mut events).unwrap();
                     events.iter().for_each(|event| link.note(event));
                     while link.is_readable() {
-                        link.fill(&mut Nothing).unwrap();
+                        link.fill(&mut NoOwner).unwrap();
                     }
-                    while let Some(frame) = link.receive().peek(&mut Nothing).unwrap() {
+                    while let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
                         ids.push((frame.head.id, frame.payload.to_vec()));
                         link.receive().consume();
                     }
@@ -366,10 +366,10 @@ fn thousands_of_small_frames_come_back_in_order() {
             let mut answered = 0;
             while answered < frames || !link.transmit().is_empty() {
                 if link.is_readable() {
-                    link.fill(&mut Nothing).unwrap();
+                    link.fill(&mut NoOwner).unwrap();
                 }
                 let ((receive, transmit), mut full) = (link.halves(), false);
-                while let Some(frame) = receive.peek(&mut Nothing).unwrap() {
+                while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
                     let head = Head::new(2, 0, frame.head.id, [0; 4]);
                     full = transmit.send_copy(head, &frame.payload[..8]).is_err();
                     if full {
@@ -379,7 +379,7 @@ fn thousands_of_small_frames_come_back_in_order() {
                     answered += 1;
                 }
                 // What found no room is answered once there is room: no event will tell of it.
-                let waits = !(link.flush(&mut Nothing).unwrap() && full);
+                let waits = !(link.flush(&mut NoOwner).unwrap() && full);
                 if waits && !link.is_readable() && !link.can_send() && answered < frames {
                     poll.wait(PATIENCE, &mut events).unwrap();
                     events.iter().for_each(|event| link.note(event));
@@ -401,10 +401,10 @@ fn thousands_of_small_frames_come_back_in_order() {
                 }
                 asked += 1;
             }
-            link.flush(&mut Nothing).unwrap();
+            link.flush(&mut NoOwner).unwrap();
             while got < asked.min(got + prng.below(2_000) + 1) {
-                let Some(frame) = link.receive().peek(&mut Nothing).unwrap() else {
-                    if !link.is_readable() || matches!(link.fill(&mut Nothing).unwrap(), Filled::Empty) {
+                let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() else {
+                    if !link.is_readable() || matches!(link.fill(&mut NoOwner).unwrap(), Filled::Empty) {
                         break;
                     }
                     continue;

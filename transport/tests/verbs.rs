@@ -5,9 +5,9 @@
 use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::Io;
-use gannet_transport::verbs::{Seen, Verbs, VerbsListener, VerbsStream, Watch};
-use gannet_transport::wires::{Transport, WireStream, Wires};
-use gannet_transport::{Head, Link, LinkError, Listener, Net, Nothing, Poll, Registrar, Stream, Want};
+use gannet_transport::verbs::{StreamState, Verbs, VerbsListener, VerbsStream, Watch};
+use gannet_transport::wires::{MultiStream, Transport, Transports};
+use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll, ReadRequest, Registrar, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -139,8 +139,8 @@ fn bytes_come_as_they_were_sent_in_both_directions() {
 }
 
 /// Sleeps as a poll does: arm, look, sleep, look.
-fn sleep(watch: &Watch, stream: &VerbsStream) -> Seen {
-    let nothing = Seen::Edges { readable: false, writable: false, closed: false };
+fn sleep(watch: &Watch, stream: &VerbsStream) -> StreamState {
+    let nothing = StreamState::Edges { readable: false, writable: false, closed: false };
     let started = Instant::now();
     loop {
         assert!(started.elapsed() < LIMIT, "nothing woke the sleeper");
@@ -162,7 +162,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
     let (mut asking, mut answering, _listener) = pair(&verbs, ip);
     let (watch, other) = (asking.watch(), answering.watch());
     // What told of the connection.
-    let Seen::Edges { writable: true, .. } = watch.look() else { panic!("it is open") };
+    let StreamState::Edges { writable: true, .. } = watch.look() else { panic!("it is open") };
     other.look();
     let mut room = [0; 64 << 10];
     for _ in 0..20 {
@@ -171,7 +171,9 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
             assert_eq!(answering.send(&[IoSlice::new(b"wake up")]).unwrap(), Some(7));
             answering
         });
-        let Seen::Edges { readable: true, closed: false, .. } = sleep(&watch, &asking) else { panic!() };
+        let StreamState::Edges { readable: true, closed: false, .. } = sleep(&watch, &asking) else {
+            panic!()
+        };
         assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(7));
         assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), None);
         answering = sender.join().unwrap();
@@ -192,18 +194,18 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
         }
         answering
     });
-    while !matches!(sleep(&watch, &asking), Seen::Edges { writable: true, .. }) {}
+    while !matches!(sleep(&watch, &asking), StreamState::Edges { writable: true, .. }) {}
     answering = reader.join().unwrap();
     // The last bytes come before the end.
     assert_eq!(answering.send(&[IoSlice::new(b"farewell")]).unwrap(), Some(8));
     drop(answering);
-    while !matches!(sleep(&watch, &asking), Seen::Edges { closed: true, .. }) {}
+    while !matches!(sleep(&watch, &asking), StreamState::Edges { closed: true, .. }) {}
     assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(8));
     let end = asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap_err();
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     assert!(asking.send(&[IoSlice::new(b"?")]).is_err());
     drop(asking);
-    assert_eq!(watch.look(), Seen::Gone);
+    assert_eq!(watch.look(), StreamState::Gone);
 }
 
 #[test]
@@ -219,13 +221,13 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
     for reads in [1usize, 2, 100, 3000] {
         reader.landing(reads * 64).unwrap();
         let lines: Vec<u64> = (0..reads).map(|_| prng.below(memory.len() as u64 / 8)).collect();
-        let want = |(i, line): (usize, &u64)| Want {
+        let want = |(i, line): (usize, &u64)| ReadRequest {
             addr: region.addr + line * 64,
             rkey: region.rkey,
             bytes: 64,
             at: i as u32 * 64,
         };
-        let wants: Vec<Want> = lines.iter().enumerate().map(want).collect();
+        let wants: Vec<ReadRequest> = lines.iter().enumerate().map(want).collect();
         reader.read(&wants, LIMIT).unwrap();
         assert_eq!(reader.landed().as_ptr() as usize % 64, 0);
         for (line, landed) in lines.iter().zip(reader.landed().chunks(64)) {
@@ -241,7 +243,7 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
 }
 
 /// What reading ends with, and what the stream says afterwards.
-fn failed_read(asking: &mut VerbsStream, want: Want) -> (String, String) {
+fn failed_read(asking: &mut VerbsStream, want: ReadRequest) -> (String, String) {
     let reader = asking.reader().unwrap();
     reader.landing(64).unwrap();
     let error = reader.read(&[want], LIMIT).unwrap_err().to_string();
@@ -254,7 +256,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
     let Some((verbs, ip)) = here() else { return };
     let memory = vec![7u8; 4096];
     let region = Registrar::register(&verbs, memory.as_ptr() as usize, memory.len()).unwrap();
-    let want = Want { addr: region.addr, rkey: region.rkey, bytes: 64, at: 0 };
+    let want = ReadRequest { addr: region.addr, rkey: region.rkey, bytes: 64, at: 0 };
     let (mut good, mut good_server, _listener) = pair(&verbs, ip);
     assert!(good_server.allow_reads().unwrap());
 
@@ -265,7 +267,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
 
     let (mut wrong, mut server, _listener) = pair(&verbs, ip);
     assert!(server.allow_reads().unwrap());
-    let (error, after) = failed_read(&mut wrong, Want { rkey: region.rkey ^ 0x55, ..want });
+    let (error, after) = failed_read(&mut wrong, ReadRequest { rkey: region.rkey ^ 0x55, ..want });
     assert!(error.contains("remote access error (status 10") && after == error, "{error} / {after}");
     drop(wrong);
     let started = Instant::now();
@@ -282,7 +284,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
     // A range that goes over the region's end.
     let (mut long, mut server, _listener) = pair(&verbs, ip);
     assert!(server.allow_reads().unwrap());
-    let (error, _) = failed_read(&mut long, Want { addr: region.addr + 4090, ..want });
+    let (error, _) = failed_read(&mut long, ReadRequest { addr: region.addr + 4090, ..want });
     assert!(error.contains("remote access error"), "{error}");
 
     let reader = good.reader().unwrap();
@@ -367,7 +369,11 @@ fn a_registration_beyond_the_limit_names_it_and_the_remedy() {
 }
 
 /// Echoes frames over whatever comes in, until every link has ended that many times.
-fn echo_server(net: &Wires, addr: &str, ends: usize) -> (String, std::thread::JoinHandle<Vec<&'static str>>) {
+fn echo_server(
+    net: &Transports,
+    addr: &str,
+    ends: usize,
+) -> (String, std::thread::JoinHandle<Vec<&'static str>>) {
     let mut listener = net.listen(addr).unwrap();
     let (at, net) = (listener.addr().to_owned(), net.clone());
     let server = std::thread::spawn(move || {
@@ -399,18 +405,18 @@ fn echo_server(net: &Wires, addr: &str, ends: usize) -> (String, std::thread::Jo
 fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     loop {
         if link.is_readable() {
-            link.fill(&mut Nothing)?;
+            link.fill(&mut NoOwner)?;
         }
         let (receive, transmit) = link.halves();
         let mut full = false;
-        while let Some(frame) = receive.peek(&mut Nothing)? {
+        while let Some(frame) = receive.peek(&mut NoOwner)? {
             full = transmit.send_copy(frame.head, frame.payload).is_err();
             if full {
                 break;
             }
             receive.consume();
         }
-        let drained = link.flush(&mut Nothing)?;
+        let drained = link.flush(&mut NoOwner)?;
         if !(full && drained || link.is_readable() && !full) {
             return Ok(());
         }
@@ -418,7 +424,7 @@ fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
 }
 
 /// Sends frames and waits for their echoes.
-fn ask(net: &Wires, link: &mut Link<WireStream>, frames: u64, bytes: usize) -> Result<(), LinkError> {
+fn ask(net: &Transports, link: &mut Link<MultiStream>, frames: u64, bytes: usize) -> Result<(), LinkError> {
     let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
     poll.add(link.stream(), 5).unwrap();
     let (mut sent, mut got, started) = (0, 0, Instant::now());
@@ -429,11 +435,11 @@ fn ask(net: &Wires, link: &mut Link<WireStream>, frames: u64, bytes: usize) -> R
         {
             sent += 1;
         }
-        link.flush(&mut Nothing)?;
+        link.flush(&mut NoOwner)?;
         if link.is_readable() {
-            link.fill(&mut Nothing)?;
+            link.fill(&mut NoOwner)?;
         }
-        while let Some(frame) = link.receive().peek(&mut Nothing)? {
+        while let Some(frame) = link.receive().peek(&mut NoOwner)? {
             assert!(frame.head.id == got && frame.payload.iter().all(|byte| *byte == got as u8));
             link.receive().consume();
             got += 1;
@@ -451,15 +457,15 @@ fn ask(net: &Wires, link: &mut Link<WireStream>, frames: u64, bytes: usize) -> R
 fn frames_go_over_rdma_among_the_wires_with_either_poll() {
     let Some((_, ip)) = here() else { return };
     for io in [Io::Epoll, Io::Uring] {
-        let server = Wires::new().with_io(io);
+        let server = Transports::new().with_io(io);
         let (addr, echoes) = echo_server(&server, &free_addr(ip).to_string(), 3);
-        let verbs = Wires::new().with_io(io).with_transport(Transport::Verbs);
+        let verbs = Transports::new().with_io(io).with_transport(Transport::Verbs);
         let mut link = Link::new(verbs.connect(&addr, LIMIT).unwrap());
         assert_eq!(link.stream().transport(), "verbs");
         ask(&verbs, &mut link, 200, 3000).unwrap();
         ask(&verbs, &mut link, 40, FRAME_BYTES_MAX).unwrap();
         // Beside it, over the others.
-        let tcp = Wires::new().with_io(io).with_transport(Transport::Tcp);
+        let tcp = Transports::new().with_io(io).with_transport(Transport::Tcp);
         let mut other = Link::new(tcp.begin_connect(&addr, 0).unwrap());
         ask(&tcp, &mut other, 10, 3000).unwrap();
         ask(&verbs, &mut link, 10, 304).unwrap();
@@ -477,9 +483,9 @@ fn frames_go_over_rdma_among_the_wires_with_either_poll() {
 fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
     let Some((_, ip)) = here() else { return };
     // A server without RDMA, and for a worker that is not let near its memory.
-    let server = Wires::new().with_transport(Transport::Tcp);
+    let server = Transports::new().with_transport(Transport::Tcp);
     let (addr, echoes) = echo_server(&server, &free_addr(ip).to_string(), 1);
-    let auto = Wires::new();
+    let auto = Transports::new();
     let started = Instant::now();
     let mut link = loop {
         assert!(started.elapsed() < LIMIT);
@@ -494,7 +500,7 @@ fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
     drop(link);
     assert_eq!(echoes.join().unwrap(), ["tcp"]);
     // Told to use nothing else, it says so at once.
-    let verbs = Wires::new().with_transport(Transport::Verbs);
+    let verbs = Transports::new().with_transport(Transport::Verbs);
     let refused = verbs.connect(&addr, LIMIT).err().unwrap().to_string();
     assert!(refused.contains(&addr) && refused.contains("nobody listens for RDMA there"), "{refused}");
     let near = verbs.connect("127.0.0.1:1", LIMIT).err().unwrap().to_string();

@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::error::GrowError;
 use crate::layout::*;
 use crate::limits::*;
-use crate::synced::{self, Synced};
+use crate::synced::{self, Durable};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::retry_on_intr;
 use std::fs::File;
@@ -40,12 +40,12 @@ pub(crate) struct Extents {
     /// Whether the grower has been told and has not looked yet.
     pub(crate) queued: AtomicBool,
     /// Bytes that are charged to the budget; the lock also lets one thread at a time take extents.
-    charged: Mutex<Charged>,
+    charged: Mutex<BudgetCharge>,
     /// Owns the address range; the extents are mapped over it and go with it.
     _reservation: memmap2::MmapRaw,
 }
 
-struct Charged {
+struct BudgetCharge {
     header: u64,
     regions: [usize; 3],
     /// Nothing grows any more.
@@ -80,7 +80,7 @@ impl Extents {
             wanted: zero(),
             named: zero(),
             queued: AtomicBool::new(false),
-            charged: Mutex::new(Charged { header: 0, regions: [0; 3], closed: false }),
+            charged: Mutex::new(BudgetCharge { header: 0, regions: [0; 3], closed: false }),
             _reservation: reservation,
         };
         extents.overlay(0, 0, CHUNK_BYTES)?;
@@ -310,7 +310,7 @@ impl Extents {
 
     /// Writes the first page to its medium and waits. Other pages may stay behind: after a kill there are many.
     pub(super) fn sync_head(&self) -> io::Result<()> {
-        synced::during(&Synced::Head, || {
+        synced::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
             unsafe { rustix::mm::msync(self.base.cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) }
                 .map_err(io::Error::from)
@@ -319,7 +319,7 @@ impl Extents {
 
     /// Writes the file to its medium and waits.
     pub(super) fn sync(&self) -> io::Result<()> {
-        synced::during(&Synced::File, || self.file.sync_all())
+        synced::during(&Durable::File, || self.file.sync_all())
     }
 
     /// Bytes that are charged to the budget.

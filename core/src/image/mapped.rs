@@ -12,7 +12,7 @@ use crate::filesystem::Filesystem;
 use crate::index::Geometry;
 use crate::layout::*;
 use crate::limits::*;
-use crate::slot::Seen;
+use crate::slot::SharedBucket;
 use rustix::fs::SealFlags;
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxe
 
 /// A mapped image. It cannot be written through: the mapping is read-only. What every key needs is one cache line.
 #[repr(align(64))]
-pub(crate) struct Mapped {
+pub(crate) struct MappedImage {
     base: *const u8,
     stride: u32,
     buckets: u32,
@@ -33,16 +33,16 @@ pub(crate) struct Mapped {
     incarnation: u64,
     /// The pull that took note of its growth last.
     followed: u32,
-    rest: Box<Rest>,
+    rest: Box<ImageGrowth>,
 }
 
-const _: () = assert!(std::mem::size_of::<Mapped>() == 64);
+const _: () = assert!(std::mem::size_of::<MappedImage>() == 64);
 
 /// No life of a shard: they are counted from 1.
 const NEVER: u64 = 0;
 
 /// What is needed when the image grows.
-struct Rest {
+struct ImageGrowth {
     file: File,
     /// Of how many bytes at a time pages are asked for before they are needed: none of a disk, whose tables may be larger than
     /// memory.
@@ -57,12 +57,17 @@ struct Rest {
 }
 
 // SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedImage {}
 
-impl Mapped {
+impl MappedImage {
     /// Maps the header of `file`. Nothing that it says is believed yet. Pages of up to `populate` bytes of a region will be asked
     /// for at a time.
-    pub(crate) fn open(file: File, stride: usize, incarnation: u64, populate: usize) -> io::Result<Mapped> {
+    pub(crate) fn open(
+        file: File,
+        stride: usize,
+        incarnation: u64,
+        populate: usize,
+    ) -> io::Result<MappedImage> {
         if file.metadata()?.len() < CHUNK_BYTES as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is shorter than a header"));
         }
@@ -73,7 +78,7 @@ impl Mapped {
         let populate = if in_memory { populate } else { 0 };
         let seals = rustix::fs::fcntl_get_seals(&file);
         let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        let rest = Rest {
+        let rest = ImageGrowth {
             file,
             populate,
             private,
@@ -82,7 +87,7 @@ impl Mapped {
             extents: 0,
             _reservation: reservation,
         };
-        let mapped = Mapped {
+        let mapped = MappedImage {
             base,
             stride: stride as u32,
             buckets: 0,
@@ -134,7 +139,7 @@ impl Mapped {
         self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
     }
 
-    /// [`Mapped::follow`] for the first time in this pull.
+    /// [`MappedImage::follow`] for the first time in this pull.
     #[inline(always)]
     pub(crate) fn follow_once(&mut self, pull: u32) -> Result<(), String> {
         if std::mem::replace(&mut self.followed, pull) == pull {
@@ -251,18 +256,19 @@ impl Mapped {
 
     /// Index bucket `i`, if it is published as far as is known.
     #[inline(always)]
-    pub(crate) fn bucket(&self, i: usize) -> Option<Seen<'_>> {
+    pub(crate) fn bucket(&self, i: usize) -> Option<SharedBucket<'_>> {
         // SAFETY: bucket i is published (checked): mapped, 64-byte aligned, only loaded as atomics.
-        (i < self.buckets as usize).then(|| Seen::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
+        (i < self.buckets as usize)
+            .then(|| SharedBucket::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
     }
 
     /// The overflow bucket behind a link, likewise.
     #[inline(always)]
-    pub(crate) fn linked(&self, link: u32) -> Option<Seen<'_>> {
+    pub(crate) fn linked(&self, link: u32) -> Option<SharedBucket<'_>> {
         let i = (link as usize).wrapping_sub(1);
         // SAFETY: as for `bucket`.
         (i < self.overflow_buckets as usize)
-            .then(|| Seen::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
+            .then(|| SharedBucket::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
     }
 
     /// The words of the row at `slot`, if it is published as far as is known. `stride` is the image's, given by the caller who

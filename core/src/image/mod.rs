@@ -17,7 +17,7 @@ use crate::limits::*;
 use crate::row::Row;
 use crate::slot::Bucket;
 pub(crate) use extents::Extents;
-pub(crate) use mapped::{Mapped, copy_floats};
+pub(crate) use mapped::{MappedImage, copy_floats};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use std::fs::File;
 use std::io;

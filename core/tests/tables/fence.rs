@@ -1,7 +1,7 @@
 //! Pushers that are fenced, introduced or closed: what is refused afterwards, also by shards that were opened again.
 
 use gannet_core::*;
-use gannet_optim::{Add, Rule, Shaping};
+use gannet_optim::{Add, GradientTransform, Rule};
 
 fn schema() -> Schema {
     Schema { shards: 4, ..Schema::scalar("t", Rule::Add(Add)) }
@@ -69,7 +69,7 @@ fn the_lowest_clock_is_seen_where_images_are_mapped() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
     push(&mut shards, 1, 1, 1).unwrap();
     let files = shards.images(0..4).unwrap().into_iter().map(|(_, file, life)| (file.into(), life)).collect();
-    let view = View::open(&schema(), 0, files).unwrap();
+    let view = MappedShards::open(&schema(), 0, files).unwrap();
     assert_eq!(view.lowest(), NO_CLOCK);
     shards.set_lowest(17);
     assert_eq!(view.lowest(), 17);
@@ -230,7 +230,7 @@ fn push_0_is_taken_after_an_introduction() {
 fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     let folder = tempfile::tempdir().unwrap();
     let one = Schema { shards: 1, ..schema() };
-    let growing = Growing { memory_limit: 3 << 20, ..Growing::default() };
+    let growing = GrowthConfig { memory_limit: 3 << 20, ..GrowthConfig::default() };
     let store = Store::open_dir_with(folder.path(), growing).unwrap();
     let mut shards = Shards::open(&store, &one, 0..1).unwrap();
     let data = |n: u64| PushName { pusher: DATA_PUSHERS | n, incarnation: 1, seq: 1, row: 0 };
@@ -262,7 +262,7 @@ fn a_refusal_names_a_worker_or_data_and_no_numbers_of_ours() {
 #[test]
 fn segments_that_differ_were_told_whole() {
     let with = |dim| Schema {
-        more: vec![Segment { dim, rule: Rule::Add(Add), shaping: Shaping::NONE, init: Init::Zero }],
+        more: vec![Segment { dim, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero }],
         ..Schema::scalar("fm", Rule::Add(Add))
     };
     assert_eq!(with(8).differences(&with(3)), "the dimension of segment 1 is 8, 3 was asked");

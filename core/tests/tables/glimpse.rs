@@ -2,7 +2,7 @@
 //! device is /proc/self/mem. The orders in which a real one may read are enumerated in glimpse.rs.
 
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Adam, Add, Ftrl, GroupFtrl, Rule, Shaping};
+use gannet_optim::{AdaGrad, Adam, Add, Ftrl, GradientTransform, GroupFtrl, Rule};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -14,7 +14,7 @@ fn schemas() -> Vec<Schema> {
     let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0 });
     let init = Init::Uniform { low: -1.0, high: 1.0 };
     let one = |rule, dim| Schema { dim, init, shards: 2, ..Schema::scalar("t", rule) };
-    let more = vec![Segment { dim: 5, rule: adagrad, shaping: Shaping::NONE, init }];
+    let more = vec![Segment { dim: 5, rule: adagrad, shaping: GradientTransform::NONE, init }];
     vec![
         one(Rule::Add(Add), 1),
         one(Rule::Add(Add), 16),
@@ -29,7 +29,7 @@ fn schemas() -> Vec<Schema> {
 
 struct Device {
     memory: File,
-    readable: Vec<Readable>,
+    readable: Vec<ReadableShard>,
 }
 
 impl Device {
@@ -70,7 +70,7 @@ fn rows_are_read_by_address_alone() {
         for (read, &segments) in
             [Read::Weights, Read::State].iter().flat_map(|r| chosen.iter().map(move |s| (*r, s)))
         {
-            let mut glimpse = Glimpse::new(&schema, read, segments).unwrap();
+            let mut glimpse = RemoteRowReader::new(&schema, read, segments).unwrap();
             let floats = glimpse.floats();
             let (mut want, mut slots) = (vec![0.0; keys.len() * floats], Vec::new());
             table.pull_segments(&keys, read, segments, &mut want, Some(&mut slots)).unwrap();
@@ -108,7 +108,7 @@ fn rows_are_read_by_address_alone() {
         let (key, mut out) = (keys[0], vec![0.0; schema.read_floats(Read::State)]);
         let mut slots = Vec::new();
         table.pull(&[key], Read::State, &mut out, Some(&mut slots)).unwrap();
-        let mut glimpse = Glimpse::new(&schema, Read::State, Segments::ALL).unwrap();
+        let mut glimpse = RemoteRowReader::new(&schema, Read::State, Segments::ALL).unwrap();
         table.free(key);
         table.stop_serving();
         let row = device.row(shard_of(hash(key), 2), glimpse.offset(slots[0]), glimpse.bytes()).unwrap();

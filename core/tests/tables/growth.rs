@@ -50,7 +50,7 @@ fn clock() -> Duration {
 /// One shard grows until the grower has been in time often, chunks having been turned into huge pages under its rows.
 #[test]
 fn rows_stand_while_the_grower_works_beside_their_owner() {
-    let store = Store::memory_with(Growing { clock: Some(clock), ..Growing::default() });
+    let store = Store::memory_with(GrowthConfig { clock: Some(clock), ..GrowthConfig::default() });
     let mut table = Shards::open(&store, &schema(1), 0..1).unwrap();
     let mut batches = 0;
     while batches < 75 || table.growth().by_grower < 20 {
@@ -85,7 +85,7 @@ fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let limit = 3 << 20;
     let open = |memory_limit| {
-        let store = Store::open_dir_with(folder.path(), Growing { memory_limit, clock: None }).unwrap();
+        let store = Store::open_dir_with(folder.path(), GrowthConfig { memory_limit, clock: None }).unwrap();
         (Shards::open(&store, &schema(2), 0..2).unwrap(), store)
     };
     let (mut table, store) = open(limit);
@@ -168,7 +168,7 @@ fn what_is_readable_is_listed_and_stays() {
 }
 
 /// The list when every row of so many batches stands in it, which may be the grower's work.
-fn settled(table: &mut Shards, batches: u64) -> Vec<Readable> {
+fn settled(table: &mut Shards, batches: u64) -> Vec<ReadableShard> {
     let mut ends = [0; 2];
     for n in 0..batches {
         let (keys, mut slots) = (keys(n, 2), Vec::new());
@@ -182,7 +182,7 @@ fn settled(table: &mut Shards, batches: u64) -> Vec<Readable> {
     let begun = Instant::now();
     loop {
         let listed = table.readable(table.range());
-        let end = |shard: &Readable| shard.rows.last().map_or(0, |row| row.offset + row.bytes as u64);
+        let end = |shard: &ReadableShard| shard.rows.last().map_or(0, |row| row.offset + row.bytes as u64);
         if listed.iter().zip(ends).all(|(shard, rows)| end(shard) >= rows) {
             return listed;
         }
@@ -195,7 +195,7 @@ fn settled(table: &mut Shards, batches: u64) -> Vec<Readable> {
 #[test]
 fn a_memory_limit_keeps_a_stretch_out_of_the_list() {
     let limit = 140 << 10;
-    let store = Store::memory_with(Growing { memory_limit: limit, clock: None });
+    let store = Store::memory_with(GrowthConfig { memory_limit: limit, clock: None });
     let mut table = Shards::open(&store, &schema(1), 0..1).unwrap();
     // 70 KiB of rows, to be registered up to 96 KiB.
     let keys: Vec<u64> = (0..3000).collect();

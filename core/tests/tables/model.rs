@@ -2,8 +2,8 @@
 
 use gannet_core::*;
 use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Cpu, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule,
-    Sgd, Shaping, Update, Visitor, add_change,
+    AdaGrad, Adam, Add, AmsGrad, Cpu, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp,
+    RowAdaGrad, Rule, Schedule, Sgd, Update, Visitor, add_change,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
         name: "t".into(),
         dim,
         rule,
-        shaping: Shaping::NONE,
+        shaping: GradientTransform::NONE,
         init,
         seed: 11,
         shards,
@@ -142,18 +142,18 @@ fn rules() -> impl Strategy<Value = Rule> {
     ])
 }
 
-fn shapings() -> impl Strategy<Value = Shaping> {
+fn shapings() -> impl Strategy<Value = GradientTransform> {
     let (clip_value, clip_norm) = (Some(0.5), Some(0.75));
     let schedule = Schedule { warmup: 3, decay: Decay::InverseSqrt { steps: 4 } };
-    let none = Shaping::NONE;
+    let none = GradientTransform::NONE;
     prop_oneof![
         3 => Just(none),
         2 => prop::sample::select(vec![
-            Shaping { clip_value, ..none },
-            Shaping { clip_norm, ..none },
-            Shaping { l2: 0.25, ..none },
-            Shaping { schedule, ..none },
-            Shaping { schedule, clip_value, clip_norm, l2: 0.25 },
+            GradientTransform { clip_value, ..none },
+            GradientTransform { clip_norm, ..none },
+            GradientTransform { l2: 0.25, ..none },
+            GradientTransform { schedule, ..none },
+            GradientTransform { schedule, clip_value, clip_norm, l2: 0.25 },
         ]),
     ]
 }
@@ -175,7 +175,7 @@ proptest! {
             table
         };
         // What the rule cannot have it does without.
-        let shaping = if shaping.check(&rule).is_ok() { shaping } else { Shaping::NONE };
+        let shaping = if shaping.check(&rule).is_ok() { shaping } else { GradientTransform::NONE };
         let schema = Schema { shaping, ..schema(rule, dim, shards) };
         let mut store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
         let mut table = open(&store, &schema);
@@ -342,7 +342,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
         table.push(&name, Write::Gradient, &[5], None, &[1.0, 2.0]).unwrap();
         assert!(matches!(Store::open_dir(folder.path()), Err(OpenError::Locked(_))));
     }
-    let store = Store::open_dir_as(folder.path(), [7; 16], Growing::default()).unwrap();
+    let store = Store::open_dir_as(folder.path(), [7; 16], GrowthConfig::default()).unwrap();
     let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
     // Another boot without the clean flag; with it, the image is welcome.
     assert!(matches!(open(&s), Err(OpenError::OlderBoot { .. })));
@@ -351,7 +351,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
         let store = Store::open_dir(folder.path()).unwrap();
         Shards::open(&store, &s, 0..1).unwrap().mark_clean().unwrap();
     }
-    let store = Store::open_dir_as(folder.path(), [7; 16], Growing::default()).unwrap();
+    let store = Store::open_dir_as(folder.path(), [7; 16], GrowthConfig::default()).unwrap();
     let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
     open(&s).unwrap();
     let other = Schema { seed: 12, ..s.clone() };
@@ -379,7 +379,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
 fn the_clock_sets_the_rate_and_only_sums_are_replayed() {
     let schedule = Schedule { warmup: 0, decay: Decay::Step { rate: 0.5, steps: 2 } };
     let s = Schema {
-        shaping: Shaping { schedule, ..Shaping::NONE },
+        shaping: GradientTransform { schedule, ..GradientTransform::NONE },
         shards: 1,
         ..Schema::scalar("clock", Rule::Sgd(Sgd { lr: 1.0 }))
     };

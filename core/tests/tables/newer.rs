@@ -17,7 +17,7 @@ fn schema() -> Schema {
 #[derive(Default)]
 struct Holder {
     life: u64,
-    rows: HashMap<u64, (Held, Vec<f32>)>,
+    rows: HashMap<u64, (CachedVersion, Vec<f32>)>,
     spared: usize,
 }
 
@@ -28,8 +28,8 @@ impl Holder {
             self.life = life;
             self.rows.clear();
         }
-        let held: Vec<Held> =
-            keys.iter().map(|key| self.rows.get(key).map_or(Held::Nothing, |row| row.0)).collect();
+        let held: Vec<CachedVersion> =
+            keys.iter().map(|key| self.rows.get(key).map_or(CachedVersion::Nothing, |row| row.0)).collect();
         let (mut out, mut slots, mut told) = (vec![0.0; keys.len() * 3], vec![9], Vec::new());
         let what = (Read::State, Segments::ALL);
         let (rows, stamp) = shards.pull_newer(keys, &held, what, &mut out, &mut slots, &mut told).unwrap();
@@ -37,16 +37,16 @@ impl Holder {
         let mut answered = out.chunks_exact(3);
         for (&key, &newer) in keys.iter().zip(&told) {
             let held = match newer {
-                Newer::Same => {
+                NewerRow::Same => {
                     self.spared += 1;
                     continue;
                 }
-                Newer::Row => Held::Row(stamp),
-                Newer::NoRow => Held::NoRow,
+                NewerRow::Row => CachedVersion::Row(stamp),
+                NewerRow::NoRow => CachedVersion::NoRow,
             };
             self.rows.insert(key, (held, answered.next().unwrap().to_vec()));
         }
-        assert_eq!(told.iter().filter(|newer| **newer != Newer::Same).count(), rows);
+        assert_eq!(told.iter().filter(|newer| **newer != NewerRow::Same).count(), rows);
         let mut plain = vec![0.0; keys.len() * 3];
         shards.pull(keys, Read::State, &mut plain, None).unwrap();
         for (key, row) in keys.iter().zip(plain.chunks_exact(3)) {

@@ -90,13 +90,14 @@ fn segments() -> impl Strategy<Value = Vec<Segment>> {
     ];
     let segment =
         (0..5usize, 1u32..20, any::<bool>(), any::<bool>()).prop_map(move |(rule, dim, shape, zero)| {
-            let warm = Schedule { warmup: 5, ..Shaping::NONE.schedule };
+            let warm = Schedule { warmup: 5, ..GradientTransform::NONE.schedule };
             let shape = shape && !matches!(rule, 0 | 3);
-            let shaping = Shaping { clip_value: Some(0.5), schedule: warm, ..Shaping::NONE };
+            let shaping =
+                GradientTransform { clip_value: Some(0.5), schedule: warm, ..GradientTransform::NONE };
             Segment {
                 dim,
                 rule: rules[rule],
-                shaping: if shape { shaping } else { Shaping::NONE },
+                shaping: if shape { shaping } else { GradientTransform::NONE },
                 init: if zero { Init::Zero } else { Init::Uniform { low: -0.5, high: 0.5 } },
             }
         });
@@ -190,7 +191,7 @@ proptest! {
 
 #[test]
 fn segments_out_of_range_are_refused() {
-    let one = Segment { dim: 1, rule: Rule::Add(Add), shaping: Shaping::NONE, init: Init::Zero };
+    let one = Segment { dim: 1, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero };
     assert_eq!(schema(&[one; 8], 1).check(), Ok(()));
     assert!(matches!(schema(&[one; 9], 1).check(), Err(SchemaError::Segments { segments: 9, .. })));
     assert!(matches!(
@@ -210,7 +211,7 @@ fn segments_out_of_range_are_refused() {
 /// Golden: images, checkpoints and the wire carry these bytes.
 #[test]
 fn the_bytes_of_two_segments() {
-    let wide = Segment { dim: 1, rule: Rule::Add(Add), shaping: Shaping::NONE, init: Init::Zero };
+    let wide = Segment { dim: 1, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero };
     let deep = Segment {
         dim: 3,
         rule: Rule::Sgd(Sgd { lr: 0.5 }),

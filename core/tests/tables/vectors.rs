@@ -44,22 +44,22 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
         row[0] = if *pass == program.pass { stored } else { 0.0 };
         for step in &program.steps {
             match step {
-                Step::Combine { to, terms } => {
+                ProgramStep::Combine { to, terms } => {
                     let terms = terms.iter().filter(|term| !(free && term.penalised));
                     row[*to as usize] = terms.map(|term| term.factor * row[term.column as usize]).sum();
                 }
-                Step::Slope { to, gradient, weights, l1 } => {
+                ProgramStep::Slope { to, gradient, weights, l1 } => {
                     let (g, w) = (row[*gradient as usize], row[*weights as usize]);
                     row[*to as usize] = pseudo_gradient(g, w, if free { 0.0 } else { *l1 });
                 }
-                Step::Align { to, slope } => {
+                ProgramStep::Align { to, slope } => {
                     row[*to as usize] = align(row[*to as usize], row[*slope as usize])
                 }
-                Step::Multiply { to, by } => row[*to as usize] *= row[*by as usize],
-                Step::Reciprocal { to, of, plus } => {
+                ProgramStep::Multiply { to, by } => row[*to as usize] *= row[*by as usize],
+                ProgramStep::Reciprocal { to, of, plus } => {
                     row[*to as usize] = 1.0 / (row[*of as usize] + if free { 0.0 } else { *plus })
                 }
-                Step::Project { to, weights, step, slope } => {
+                ProgramStep::Project { to, weights, step, slope } => {
                     let (w, d, v) = (row[*weights as usize], row[*step as usize], row[*slope as usize]);
                     row[*to as usize] = if free { w + d } else { project(w, d, v) };
                 }
@@ -67,10 +67,12 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
         }
         for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
             *sum += match *reduce {
-                Reduce::Dot { penalised: true, .. } | Reduce::Norm1 { penalised: true, .. } if free => 0.0,
-                Reduce::Dot { a, b, .. } => row[a as usize] * row[b as usize],
-                Reduce::Weighted { a, b, by } => row[a as usize] * row[by as usize] * row[b as usize],
-                Reduce::Norm1 { a, .. } => row[a as usize].abs(),
+                ColumnSum::Dot { penalised: true, .. } | ColumnSum::Norm1 { penalised: true, .. } if free => {
+                    0.0
+                }
+                ColumnSum::Dot { a, b, .. } => row[a as usize] * row[b as usize],
+                ColumnSum::Weighted { a, b, by } => row[a as usize] * row[by as usize] * row[b as usize],
+                ColumnSum::Norm1 { a, .. } => row[a as usize].abs(),
             };
         }
         row[0] = stored;
@@ -82,36 +84,33 @@ fn column() -> impl Strategy<Value = u16> {
     0u16..COLUMNS as u16
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ProgramStep> {
     let factor = prop_oneof![Just(1.0), Just(-1.0), Just(0.5), Just(2.0)];
     let term = (factor, column(), any::<bool>());
     let term = term.prop_map(|(factor, column, penalised)| Term { factor, column, penalised });
     prop_oneof![
-        (column(), prop::collection::vec(term, 0..4)).prop_map(|(to, terms)| Step::Combine { to, terms }),
+        (column(), prop::collection::vec(term, 0..4))
+            .prop_map(|(to, terms)| ProgramStep::Combine { to, terms }),
         (column(), column(), column(), 0u8..3).prop_map(|(to, gradient, weights, l1)| {
-            Step::Slope { to, gradient, weights, l1: f64::from(l1) }
+            ProgramStep::Slope { to, gradient, weights, l1: f64::from(l1) }
         }),
-        (column(), column()).prop_map(|(to, slope)| Step::Align { to, slope }),
-        (column(), column(), column(), column()).prop_map(|(to, weights, step, slope)| Step::Project {
-            to,
-            weights,
-            step,
-            slope
-        }),
+        (column(), column()).prop_map(|(to, slope)| ProgramStep::Align { to, slope }),
+        (column(), column(), column(), column())
+            .prop_map(|(to, weights, step, slope)| ProgramStep::Project { to, weights, step, slope }),
     ]
 }
 
-fn reduce() -> impl Strategy<Value = Reduce> {
+fn reduce() -> impl Strategy<Value = ColumnSum> {
     prop_oneof![
-        (column(), column(), any::<bool>()).prop_map(|(a, b, penalised)| Reduce::Dot { a, b, penalised }),
-        (column(), any::<bool>()).prop_map(|(a, penalised)| Reduce::Norm1 { a, penalised }),
+        (column(), column(), any::<bool>()).prop_map(|(a, b, penalised)| ColumnSum::Dot { a, b, penalised }),
+        (column(), any::<bool>()).prop_map(|(a, penalised)| ColumnSum::Norm1 { a, penalised }),
     ]
 }
 
 #[derive(Debug, Clone)]
 enum Action {
     Sum { pass: u64, keys: Vec<u64>, value: i32 },
-    Run { steps: Vec<Step>, sums: Vec<Reduce>, pass: u64 },
+    Run { steps: Vec<ProgramStep>, sums: Vec<ColumnSum>, pass: u64 },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -141,14 +140,14 @@ fn products_and_reciprocals_are_those_of_rows() {
     model.insert(FREE, ([4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 2));
     for pass in [1, 2] {
         let steps = vec![
-            Step::Reciprocal { to: 1, of: 0, plus: 1.0 },
-            Step::Combine { to: 2, terms: vec![Term::new(2.0, 0), Term::new(1.0, 1)] },
-            Step::Multiply { to: 2, by: 1 },
+            ProgramStep::Reciprocal { to: 1, of: 0, plus: 1.0 },
+            ProgramStep::Combine { to: 2, terms: vec![Term::new(2.0, 0), Term::new(1.0, 1)] },
+            ProgramStep::Multiply { to: 2, by: 1 },
         ];
         let sums = vec![
-            Reduce::Weighted { a: 2, b: 1, by: 1 },
-            Reduce::Weighted { a: 0, b: 2, by: 1 },
-            Reduce::Dot { a: 1, b: 1, penalised: true },
+            ColumnSum::Weighted { a: 2, b: 1, by: 1 },
+            ColumnSum::Weighted { a: 0, b: 2, by: 1 },
+            ColumnSum::Dot { a: 1, b: 1, penalised: true },
         ];
         let program = Program { pass, free: Some(FREE), steps, sums };
         if pass == 1 {
@@ -256,9 +255,9 @@ fn what_is_not_finite_is_not_kept_and_shows_in_the_sums() {
     let mut table = open(&store);
     let keys = cut(vec![1, 2]);
     table.push(&name(Vectors::first_seq(1)), Write::Sum, &keys, None, &split(1e30).repeat(2)).unwrap();
-    let steps = vec![Step::Combine { to: 1, terms: vec![Term::new(1e30, 0)] }];
+    let steps = vec![ProgramStep::Combine { to: 1, terms: vec![Term::new(1e30, 0)] }];
     let program =
-        Program { pass: 1, steps, sums: vec![Reduce::Norm1 { a: 1, penalised: false }], free: None };
+        Program { pass: 1, steps, sums: vec![ColumnSum::Norm1 { a: 1, penalised: false }], free: None };
     let name = name(Vectors::first_seq(1) + 1);
     let sums: Vec<f64> =
         (0..SHARDS).map(|shard| table.run_program(shard, &name, &program).unwrap()[0]).collect();

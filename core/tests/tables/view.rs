@@ -4,7 +4,7 @@
 use crate::viewing;
 
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Add, Cpu, Ftrl, GroupFtrl, Rule, Shaping};
+use gannet_optim::{AdaGrad, Add, Cpu, Ftrl, GradientTransform, GroupFtrl, Rule};
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::Write as _;
@@ -57,7 +57,7 @@ proptest! {
         actions in actions(),
     ) {
         let init = Init::Uniform { low: -0.5, high: 0.5 };
-        let segment = |(rule, dim)| Segment { dim, rule, shaping: Shaping::NONE, init };
+        let segment = |(rule, dim)| Segment { dim, rule, shaping: GradientTransform::NONE, init };
         let schema = Schema { more: more.into_iter().map(segment).collect(), ..schema(rule, dim, shards) };
         let folder = tempfile::tempdir().unwrap();
         let store = if on_disk { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
@@ -103,8 +103,11 @@ fn only_the_image_that_was_meant_is_opened() {
         let images = table.images(table.range()).unwrap().into_iter().take(n);
         images.map(|(_, fd, life)| (File::from(fd), life)).collect()
     };
-    assert!(View::open(&schema, 1, files(3)).is_ok_and(|view| view.is_current() && view.range() == (1..4)));
-    let refused = |schema: &Schema, first, files| match View::open(schema, first, files) {
+    assert!(
+        MappedShards::open(&schema, 1, files(3))
+            .is_ok_and(|view| view.is_current() && view.range() == (1..4))
+    );
+    let refused = |schema: &Schema, first, files| match MappedShards::open(schema, first, files) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("opened"),
     };
@@ -120,7 +123,7 @@ fn only_the_image_that_was_meant_is_opened() {
     assert!(error.contains("shard 1") && error.contains("not GANNETIM") && error.contains("tcp"), "{error}");
     // Another life of the shard than was said: nothing of it is believed.
     let files = files(1).into_iter().map(|(file, life)| (file, life + 1)).collect();
-    let mut view = View::open(&schema, 1, files).unwrap();
+    let mut view = MappedShards::open(&schema, 1, files).unwrap();
     assert!(!view.is_current());
     let key = (0..).find(|&key| shard_of(hash(key), 4) == 1).unwrap();
     let (mut out, mut slots) = ([0.0; 3], Vec::new());
@@ -160,7 +163,7 @@ fn each_owner_stops_for_itself() {
         }
         let images = tables.iter().flat_map(|table| table.images(table.range()).unwrap());
         let files = images.map(|(_, fd, life)| (File::from(fd), life)).collect();
-        let mut view = View::open(&schema, 0, files).unwrap();
+        let mut view = MappedShards::open(&schema, 0, files).unwrap();
         let mut stopped: Vec<u32> = Vec::new();
         for n in [1, 2, 0] {
             let (mut out, mut slots) = (vec![0.0; 3 * keys.len()], Vec::new());
@@ -225,7 +228,9 @@ fn nonsense_in_an_image_is_survived() {
         if seed % 3 == 0 {
             (0..4).for_each(spoil);
         }
-        let Ok(mut view) = View::open(&schema, 0, vec![(file.try_clone().unwrap(), life)]) else { continue };
+        let Ok(mut view) = MappedShards::open(&schema, 0, vec![(file.try_clone().unwrap(), life)]) else {
+            continue;
+        };
         for step in 4..40 {
             spoil(step);
             let misses = view.pull(&keys, Read::State, Segments::ALL, &mut out, &mut slots).unwrap();

@@ -138,7 +138,7 @@ impl Drop for Child {
 }
 
 /// A child that writes for ever, and a view of its images.
-fn spawn(place: &str) -> (Child, View) {
+fn spawn(place: &str) -> (Child, MappedShards) {
     use std::io::BufRead;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["view_races::child", "--exact", "--nocapture"]).env("VIEW_CHILD", place);
@@ -150,7 +150,7 @@ fn spawn(place: &str) -> (Child, View) {
         let path = format!("/proc/{}/fd/{fd}", child.0.id());
         (File::open(path).unwrap(), life.parse().unwrap())
     });
-    let view = View::open(&child_schema(), 0, files.collect()).unwrap();
+    let view = MappedShards::open(&child_schema(), 0, files.collect()).unwrap();
     (child, view)
 }
 

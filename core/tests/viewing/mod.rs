@@ -9,14 +9,14 @@ pub fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
     Schema { dim, init: Init::Uniform { low: -1.0, high: 1.0 }, shards, ..Schema::scalar("t", rule) }
 }
 
-pub fn view(shards: &Shards) -> View {
+pub fn view(shards: &Shards) -> MappedShards {
     let files = shards
         .images(shards.range())
         .unwrap()
         .into_iter()
         .map(|(_, fd, life)| (File::from(fd), life))
         .collect();
-    View::open(shards.schema(), shards.range().start, files).unwrap()
+    MappedShards::open(shards.schema(), shards.range().start, files).unwrap()
 }
 
 pub fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
@@ -29,7 +29,7 @@ pub fn name(seq: u64) -> PushName {
 }
 
 /// At rest a view finds what the owner finds, at the same slots, and reads the same bits.
-pub fn agree(shards: &mut Shards, view: &mut View, keys: &[u64]) {
+pub fn agree(shards: &mut Shards, view: &mut MappedShards, keys: &[u64]) {
     let segments: &[Segments] = match shards.schema().more.len() {
         0 => &[Segments::ALL],
         _ => &[Segments::ALL, Segments::only(&[1]), Segments::only(&[0])],
@@ -99,7 +99,7 @@ pub fn write_on(table: &mut Shards, incarnation: u64, mut on: impl FnMut() -> bo
 }
 
 /// Pulls until `rounds` are done; every row that it is given must be one. Answers hits and misses.
-pub fn read_on(view: &mut View, rounds: u64) -> (usize, usize) {
+pub fn read_on(view: &mut MappedShards, rounds: u64) -> (usize, usize) {
     let floats = view.schema().dim as usize;
     let (mut out, mut slots) = (Vec::new(), Vec::new());
     let (mut hits, mut misses) = (0, 0);

@@ -6,7 +6,7 @@ use crate::control::{
     self, ConfirmV1, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
     VectorV1,
 };
-use crate::message::{self, Pull, Push, pair};
+use crate::message::{self, PullFrame, PushFrame, pair};
 use crate::newer::{bit_words, ones};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
@@ -188,7 +188,7 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
             let newer = !slots && choices.below(3) == 0;
-            let head = Pull { table, keys: count, read, keep, segments, slots, newer, clock }.head(id);
+            let head = PullFrame { table, keys: count, read, keep, segments, slots, newer, clock }.head(id);
             (head, if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),
@@ -320,7 +320,8 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let (row, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;
     let some = keyset != 0 && choices.below(2) == 0;
-    let head = Push { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.head(id);
+    let head =
+        PushFrame { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.head(id);
     let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
     if some {
         let bits: Vec<u64> = (0..bit_words(keys.len())).map(|_| choices.word()).collect();

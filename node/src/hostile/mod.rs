@@ -11,9 +11,9 @@ use crate::control::{
     ProofV1, PusherV1, RefusedV1, StatusV1, TableOpenedV2, WaitsV1, WelcomeV1,
 };
 use crate::error::Refusal;
-use crate::message::{Pull, Push, ack_head, acked};
-use crate::runs::RunAskV1;
-use crate::scheduler::feeding::{Feed, OfferV1};
+use crate::message::{PullFrame, PushFrame, ack_head, acked};
+use crate::runs::RunRequestV1;
+use crate::scheduler::feeding::{DataRequest, OfferV1};
 use crate::scheduler::holdings::JobTableV1;
 use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
@@ -48,10 +48,10 @@ pub fn decode(bytes: &[u8]) {
 
 fn read_words(head: &Head) {
     let words = |head: &Head| (head.words, head.aux);
-    if let Some(pull) = Pull::of(head) {
-        assert_eq!(Pull::of(&pull.head(head.id)), Some(pull));
+    if let Some(pull) = PullFrame::of(head) {
+        assert_eq!(PullFrame::of(&pull.head(head.id)), Some(pull));
     }
-    if let Some(push) = Push::of(head) {
+    if let Some(push) = PushFrame::of(head) {
         assert_eq!(words(&push.head(head.id)), words(head));
     }
     let (applied, late) = acked(head);
@@ -70,7 +70,7 @@ fn messages(bytes: &[u8]) {
     reads::<IdentityV1>(bytes);
     reads::<ConfirmV1>(bytes);
     reads::<JobTableV1>(bytes);
-    reads::<RunAskV1>(bytes);
+    reads::<RunRequestV1>(bytes);
     reads::<TableOpenedV2>(bytes);
     reads::<StatusV1>(bytes);
     reads::<PusherV1>(bytes);
@@ -79,7 +79,7 @@ fn messages(bytes: &[u8]) {
     reads::<JoinedV1>(bytes);
     reads::<WaitsV1>(bytes);
     reads::<OfferV1>(bytes);
-    if let Some(feed) = Feed::of(bytes) {
+    if let Some(feed) = DataRequest::of(bytes) {
         assert_eq!(feed.payload(), bytes);
     }
 }

@@ -1,7 +1,7 @@
 //! What workers ask of the registry of runs, and what it answers: frozen structs, as they travel and are kept.
 
 use crate::limits::RUN_NAME_BYTES_MAX;
-use crate::scheduler::member::Life;
+use crate::scheduler::member::WorkerIncarnation;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// Which rows a worker trains: those of a run, since a generation of it.
@@ -43,7 +43,7 @@ impl RunId {
 
 /// A flag that all workers of a run must be given alike.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct RunSetting {
     /// The flag, or what it is about.
     pub flag: String,
     /// What is compared.
@@ -54,22 +54,22 @@ pub struct Setting {
     pub of_rows: bool,
 }
 
-impl Setting {
+impl RunSetting {
     /// A flag that is shown as it is compared.
-    pub fn new(flag: &str, value: impl ToString) -> Setting {
+    pub fn new(flag: &str, value: impl ToString) -> RunSetting {
         let value = value.to_string();
-        Setting { flag: flag.to_owned(), shown: value.clone(), value, of_rows: false }
+        RunSetting { flag: flag.to_owned(), shown: value.clone(), value, of_rows: false }
     }
 
     /// One that the rows depend on.
-    pub fn of_rows(self) -> Setting {
-        Setting { of_rows: true, ..self }
+    pub fn of_rows(self) -> RunSetting {
+        RunSetting { of_rows: true, ..self }
     }
 }
 
 /// What whoever comes to a run wants of it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum RunIntent {
     /// To begin it, or to go on with one that is not finished.
     Auto,
     /// Also to train the rows of one that is finished further.
@@ -81,8 +81,8 @@ pub enum Want {
 /// Somebody comes to a run.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JoinV1 {
-    pub(crate) want: Want,
-    pub(crate) settings: Vec<Setting>,
+    pub(crate) want: RunIntent,
+    pub(crate) settings: Vec<RunSetting>,
     /// Its tables, by their own names.
     pub(crate) tables: Vec<String>,
     /// What time it is there, in seconds since 1970: to say how long ago a run ended, and for nothing else.
@@ -97,15 +97,15 @@ pub(crate) struct JoinV1 {
 
 /// What a worker asks.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct RunAskV1 {
+pub(crate) struct RunRequestV1 {
     pub(crate) name: String,
-    pub(crate) life: Life,
-    pub(crate) what: RunWhatV1,
+    pub(crate) life: WorkerIncarnation,
+    pub(crate) what: RunActionV1,
 }
 
 /// See [`super::Registry`] for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum RunWhatV1 {
+pub(crate) enum RunActionV1 {
     Join(JoinV1),
     /// It lives and has trained so many batches; who else is there is answered.
     Beat {
@@ -140,7 +140,7 @@ pub(crate) enum RunWhatV1 {
 
 /// What is answered.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum RunToldV1 {
+pub(crate) enum RunReplyV1 {
     Joined {
         generation: u32,
         rows_since: u32,
@@ -152,7 +152,7 @@ pub(crate) enum RunToldV1 {
         notes: String,
         birth: u64,
     },
-    /// What [`RunWhatV1::Look`] asks.
+    /// What [`RunActionV1::Look`] asks.
     Seen {
         known: bool,
         left: Vec<String>,
@@ -175,7 +175,7 @@ pub(crate) enum RunToldV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMember {
     /// Its present life.
-    pub life: Life,
+    pub life: WorkerIncarnation,
     /// It has trained what it had to.
     pub done: bool,
     /// It gives signs of life.

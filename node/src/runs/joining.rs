@@ -1,16 +1,16 @@
 //! What is decided for whoever comes to a run: the rules of [`Registry`].
 
-use super::asking::{JoinV1, RunId, RunToldV1, Setting, Want};
-use super::registry::{Decided, Finished, Kept, Refused, Registry, Taking, who};
+use super::asking::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
+use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
 use crate::error::Refusal;
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX, RUNS_MAX, STATUS_PUSHERS_MAX};
-use crate::scheduler::member::Life;
+use crate::scheduler::member::WorkerIncarnation;
 use crate::worker::NO_INCARNATION;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-fn mismatch(text: String) -> Refused {
+fn mismatch(text: String) -> RunRefusal {
     (Refusal::Mismatch, text)
 }
 
@@ -25,7 +25,7 @@ fn ago(seconds: u64) -> String {
 }
 
 /// Holds that whoever trains a run's rows further reads and learns as the run did.
-fn may_continue(name: &str, run: &Kept, settings: &[Setting]) -> Result<(), Refused> {
+fn may_continue(name: &str, run: &RunRecord, settings: &[RunSetting]) -> Result<(), RunRefusal> {
     let Some((flag, was, given)) = run.rows_differ(settings) else { return Ok(()) };
     Err(mismatch(format!(
         "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the same \
@@ -34,7 +34,7 @@ fn may_continue(name: &str, run: &Kept, settings: &[Setting]) -> Result<(), Refu
 }
 
 /// Tables of a run are here, and who began it is not known.
-fn registry_lost(name: &str, left: &[(u32, String)]) -> Refused {
+fn registry_lost(name: &str, left: &[(u32, String)]) -> RunRefusal {
     let tables: Vec<String> = left.iter().map(|(_, table)| format!("{table:?}")).collect();
     mismatch(format!(
         "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the servers \
@@ -70,7 +70,12 @@ impl Registry {
     }
 
     /// Takes back that a run has begun, unless somebody else is in it.
-    pub(super) fn withdraw(&mut self, name: &str, generation: u32, life: Life) -> Result<RunToldV1, Refused> {
+    pub(super) fn withdraw(
+        &mut self,
+        name: &str,
+        generation: u32,
+        life: WorkerIncarnation,
+    ) -> Result<RunReplyV1, RunRefusal> {
         let is_its_own = self.runs.get(name).is_some_and(|run| {
             let alone = run.members.len() == 1;
             alone && run.by == life && run.generation == generation && run.finished.is_none()
@@ -80,19 +85,19 @@ impl Registry {
             self.heard.retain(|(of, _), _| of != name);
             self.keep(name, before)?;
         }
-        Ok(RunToldV1::Noted)
+        Ok(RunReplyV1::Noted)
     }
 
     /// Brings a life of a worker into a run, which it may begin.
     pub(super) fn join(
         &mut self,
         name: &str,
-        life: Life,
+        life: WorkerIncarnation,
         join: JoinV1,
         session: u32,
         now: Duration,
         open: &[String],
-    ) -> Result<RunToldV1, Refused> {
+    ) -> Result<RunReplyV1, RunRefusal> {
         RunId::check_name(name).map_err(|text| (Refusal::Malformed, text))?;
         if life.incarnation == NO_INCARNATION {
             let text = format!("worker {} has no incarnation (0): allocate one when it starts", life.rank);
@@ -112,7 +117,9 @@ impl Registry {
         let open: Vec<String> = open.iter().chain(&join.left).cloned().collect();
         let left = self.left_behind(name, &join.tables, &open);
         let decided = match self.runs.get(name) {
-            None if join.want != Want::Fresh && !left.is_empty() => return Err(registry_lost(name, &left)),
+            None if join.want != RunIntent::Fresh && !left.is_empty() => {
+                return Err(registry_lost(name, &left));
+            }
             None if self.runs.len() >= RUNS_MAX => {
                 let text = format!(
                     "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin with \
@@ -120,8 +127,8 @@ impl Registry {
                 );
                 return Err((Refusal::Limit, text));
             }
-            None if !left.is_empty() => Decided::Fresh,
-            None => Decided::Begun,
+            None if !left.is_empty() => RunDecision::Fresh,
+            None => RunDecision::Begun,
             Some(run) if run.finished.is_none() => match self.of_running(name, run, life, &join, now)? {
                 Ok(decided) => decided,
                 Err(taken) => return Ok(taken),
@@ -130,27 +137,27 @@ impl Registry {
         };
         self.enter(name, life, join, decided, left)?;
         self.hear(name, life.rank, session, now);
-        let Some(run) = self.runs.get(name) else { return Ok(RunToldV1::Noted) };
+        let Some(run) = self.runs.get(name) else { return Ok(RunReplyV1::Noted) };
         let (generation, rows_since) = (run.generation, run.rows_since);
         let (doomed, notes, birth) = (run.doomed.clone(), run.notes.clone(), run.birth);
         tracing::info!(run = name, generation, worker = life.rank, decided = decided.name(), "a run");
-        Ok(RunToldV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
+        Ok(RunReplyV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
     }
 
     /// What becomes of whoever comes to a run that goes on.
     fn of_running(
         &self,
         name: &str,
-        run: &Kept,
-        life: Life,
+        run: &RunRecord,
+        life: WorkerIncarnation,
         join: &JoinV1,
         now: Duration,
-    ) -> Result<Result<Decided, RunToldV1>, Refused> {
+    ) -> Result<Result<RunDecision, RunReplyV1>, RunRefusal> {
         let differs = run.differs(&join.settings, life.rank);
         let live: Vec<u32> =
             run.members.keys().copied().filter(|&rank| self.is_live(name, rank, now)).collect();
         // Who is started again with the same flags goes on: the rows of a run that was begun anew are the new ones.
-        if join.want == Want::Fresh && (run.begun != Want::Fresh || differs.is_some()) {
+        if join.want == RunIntent::Fresh && (run.begun != RunIntent::Fresh || differs.is_some()) {
             if let Some(rank) = live.first() {
                 return Err(mismatch(format!(
                     "run {name:?}: {} is in it and lives, so its rows are not dropped (--fresh): end its workers \
@@ -158,12 +165,12 @@ impl Registry {
                     who(*rank)
                 )));
             }
-            return Ok(Ok(Decided::Fresh));
+            return Ok(Ok(RunDecision::Fresh));
         }
         if let Some(difference) = differs {
             // Who was to continue it with a wrong flag has spoilt nothing: its rows are trained further with the right one.
-            if join.want == Want::Continue && live.is_empty() {
-                return may_continue(name, run, &join.settings).map(|()| Ok(Decided::Continued));
+            if join.want == RunIntent::Continue && live.is_empty() {
+                return may_continue(name, run, &join.settings).map(|()| Ok(RunDecision::Continued));
             }
             let anew = match (live.is_empty(), run.rows_differ(&join.settings)) {
                 (true, None) => {
@@ -178,7 +185,7 @@ impl Registry {
                  a name of its own (--run NAME){anew}"
             )));
         }
-        let Some(known) = run.members.get(&life.rank) else { return Ok(Ok(Decided::Joined)) };
+        let Some(known) = run.members.get(&life.rank) else { return Ok(Ok(RunDecision::Joined)) };
         if known.incarnation > life.incarnation {
             let text = format!("run {name:?}: a newer life of worker {} is in it: start it again", life.rank);
             return Err((Refusal::Fenced, text));
@@ -186,10 +193,10 @@ impl Registry {
         if known.incarnation == life.incarnation {
             // The answer to the first was lost.
             return Ok(Ok(match run.by == life {
-                false => Decided::Joined,
-                true if run.generation == 1 => Decided::Begun,
-                true if run.rows_since == run.generation => Decided::Fresh,
-                true => Decided::Continued,
+                false => RunDecision::Joined,
+                true if run.generation == 1 => RunDecision::Begun,
+                true if run.rows_since == run.generation => RunDecision::Fresh,
+                true => RunDecision::Continued,
             }));
         }
         let heard = self.heard.get(&(name.to_owned(), life.rank));
@@ -197,9 +204,9 @@ impl Registry {
         match linked {
             Some(heard) => {
                 let silent_ms = now.saturating_sub(heard.at).as_millis() as u64;
-                Ok(Err(RunToldV1::Taken { silent_ms }))
+                Ok(Err(RunReplyV1::Taken { silent_ms }))
             }
-            None => Ok(Ok(Decided::Resumed)),
+            None => Ok(Ok(RunDecision::Resumed)),
         }
     }
 
@@ -207,22 +214,22 @@ impl Registry {
     fn of_finished(
         &self,
         name: &str,
-        run: &Kept,
-        life: Life,
+        run: &RunRecord,
+        life: WorkerIncarnation,
         join: &JoinV1,
         now: Duration,
-    ) -> Result<Decided, Refused> {
+    ) -> Result<RunDecision, RunRefusal> {
         let known = run.members.get(&life.rank);
         let again = known.is_some_and(|known| known.incarnation == life.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // One that was in it and had not trained its part when the others finished is late whenever it comes, once.
         let is_late = known.map_or(just, |known| !known.done);
-        let of_it = join.want == Want::Auto || join.want == run.begun;
+        let of_it = join.want == RunIntent::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, life.rank).is_none();
-        let finished = run.finished.clone().unwrap_or(Finished { at: 0, rows: 0, missing: Vec::new() });
+        let finished = run.finished.clone().unwrap_or(RunEnd { at: 0, rows: 0, missing: Vec::new() });
         if again || is_late && of_it && same {
             return match finished.missing.contains(&life.rank) {
-                false => Ok(Decided::Late),
+                false => Ok(RunDecision::Late),
                 true => Err(mismatch(format!(
                     "run {name:?} was finished without the share of worker {} (--allow-missing-workers), which is not \
                      trained. --continue trains all shares again on its rows, --fresh begins with new rows",
@@ -231,10 +238,10 @@ impl Registry {
             };
         }
         match join.want {
-            Want::Continue => may_continue(name, run, &join.settings).map(|()| Decided::Continued),
-            Want::Fresh => Ok(Decided::Fresh),
-            Want::Auto => {
-                let Finished { at, rows, .. } = finished;
+            RunIntent::Continue => may_continue(name, run, &join.settings).map(|()| RunDecision::Continued),
+            RunIntent::Fresh => Ok(RunDecision::Fresh),
+            RunIntent::Auto => {
+                let RunEnd { at, rows, .. } = finished;
                 let ended = ago(join.at.saturating_sub(at));
                 Err(mismatch(format!(
                     "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
@@ -248,18 +255,22 @@ impl Registry {
     fn enter(
         &mut self,
         name: &str,
-        life: Life,
+        life: WorkerIncarnation,
         join: JoinV1,
-        decided: Decided,
+        decided: RunDecision,
         left: Vec<(u32, String)>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RunRefusal> {
         let before = self.runs.get(name).cloned();
         let mut run = match (decided, before.clone()) {
-            (Decided::Begun | Decided::Continued | Decided::Fresh, Some(run)) if run.by == life => run,
-            (Decided::Begun, _) | (_, None) => {
+            (RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh, Some(run))
+                if run.by == life =>
+            {
+                run
+            }
+            (RunDecision::Begun, _) | (_, None) => {
                 // Tables that are left of a run nobody knows have names of their own.
                 let generation = left.iter().map(|(of, _)| of + 1).max().unwrap_or(1);
-                Kept {
+                RunRecord {
                     generation,
                     rows_since: generation,
                     begun: join.want,
@@ -273,7 +284,7 @@ impl Registry {
                     finished: None,
                 }
             }
-            (Decided::Continued | Decided::Fresh, Some(run)) => {
+            (RunDecision::Continued | RunDecision::Fresh, Some(run)) => {
                 next(name, run, life, (join.settings, join.notes), decided)
             }
             (_, Some(run)) => run,
@@ -283,12 +294,14 @@ impl Registry {
                 run.tables.push(own);
             }
         }
-        run.members
-            .insert(life.rank, Taking { incarnation: life.incarnation, done: decided == Decided::Late });
+        run.members.insert(
+            life.rank,
+            RunAdmission { incarnation: life.incarnation, done: decided == RunDecision::Late },
+        );
         if before.as_ref() == Some(&run) {
             return Ok(());
         }
-        if matches!(decided, Decided::Begun | Decided::Continued | Decided::Fresh) {
+        if matches!(decided, RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh) {
             self.heard.retain(|(of, _), _| of != name);
             self.finished.remove(name);
         }
@@ -300,22 +313,22 @@ impl Registry {
 /// The next generation of a run.
 fn next(
     name: &str,
-    run: Kept,
-    by: Life,
-    (settings, new_notes): (Vec<Setting>, String),
-    decided: Decided,
-) -> Kept {
+    run: RunRecord,
+    by: WorkerIncarnation,
+    (settings, new_notes): (Vec<RunSetting>, String),
+    decided: RunDecision,
+) -> RunRecord {
     let generation = run.generation.saturating_add(1);
     let id = run.id(name);
-    let Kept { rows_since, tables, mut doomed, notes, birth, .. } = run;
+    let RunRecord { rows_since, tables, mut doomed, notes, birth, .. } = run;
     let (begun, rows_since, tables, notes) = match decided {
-        Decided::Fresh => {
+        RunDecision::Fresh => {
             doomed.extend(tables.iter().map(|own| id.table(own)));
-            (Want::Fresh, generation, Vec::new(), new_notes)
+            (RunIntent::Fresh, generation, Vec::new(), new_notes)
         }
-        _ => (Want::Continue, rows_since, tables, notes),
+        _ => (RunIntent::Continue, rows_since, tables, notes),
     };
-    Kept {
+    RunRecord {
         generation,
         rows_since,
         begun,

@@ -8,7 +8,7 @@
 //! 16     a control message: the runs by name
 //! ```
 
-use super::registry::Kept;
+use super::registry::RunRecord;
 use crate::control;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub enum RunsError {
 
 #[derive(Archive, Serialize, Deserialize)]
 struct RunsV1 {
-    runs: BTreeMap<String, Kept>,
+    runs: BTreeMap<String, RunRecord>,
 }
 
 /// The registry of a folder.
@@ -56,7 +56,7 @@ pub(super) fn file(folder: &Path) -> PathBuf {
 }
 
 /// The runs that are kept.
-pub(super) fn load(file: &Path) -> Result<BTreeMap<String, Kept>, RunsError> {
+pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError> {
     let bytes = match fs::read(file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -80,7 +80,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, Kept>, RunsError> {
 }
 
 /// Writes the runs.
-pub(super) fn save(file: &Path, runs: &BTreeMap<String, Kept>) -> Result<(), RunsError> {
+pub(super) fn save(file: &Path, runs: &BTreeMap<String, RunRecord>) -> Result<(), RunsError> {
     let payload = control::seal(&RunsV1 { runs: runs.clone() });
     let mut head = [0; 16];
     head[..8].copy_from_slice(&MAGIC);

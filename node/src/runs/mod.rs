@@ -8,7 +8,7 @@ mod registry;
 #[cfg(test)]
 mod trials;
 
-pub(crate) use asking::{JoinV1, RunAskV1, RunToldV1, RunWhatV1};
-pub use asking::{Run, RunId, RunMember, Setting, Want};
+pub(crate) use asking::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1};
+pub use asking::{Run, RunId, RunIntent, RunMember, RunSetting};
 pub use kept::RunsError;
-pub use registry::{Alone as RunAlone, CLIENT, Decided, Registry};
+pub use registry::{CLIENT, LocalRunDecision as RunAlone, Registry, RunDecision};

@@ -8,11 +8,13 @@
 //! ```
 //! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that one.
 
-use super::asking::{JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, RunWhatV1, Setting, Want};
+use super::asking::{
+    JoinV1, Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
+};
 use super::kept::{self, RunsError};
 use crate::error::Refusal;
 use crate::limits::{RUN_MEMBERS_TOLD, RUN_SILENCE};
-use crate::scheduler::member::Life;
+use crate::scheduler::member::WorkerIncarnation;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ pub(super) fn who(rank: u32) -> String {
 
 /// What was decided for a process that comes to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decided {
+pub enum RunDecision {
     /// It begins the run.
     Begun,
     /// Others have begun it.
@@ -43,22 +45,22 @@ pub enum Decided {
     Late,
 }
 
-impl Decided {
-    const ALL: [Decided; 6] = [
-        Decided::Begun,
-        Decided::Joined,
-        Decided::Resumed,
-        Decided::Continued,
-        Decided::Fresh,
-        Decided::Late,
+impl RunDecision {
+    const ALL: [RunDecision; 6] = [
+        RunDecision::Begun,
+        RunDecision::Joined,
+        RunDecision::Resumed,
+        RunDecision::Continued,
+        RunDecision::Fresh,
+        RunDecision::Late,
     ];
 
     pub(super) fn code(self) -> u32 {
-        Decided::ALL.iter().position(|decided| *decided == self).unwrap_or(0) as u32
+        RunDecision::ALL.iter().position(|decided| *decided == self).unwrap_or(0) as u32
     }
 
-    pub(crate) fn of_code(code: u32) -> Option<Decided> {
-        Decided::ALL.get(code as usize).copied()
+    pub(crate) fn of_code(code: u32) -> Option<RunDecision> {
+        RunDecision::ALL.get(code as usize).copied()
     }
 
     /// In a word, for people and programs.
@@ -68,13 +70,13 @@ impl Decided {
 }
 
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taking {
+pub(super) struct RunAdmission {
     pub(super) incarnation: u64,
     pub(super) done: bool,
 }
 
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finished {
+pub(super) struct RunEnd {
     pub(super) at: u64,
     pub(super) rows: u64,
     /// Workers whose shares were not trained.
@@ -83,24 +85,24 @@ pub(super) struct Finished {
 
 /// A run as it is kept.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct RunRecord {
     pub(super) generation: u32,
     pub(super) rows_since: u32,
     /// What whoever began this generation wanted, and who it was.
-    pub(super) begun: Want,
-    pub(super) by: Life,
-    pub(super) settings: Vec<Setting>,
+    pub(super) begun: RunIntent,
+    pub(super) by: WorkerIncarnation,
+    pub(super) settings: Vec<RunSetting>,
     pub(super) tables: Vec<String>,
     pub(super) doomed: Vec<String>,
     pub(super) notes: String,
     pub(super) birth: u64,
-    pub(super) members: BTreeMap<u32, Taking>,
-    pub(super) finished: Option<Finished>,
+    pub(super) members: BTreeMap<u32, RunAdmission>,
+    pub(super) finished: Option<RunEnd>,
 }
 
 /// When a worker was heard of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct LastHeard {
     pub(super) at: Duration,
     pub(super) session: Option<u32>,
     /// Its session has ended.
@@ -111,11 +113,11 @@ pub(super) struct Heard {
 
 /// What was decided for a process that has its rows itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alone {
+pub struct LocalRunDecision {
     /// Which run it is.
     pub id: RunId,
     /// What was decided.
-    pub decided: Decided,
+    pub decided: RunDecision,
     /// Tables of earlier generations, which it is to drop.
     pub doomed: Vec<String>,
     /// What the run remembers of its data.
@@ -126,18 +128,18 @@ pub struct Alone {
 #[derive(Debug, Default)]
 pub struct Registry {
     pub(super) file: Option<PathBuf>,
-    pub(super) runs: BTreeMap<String, Kept>,
-    pub(super) heard: BTreeMap<(String, u32), Heard>,
+    pub(super) runs: BTreeMap<String, RunRecord>,
+    pub(super) heard: BTreeMap<(String, u32), LastHeard>,
     /// When runs were finished, of those that were in this life.
     pub(super) finished: BTreeMap<String, Duration>,
 }
 
-pub(super) type Refused = (Refusal, String);
+pub(super) type RunRefusal = (Refusal, String);
 
 /// A setting in words, beside another value of it. Data of the same length is told apart by its hash.
-fn shown(of: Option<&Setting>, other: Option<&Setting>) -> String {
+fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
     let Some(of) = of else { return "none".to_owned() };
-    let hashed = |of: &Setting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
+    let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
     match (hashed(of), other.and_then(hashed)) {
         (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {
             format!("{}, hash of both ends {hash}", of.shown)
@@ -146,10 +148,10 @@ fn shown(of: Option<&Setting>, other: Option<&Setting>) -> String {
     }
 }
 
-impl Kept {
+impl RunRecord {
     /// The first flag that differs: what the run was begun with, and what was given.
-    fn differing<'a>(&'a self, settings: &'a [Setting]) -> Option<(&'a str, String, String)> {
-        let find = |all: &'a [Setting], flag: &str| all.iter().find(|s| s.flag == flag);
+    fn differing<'a>(&'a self, settings: &'a [RunSetting]) -> Option<(&'a str, String, String)> {
+        let find = |all: &'a [RunSetting], flag: &str| all.iter().find(|s| s.flag == flag);
         let mut flags = self.settings.iter().chain(settings).map(|setting| setting.flag.as_str());
         let differs = |flag: &&str| {
             let value = |all| find(all, flag).map(|setting| &setting.value);
@@ -161,7 +163,7 @@ impl Kept {
     }
 
     /// The same in words, for a worker of a job.
-    pub(super) fn differs(&self, settings: &[Setting], rank: u32) -> Option<String> {
+    pub(super) fn differs(&self, settings: &[RunSetting], rank: u32) -> Option<String> {
         let (flag, ours, theirs) = self.differing(settings)?;
         let by = who(self.by.rank);
         let this = if rank == CLIENT { "the client".into() } else { format!("this worker ({rank})") };
@@ -169,12 +171,12 @@ impl Kept {
     }
 
     /// The first flag that differs of those that the rows depend on, with its value for the run and the one that was given.
-    pub(super) fn rows_differ(&self, settings: &[Setting]) -> Option<(String, String, String)> {
-        let find = |all: &[Setting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
+    pub(super) fn rows_differ(&self, settings: &[RunSetting]) -> Option<(String, String, String)> {
+        let find = |all: &[RunSetting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
         let of_rows = self.settings.iter().chain(settings).filter(|setting| setting.of_rows);
-        let shown = |of: Option<Setting>| of.map_or("none".to_owned(), |setting| setting.shown);
+        let shown = |of: Option<RunSetting>| of.map_or("none".to_owned(), |setting| setting.shown);
         let mut pairs = of_rows.map(|s| (&s.flag, find(&self.settings, &s.flag), find(settings, &s.flag)));
-        let value = |of: &Option<Setting>| of.as_ref().map(|setting| setting.value.clone());
+        let value = |of: &Option<RunSetting>| of.as_ref().map(|setting| setting.value.clone());
         let (flag, was, given) = pairs.find(|(_, was, given)| value(was) != value(given))?;
         Some((flag.clone(), shown(was), shown(given)))
     }
@@ -201,7 +203,10 @@ impl Registry {
         // Who was in a run may live: everybody is given time to be heard of.
         for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
             for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
-                heard.insert((name.clone(), rank), Heard { at: now, session: None, gone: false, batches: 0 });
+                heard.insert(
+                    (name.clone(), rank),
+                    LastHeard { at: now, session: None, gone: false, batches: 0 },
+                );
             }
         }
         Ok(Registry { file, runs, heard, finished: BTreeMap::new() })
@@ -224,11 +229,11 @@ impl Registry {
     pub fn join_alone(
         &mut self,
         name: &str,
-        want: Want,
-        settings: Vec<Setting>,
+        want: RunIntent,
+        settings: Vec<RunSetting>,
         tables: Vec<String>,
         (at, notes): (u64, String),
-    ) -> Result<Alone, String> {
+    ) -> Result<LocalRunDecision, String> {
         let Some(birth) = crate::token::draw_number() else {
             return Err("the system gives no random bytes".into());
         };
@@ -236,21 +241,21 @@ impl Registry {
             return Err(why);
         }
         let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
-        let life = Life { rank: 0, incarnation: before + 1 };
+        let life = WorkerIncarnation { rank: 0, incarnation: before + 1 };
         let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
         match self.join(name, life, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
-            RunToldV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
-                let decided = Decided::of_code(decided).unwrap_or(Decided::Begun);
+            RunReplyV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
+                let decided = RunDecision::of_code(decided).unwrap_or(RunDecision::Begun);
                 let id = RunId { name: name.to_owned(), generation, rows_since, birth };
-                Ok(Alone { id, decided, doomed, notes })
+                Ok(LocalRunDecision { id, decided, doomed, notes })
             }
             _ => Err(format!("run {name:?}: another process is in it")),
         }
     }
 
     /// Why that process cannot go on with a run: it was begun with other flags. Nobody else is in it to be told of.
-    fn refuses_alone(&self, name: &str, want: Want, settings: &[Setting]) -> Option<String> {
-        let run = self.runs.get(name).filter(|run| run.finished.is_none() && want == Want::Auto)?;
+    fn refuses_alone(&self, name: &str, want: RunIntent, settings: &[RunSetting]) -> Option<String> {
+        let run = self.runs.get(name).filter(|run| run.finished.is_none() && want == RunIntent::Auto)?;
         let (flag, ours, theirs) = run.differing(settings)?;
         let begun = match ours.as_str() {
             "yes" => format!("with {flag}"),
@@ -287,44 +292,39 @@ impl Registry {
     /// # Errors
     /// The registry cannot be kept.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(
-            &run.name,
-            (run.generation, 0),
-            Finished { at, rows, missing: Vec::new() },
-            Duration::ZERO,
-        )
-        .map(|_| ())
-        .map_err(|(_, text)| text)
+        self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
+            .map(|_| ())
+            .map_err(|(_, text)| text)
     }
 
     /// Answers a request; `open`: the tables that this server has open.
     pub(crate) fn answer(
         &mut self,
-        ask: RunAskV1,
+        ask: RunRequestV1,
         session: u32,
         now: Duration,
         open: &[String],
-    ) -> Result<RunToldV1, Refused> {
-        let RunAskV1 { name, life, what } = ask;
+    ) -> Result<RunReplyV1, RunRefusal> {
+        let RunRequestV1 { name, life, what } = ask;
         match what {
-            RunWhatV1::List => return Ok(RunToldV1::Runs { runs: self.list(now) }),
-            RunWhatV1::Join(join) => return self.join(&name, life, join, session, now, open),
-            RunWhatV1::Dropped { tables } => return self.dropped(&name, &tables),
-            RunWhatV1::Withdraw { generation } => return self.withdraw(&name, generation, life),
-            RunWhatV1::Look { tables } => {
+            RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
+            RunActionV1::Join(join) => return self.join(&name, life, join, session, now, open),
+            RunActionV1::Dropped { tables } => return self.dropped(&name, &tables),
+            RunActionV1::Withdraw { generation } => return self.withdraw(&name, generation, life),
+            RunActionV1::Look { tables } => {
                 let left = self.left_behind(&name, &tables, open);
                 let (known, left) =
                     (self.runs.contains_key(&name), left.into_iter().map(|(_, t)| t).collect());
-                return Ok(RunToldV1::Seen { known, left });
+                return Ok(RunReplyV1::Seen { known, left });
             }
-            RunWhatV1::Beat { generation, batches } => {
+            RunActionV1::Beat { generation, batches } => {
                 self.member(&name, generation, life)?;
                 self.hear(&name, life.rank, session, now);
                 if let Some(heard) = self.heard.get_mut(&(name.clone(), life.rank)) {
                     heard.batches = batches;
                 }
             }
-            RunWhatV1::Done { generation } => {
+            RunActionV1::Done { generation } => {
                 self.member(&name, generation, life)?;
                 self.hear(&name, life.rank, session, now);
                 self.change(&name, |run| {
@@ -333,17 +333,17 @@ impl Registry {
                     }
                 })?;
             }
-            RunWhatV1::Finish { generation, rows, at, missing } => {
+            RunActionV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, life)?;
-                return self.finish(&name, (generation, life.rank), Finished { at, rows, missing }, now);
+                return self.finish(&name, (generation, life.rank), RunEnd { at, rows, missing }, now);
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
-        Ok(RunToldV1::Members { finished, members: self.members(&name, now) })
+        Ok(RunReplyV1::Members { finished, members: self.members(&name, now) })
     }
 
     /// Holds that a life is in a generation of a run.
-    fn member(&self, name: &str, generation: u32, life: Life) -> Result<(), Refused> {
+    fn member(&self, name: &str, generation: u32, life: WorkerIncarnation) -> Result<(), RunRefusal> {
         let unknown = || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", life.rank));
         let run = self.runs.get(name).ok_or_else(unknown)?;
         if run.generation > generation {
@@ -364,7 +364,7 @@ impl Registry {
     pub(super) fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
         let of = (name.to_owned(), rank);
         let batches = self.heard.get(&of).map_or(0, |heard| heard.batches);
-        self.heard.insert(of, Heard { at: now, session: Some(session), gone: false, batches });
+        self.heard.insert(of, LastHeard { at: now, session: Some(session), gone: false, batches });
     }
 
     pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
@@ -374,8 +374,8 @@ impl Registry {
 
     fn members(&self, name: &str, now: Duration) -> Vec<RunMember> {
         let Some(run) = self.runs.get(name) else { return Vec::new() };
-        let member = |(&rank, member): (&u32, &Taking)| {
-            let life = Life { rank, incarnation: member.incarnation };
+        let member = |(&rank, member): (&u32, &RunAdmission)| {
+            let life = WorkerIncarnation { rank, incarnation: member.incarnation };
             let batches = self.heard.get(&(name.to_owned(), rank)).map_or(0, |heard| heard.batches);
             RunMember { life, done: member.done, live: self.is_live(name, rank, now), batches }
         };
@@ -383,7 +383,7 @@ impl Registry {
     }
 
     fn list(&self, now: Duration) -> Vec<Run> {
-        let run = |(name, run): (&String, &Kept)| {
+        let run = |(name, run): (&String, &RunRecord)| {
             let mut members = self.members(name, now);
             members.truncate(if run.finished.is_some() { 0 } else { RUN_MEMBERS_TOLD });
             Run {
@@ -412,7 +412,7 @@ impl Registry {
     }
 
     /// Changes a run. What cannot be kept is not so.
-    fn change(&mut self, name: &str, change: impl FnOnce(&mut Kept)) -> Result<(), Refused> {
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut RunRecord)) -> Result<(), RunRefusal> {
         let Some(before) = self.runs.get(name).cloned() else { return Ok(()) };
         let mut after = before.clone();
         change(&mut after);
@@ -423,7 +423,7 @@ impl Registry {
         self.keep(name, Some(before))
     }
 
-    pub(super) fn keep(&mut self, name: &str, before: Option<Kept>) -> Result<(), Refused> {
+    pub(super) fn keep(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         let Some(file) = &self.file else { return Ok(()) };
         kept::save(file, &self.runs).map_err(|error| {
             match before {
@@ -434,18 +434,18 @@ impl Registry {
         })
     }
 
-    fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunToldV1, Refused> {
+    fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunReplyV1, RunRefusal> {
         self.change(name, |run| run.doomed.retain(|doomed| !tables.contains(doomed)))?;
-        Ok(RunToldV1::Noted)
+        Ok(RunReplyV1::Noted)
     }
 
     fn finish(
         &mut self,
         name: &str,
         (generation, by): (u32, u32),
-        finished: Finished,
+        finished: RunEnd,
         now: Duration,
-    ) -> Result<RunToldV1, Refused> {
+    ) -> Result<RunReplyV1, RunRefusal> {
         let is_news =
             self.runs.get(name).is_some_and(|run| run.generation == generation && run.finished.is_none());
         if is_news {
@@ -458,6 +458,6 @@ impl Registry {
             })?;
             self.finished.insert(name.to_owned(), now);
         }
-        Ok(RunToldV1::Noted)
+        Ok(RunReplyV1::Noted)
     }
 }

@@ -14,11 +14,11 @@
 //! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
 //! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
 
-use super::heard::Heard;
+use super::heard::HeartbeatTimes;
 use super::holdings::TableRecord;
-pub use super::member::Counts;
-use super::member::{Life, Member, Standing, Told, Work};
-use super::plan::{Plan, Task};
+pub use super::member::SplitCounts;
+use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use super::plan::{JobPlan, Split};
 use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,24 +28,24 @@ use std::time::Duration;
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     /// Whose it is.
-    pub life: Life,
+    pub life: WorkerIncarnation,
     /// Batches before this one are trained.
     pub from: u64,
 }
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BookError {
+pub enum JobStateError {
     /// The worker is not in the job.
     #[error("worker {} is not in this job (the scheduler has been started anew without its book?)", .0.rank)]
-    Unknown(Life),
+    Unknown(WorkerIncarnation),
     /// The worker was declared dead.
     #[error(
         "worker {} was silent for longer than --worker-timeout, or made no progress for several of them, and has been \
          given up; its tasks go to others: start it again to take part",
         .0.rank
     )]
-    Fenced(Life),
+    Fenced(WorkerIncarnation),
     /// Another process has this index and lives.
     #[error("worker {0} is there already and lives: two workers have the same --task-index")]
     Taken(u32),
@@ -68,7 +68,7 @@ pub enum BookError {
         "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
         .0.rank
     )]
-    NotChief(Life),
+    NotChief(WorkerIncarnation),
     /// A limit.
     #[error("{0}")]
     Limit(String),
@@ -76,13 +76,13 @@ pub enum BookError {
 
 /// What a worker is given that asks for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
+pub enum SplitGrant {
     /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
     Task {
         /// Its number over all passes.
         index: u64,
         /// What it is.
-        task: Task,
+        task: Split,
         /// The first of its batches that is to be trained.
         from: u64,
     },
@@ -94,7 +94,7 @@ pub enum Given {
 
 /// What a beat is answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Orders {
+pub struct HeartbeatReply {
     /// This worker is the chief: the live one with the lowest index. When all is trained it is one worker for good.
     pub chief: bool,
     /// When all is trained: the worker that is the chief, though it may be dead and wait to be fenced.
@@ -104,7 +104,7 @@ pub struct Orders {
     /// The chief has said that it has saved the model.
     pub saved: bool,
     /// Lives that this worker, being the live one with the lowest index, is to fence at every shard owner.
-    pub fence: Vec<Life>,
+    pub fence: Vec<WorkerIncarnation>,
     /// The job has failed; why.
     pub failed: Option<String>,
     /// Workers that are in the job and live.
@@ -113,8 +113,8 @@ pub struct Orders {
 
 /// See the module.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct Book {
-    pub(super) plan: Plan,
+pub struct JobState {
+    pub(super) plan: JobPlan,
     /// Names the job; larger than that of any job before.
     started: u64,
     /// The generation of its run; 0: its workers name none.
@@ -130,25 +130,25 @@ pub struct Book {
     examples: u64,
     pub(super) members: BTreeMap<u32, Member>,
     /// Dead lives that not every shard owner is known to refuse.
-    pub(super) unfenced: BTreeSet<Life>,
+    pub(super) unfenced: BTreeSet<WorkerIncarnation>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
     /// Its tables, as its first worker found them.
     pub(super) tables: Vec<TableRecord>,
     /// When all is trained: who is to test and to save.
-    pub(super) chief: Option<Life>,
+    pub(super) chief: Option<WorkerIncarnation>,
     /// That worker has said that it has saved the model.
     pub(super) saved: bool,
 }
 
-impl Book {
+impl JobState {
     /// The book of a new job.
     ///
     /// # Errors
     /// The plan is none.
-    pub fn new(plan: Plan, started: u64) -> Result<Book, BookError> {
-        plan.check().map_err(BookError::Limit)?;
-        Ok(Book {
+    pub fn new(plan: JobPlan, started: u64) -> Result<JobState, JobStateError> {
+        plan.check().map_err(JobStateError::Limit)?;
+        Ok(JobState {
             plan,
             started,
             generation: 0,
@@ -168,7 +168,7 @@ impl Book {
     }
 
     /// What the job trains on.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
@@ -186,7 +186,7 @@ impl Book {
     /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
     /// trained the rest.
     pub fn was_missed_by(&self, rank: u32) -> bool {
-        let died = |member: &Member| member.standing == Standing::Dead && self.is_trained();
+        let died = |member: &Member| member.standing == WorkerState::Dead && self.is_trained();
         self.members.get(&rank).is_none_or(died)
     }
 
@@ -217,8 +217,8 @@ impl Book {
     }
 
     /// Who is in the job and lives, by index.
-    pub fn live_lives(&self) -> impl Iterator<Item = Life> {
-        self.members.values().filter(|member| member.standing == Standing::Live).map(|member| member.life)
+    pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
+        self.members.values().filter(|member| member.standing == WorkerState::Live).map(|member| member.life)
     }
 
     /// A life of a worker comes into the job.
@@ -227,46 +227,46 @@ impl Book {
     /// It was given other data or flags, its index is none, or somebody else's who lives.
     pub fn register(
         &mut self,
-        heard: &mut Heard,
-        life: Life,
-        plan: &Plan,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        plan: &JobPlan,
         now: Duration,
-    ) -> Result<(), BookError> {
+    ) -> Result<(), JobStateError> {
         if let Some(difference) = self.plan.differs(plan) {
-            return Err(BookError::Differs(difference));
+            return Err(JobStateError::Differs(difference));
         }
         if life.rank >= self.plan.workers {
-            return Err(BookError::Index { rank: life.rank, workers: self.plan.workers });
+            return Err(JobStateError::Index { rank: life.rank, workers: self.plan.workers });
         }
         if let Some(known) = self.members.get(&life.rank) {
             let (before, standing) = (known.life, known.standing);
             if before.incarnation > life.incarnation || self.unfenced.contains(&life) {
-                return Err(BookError::Fenced(life));
+                return Err(JobStateError::Fenced(life));
             }
             if before == life {
                 // The answer to the first was lost.
                 return match standing {
-                    Standing::Dead => Err(BookError::Fenced(life)),
+                    WorkerState::Dead => Err(JobStateError::Fenced(life)),
                     _ => {
                         heard.hear(life, now);
                         Ok(())
                     }
                 };
             }
-            if standing == Standing::Live {
+            if standing == WorkerState::Live {
                 if self.unfenced.len() >= UNFENCED_MAX {
                     let n = self.unfenced.len();
-                    return Err(BookError::Limit(format!(
+                    return Err(JobStateError::Limit(format!(
                         "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
                 if heard.is_there(before, now, self.plan.worker_timeout()) {
-                    return Err(BookError::Taken(life.rank));
+                    return Err(JobStateError::Taken(life.rank));
                 }
                 self.unfenced.insert(before);
             }
         }
-        let member = Member { life, standing: Standing::Live, told: Told::default() };
+        let member = Member { life, standing: WorkerState::Live, told: Progress::default() };
         self.members.insert(life.rank, member);
         heard.begin(life, now);
         self.settle_chief();
@@ -274,11 +274,11 @@ impl Book {
     }
 
     /// The live member that this life is.
-    pub(super) fn member(&mut self, life: Life) -> Result<&mut Member, BookError> {
+    pub(super) fn member(&mut self, life: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
         match self.members.get_mut(&life.rank) {
-            Some(member) if member.life == life && member.standing == Standing::Live => Ok(member),
-            Some(member) if member.life.incarnation >= life.incarnation => Err(BookError::Fenced(life)),
-            _ => Err(BookError::Unknown(life)),
+            Some(member) if member.life == life && member.standing == WorkerState::Live => Ok(member),
+            Some(member) if member.life.incarnation >= life.incarnation => Err(JobStateError::Fenced(life)),
+            _ => Err(JobStateError::Unknown(life)),
         }
     }
 
@@ -288,11 +288,11 @@ impl Book {
     /// It is not in the job, or was given up.
     pub fn beat(
         &mut self,
-        heard: &mut Heard,
-        life: Life,
-        (told, work): (Told, Work),
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        (told, work): (Progress, Activity),
         now: Duration,
-    ) -> Result<Orders, BookError> {
+    ) -> Result<HeartbeatReply, JobStateError> {
         self.member(life)?;
         for &(index, acked) in &told.acked {
             if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.life == life) {
@@ -306,12 +306,20 @@ impl Book {
         let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
         let (chief, live) = (self.chief() == Some(life), self.live().count() as u32);
         let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
-        Ok(Orders { chief, saver, trained, saved: self.saved, fence, failed: self.failed.clone(), live })
+        Ok(HeartbeatReply {
+            chief,
+            saver,
+            trained,
+            saved: self.saved,
+            fence,
+            failed: self.failed.clone(),
+            live,
+        })
     }
 
     /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
     /// one of the dead.
-    pub fn fenced(&mut self, life: Life) -> bool {
+    pub fn fenced(&mut self, life: WorkerIncarnation) -> bool {
         let news = self.unfenced.remove(&life);
         if news {
             self.take_back(life);
@@ -321,7 +329,7 @@ impl Book {
     }
 
     /// What a life held is free.
-    fn take_back(&mut self, life: Life) {
+    fn take_back(&mut self, life: WorkerIncarnation) {
         let returned = &mut self.returned;
         self.leases.retain(|&index, lease| {
             let lost = lease.life == life;
@@ -339,22 +347,22 @@ impl Book {
     /// It is not in the job, or was given up.
     pub fn take(
         &mut self,
-        heard: &mut Heard,
-        life: Life,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
         holding: &[u64],
         now: Duration,
-    ) -> Result<Given, BookError> {
+    ) -> Result<SplitGrant, JobStateError> {
         self.member(life)?;
         heard.hear(life, now);
         let mut held = 0;
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
             if !holding.contains(&index) {
-                return Ok(Given::Task { index, task: self.plan.task(index), from });
+                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
             }
             held += 1;
         }
         if held >= HELD_MAX {
-            return Ok(Given::Wait);
+            return Ok(SplitGrant::Wait);
         }
         let (index, from) = match self.returned.pop_first() {
             Some(returned) => returned,
@@ -362,18 +370,18 @@ impl Book {
                 self.next += 1;
                 (self.next - 1, 0)
             }
-            None if self.leases.is_empty() => return Ok(Given::Over),
-            None => return Ok(Given::Wait),
+            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
+            None => return Ok(SplitGrant::Wait),
         };
         self.leases.insert(index, Lease { life, from });
-        Ok(Given::Task { index, task: self.plan.task(index), from })
+        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
     }
 
     /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
     ///
     /// # Errors
     /// The task is not this life's.
-    pub fn done(&mut self, life: Life, index: u64, examples: u64) -> Result<(), BookError> {
+    pub fn done(&mut self, life: WorkerIncarnation, index: u64, examples: u64) -> Result<(), JobStateError> {
         self.member(life)?;
         match self.leases.get(&index) {
             Some(lease) if lease.life == life => {
@@ -384,7 +392,7 @@ impl Book {
             }
             // It was said before, and the answer was lost.
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
-            _ => Err(BookError::NotYours(index, life.rank)),
+            _ => Err(JobStateError::NotYours(index, life.rank)),
         }
     }
 
@@ -392,8 +400,8 @@ impl Book {
     ///
     /// # Errors
     /// It is not in the job, or was given up.
-    pub fn leave(&mut self, life: Life) -> Result<(), BookError> {
-        self.member(life)?.standing = Standing::Left;
+    pub fn leave(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(life)?.standing = WorkerState::Left;
         self.take_back(life);
         self.settle_chief();
         Ok(())
@@ -406,17 +414,17 @@ impl Book {
     /// It is not in the job, or too many barriers are waited at.
     pub fn meet(
         &mut self,
-        heard: &mut Heard,
-        life: Life,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
         name: &str,
         now: Duration,
-    ) -> Result<Vec<u32>, BookError> {
+    ) -> Result<Vec<u32>, JobStateError> {
         self.member(life)?;
         heard.hear(life, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
             let over =
-                over.ok_or_else(|| BookError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
+                over.ok_or_else(|| JobStateError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
             self.barriers.remove(&over);
         }
         self.barriers.entry(name.to_owned()).or_default().insert(life.rank);
@@ -426,7 +434,7 @@ impl Book {
     /// Who is still to come to a barrier.
     fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
         let met = self.barriers.get(name);
-        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != Standing::Live);
+        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
         (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
     }
 
@@ -434,7 +442,7 @@ impl Book {
     ///
     /// # Errors
     /// The worker that says so is not in the job.
-    pub fn fail(&mut self, life: Life, why: String) -> Result<(), BookError> {
+    pub fn fail(&mut self, life: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
         self.member(life)?;
         self.failed.get_or_insert(why);
         Ok(())
@@ -449,7 +457,7 @@ impl Book {
     ///
     /// # Errors
     /// It is not, or was given up.
-    pub fn live_member(&mut self, life: Life) -> Result<(), BookError> {
+    pub fn live_member(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
         self.member(life).map(|_| ())
     }
 
@@ -457,11 +465,11 @@ impl Book {
     ///
     /// # Errors
     /// It does not hold it, is not in the job, or was given up.
-    pub fn holds(&mut self, life: Life, index: u64) -> Result<Task, BookError> {
+    pub fn holds(&mut self, life: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
         self.member(life)?;
         match self.leases.get(&index) {
             Some(lease) if lease.life == life => Ok(self.plan.task(index)),
-            _ => Err(BookError::NotYours(index, life.rank)),
+            _ => Err(JobStateError::NotYours(index, life.rank)),
         }
     }
 
@@ -471,10 +479,10 @@ impl Book {
     }
 
     /// For `gannet status`: tasks done, held, free again, of how many.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
         let done = self.next - leased - returned;
-        Counts { done, leased, returned, tasks: self.plan.tasks(), examples: self.examples }
+        SplitCounts { done, leased, returned, tasks: self.plan.tasks(), examples: self.examples }
     }
 
     /// Its workers, by index.
@@ -488,12 +496,12 @@ impl Book {
     }
 
     /// The dead of the job before on the same servers, who are to be fenced too, as are those who have not left it.
-    pub fn inherit(&mut self, before: &Book) {
+    pub fn inherit(&mut self, before: &JobState) {
         self.unfenced.extend(before.unfenced().chain(before.live_lives()));
     }
 
     /// Lives that are dead and not yet fenced everywhere.
-    pub fn unfenced(&self) -> impl Iterator<Item = Life> {
+    pub fn unfenced(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.unfenced.iter().copied()
     }
 

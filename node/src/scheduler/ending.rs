@@ -1,15 +1,15 @@
 //! Who of a job tests and saves when all is trained, and who is given up because it says nothing or gets nothing done.
 
-use super::book::{Book, BookError};
-use super::heard::Heard;
-use super::member::{Life, Standing};
+use super::book::{JobState, JobStateError};
+use super::heard::HeartbeatTimes;
+use super::member::{WorkerIncarnation, WorkerState};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-impl Book {
+impl JobState {
     /// Who tests and saves. While tasks are left it is the live worker with the lowest index, later the one who is
     /// recorded. Nobody does before all the dead are fenced: one of them may have been the chief.
-    pub fn chief(&self) -> Option<Life> {
+    pub fn chief(&self) -> Option<WorkerIncarnation> {
         match self.is_trained() {
             _ if !self.unfenced.is_empty() => None,
             true => self.chief,
@@ -23,8 +23,9 @@ impl Book {
         if !self.is_trained() || self.saved {
             return;
         }
-        let may_save =
-            |life: &Life| self.unfenced.contains(life) || self.live_lives().any(|live| live == *life);
+        let may_save = |life: &WorkerIncarnation| {
+            self.unfenced.contains(life) || self.live_lives().any(|live| live == *life)
+        };
         if !self.chief.as_ref().is_some_and(may_save) {
             let next = self.live_lives().next();
             self.chief = next;
@@ -35,10 +36,10 @@ impl Book {
     ///
     /// # Errors
     /// It is not the chief, is not in the job, or was given up.
-    pub fn saved(&mut self, life: Life) -> Result<(), BookError> {
+    pub fn saved(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
         self.member(life)?;
         if !self.is_trained() || self.chief != Some(life) {
-            return Err(BookError::NotChief(life));
+            return Err(JobStateError::NotChief(life));
         }
         self.saved = true;
         Ok(())
@@ -50,14 +51,14 @@ impl Book {
     }
 
     /// Those whose tasks others wait for, or the model that they are to save.
-    fn awaited(&self) -> BTreeSet<Life> {
+    fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
         let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
         self.leases.values().map(|lease| lease.life).chain(saver).collect()
     }
 
     /// Time has passed. Dead are lives that have not been heard of for the job's worker timeout, and those that others
     /// wait for and that have made no progress for the job's progress timeout. They are returned.
-    pub fn tick(&mut self, heard: &mut Heard, now: Duration) -> Vec<Life> {
+    pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());
         for life in self.live_lives() {
@@ -71,7 +72,7 @@ impl Book {
         }
         for life in &dead {
             if let Some(member) = self.members.get_mut(&life.rank) {
-                member.standing = Standing::Dead;
+                member.standing = WorkerState::Dead;
             }
         }
         self.unfenced.extend(&dead);

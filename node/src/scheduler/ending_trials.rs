@@ -1,64 +1,65 @@
 //! Who saves at the end, and who is given up though it gives signs of life: the answers that matter one by one.
 //! (trials.rs has the book beside a model.)
 
-use super::book::{Book, BookError, Given};
-use super::heard::Heard;
-use super::member::{Doing, Life, Told, Work};
-use super::plan::{Plan, PlanFile};
-use super::requests::{AskV1, Scheduler, ToldV1, WhatV1};
+use super::book::{JobState, JobStateError, SplitGrant};
+use super::heard::HeartbeatTimes;
+use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
+use super::plan::{JobPlan, PlanFile};
+use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::control;
 use crate::limits::{LATE_TIME, OWN_SLEEP};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn plan(workers: u32, tasks: u64) -> Plan {
+fn plan(workers: u32, tasks: u64) -> JobPlan {
     let file = PlanFile { name: "data".into(), bytes: tasks * 10, print: 1, whole: false };
     let (worker_timeout_ms, settings) = (20_000, Vec::new());
-    Plan { workers, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
+    JobPlan { workers, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
 }
 
-fn life(rank: u32, incarnation: u64) -> Life {
-    Life { rank, incarnation }
+fn life(rank: u32, incarnation: u64) -> WorkerIncarnation {
+    WorkerIncarnation { rank, incarnation }
 }
 
 /// A book, what was heard, and the time.
-struct Job {
-    book: Book,
-    heard: Heard,
+struct CompletionModel {
+    book: JobState,
+    heard: HeartbeatTimes,
     now: Duration,
 }
 
-impl Job {
+impl CompletionModel {
     /// With these workers in it.
-    fn of(workers: u32, tasks: u64, ranks: &[u32]) -> Job {
-        let book = Book::new(plan(workers, tasks), 1).unwrap();
-        let mut job = Job { book, heard: Heard::default(), now: Duration::ZERO };
+    fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
+        let book = JobState::new(plan(workers, tasks), 1).unwrap();
+        let mut job = CompletionModel { book, heard: HeartbeatTimes::default(), now: Duration::ZERO };
         ranks.iter().for_each(|&rank| job.come(life(rank, 1)));
         job
     }
 
-    fn come(&mut self, life: Life) {
+    fn come(&mut self, life: WorkerIncarnation) {
         let plan = self.book.plan().clone();
         self.book.register(&mut self.heard, life, &plan, self.now).unwrap();
     }
 
-    fn take(&mut self, life: Life) -> u64 {
-        let Given::Task { index, .. } = self.book.take(&mut self.heard, life, &[], self.now).unwrap() else {
+    fn take(&mut self, life: WorkerIncarnation) -> u64 {
+        let SplitGrant::Task { index, .. } = self.book.take(&mut self.heard, life, &[], self.now).unwrap()
+        else {
             panic!("no task is free")
         };
         index
     }
 
     /// Whether it is to save, when it gives a sign of life with so much done.
-    fn is_chief(&mut self, life: Life, progress: u64) -> bool {
-        let work = Work { progress, doing: Doing::Learning };
-        let orders = self.book.beat(&mut self.heard, life, (Told::default(), work), self.now).unwrap();
+    fn is_chief(&mut self, life: WorkerIncarnation, progress: u64) -> bool {
+        let work = Activity { progress, doing: ActivityKind::Learning };
+        let orders = self.book.beat(&mut self.heard, life, (Progress::default(), work), self.now).unwrap();
         orders.chief && orders.trained && !orders.saved
     }
 
     /// A second passes; who is given up.
-    fn pass(&mut self) -> Vec<Life> {
+    fn pass(&mut self) -> Vec<WorkerIncarnation> {
         self.now += SECOND;
         self.book.tick(&mut self.heard, self.now)
     }
@@ -66,14 +67,14 @@ impl Job {
 
 #[test]
 fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
-    let mut job = Job::of(3, 1, &[1, 2]);
+    let mut job = CompletionModel::of(3, 1, &[1, 2]);
     let index = job.take(life(2, 1));
     job.book.done(life(2, 1), index, 10).unwrap();
     assert!(job.is_chief(life(1, 1), 0) && !job.is_chief(life(2, 1), 0));
     job.come(life(0, 1));
     assert!(!job.is_chief(life(0, 1), 0), "worker 1 saves");
     assert!(job.is_chief(life(1, 1), 0));
-    assert_eq!(job.book.saved(life(0, 1)), Err(BookError::NotChief(life(0, 1))));
+    assert_eq!(job.book.saved(life(0, 1)), Err(JobStateError::NotChief(life(0, 1))));
     job.book.saved(life(1, 1)).unwrap();
     job.book.leave(life(1, 1)).unwrap();
     assert!(!job.is_chief(life(0, 1), 0) && !job.is_chief(life(2, 1), 0), "it is saved");
@@ -81,7 +82,7 @@ fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
 
 #[test]
 fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
-    let mut job = Job::of(2, 1, &[0, 1]);
+    let mut job = CompletionModel::of(2, 1, &[0, 1]);
     job.book.leave(life(0, 1)).unwrap();
     let index = job.take(life(1, 1));
     job.book.done(life(1, 1), index, 10).unwrap();
@@ -94,7 +95,7 @@ fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
 
 #[test]
 fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fenced() {
-    let mut job = Job::of(3, 1, &[0, 1, 2]);
+    let mut job = CompletionModel::of(3, 1, &[0, 1, 2]);
     let index = job.take(life(0, 1));
     job.book.done(life(0, 1), index, 10).unwrap();
     assert!(job.is_chief(life(0, 1), 0));
@@ -113,13 +114,13 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
     assert!(job.book.fenced(life(0, 1)));
     assert!(job.is_chief(life(1, 1), progress) && !job.is_chief(life(2, 1), progress));
     // Who was only asleep hears it.
-    assert_eq!(job.book.saved(life(0, 1)), Err(BookError::Fenced(life(0, 1))));
+    assert_eq!(job.book.saved(life(0, 1)), Err(JobStateError::Fenced(life(0, 1))));
     assert!(!job.book.is_over());
 }
 
 #[test]
 fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever() {
-    let mut job = Job::of(2, 4, &[0, 1]);
+    let mut job = CompletionModel::of(2, 4, &[0, 1]);
     let index = job.take(life(0, 1));
     let limit = job.book.plan().progress_timeout();
     let mut progress = 0;
@@ -145,7 +146,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
 /// A slow batch, and what was idle for long before it was given a task.
 #[test]
 fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
-    let mut job = Job::of(1, 4, &[0]);
+    let mut job = CompletionModel::of(1, 4, &[0]);
     let limit = job.book.plan().progress_timeout();
     while job.now < limit * 3 {
         job.is_chief(life(0, 1), 0);
@@ -171,43 +172,43 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
 #[test]
 fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     let (mut scheduler, mut now) = (Scheduler::default(), Duration::ZERO);
-    let mut ask = |of: Life, what: WhatV1, now: Duration| {
-        scheduler.answer(AskV1 { life: of, what }, of.rank, now).map_err(|(_, text)| text)
+    let mut ask = |of: WorkerIncarnation, what: SchedulerActionV1, now: Duration| {
+        scheduler.answer(SchedulerRequestV1 { life: of, what }, of.rank, now).map_err(|(_, text)| text)
     };
-    let register = || WhatV1::Register { plan: plan(1, 1) };
+    let register = || SchedulerActionV1::Register { plan: plan(1, 1) };
     ask(life(0, 1), register(), now).unwrap();
-    ask(life(0, 1), WhatV1::Take { holding: Vec::new() }, now).unwrap();
-    ask(life(0, 1), WhatV1::Done { index: 0, examples: 10 }, now).unwrap();
+    ask(life(0, 1), SchedulerActionV1::Take { holding: Vec::new() }, now).unwrap();
+    ask(life(0, 1), SchedulerActionV1::Done { index: 0, examples: 10 }, now).unwrap();
     // It dies before it has saved, and is started again when somebody has seen it.
     while now < LATE_TIME * 3 {
         now += OWN_SLEEP;
-        ask(life(u32::MAX, 0), WhatV1::Status, now).unwrap();
-        let _ = ask(life(0, 0), WhatV1::Leave, now);
+        ask(life(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();
+        let _ = ask(life(0, 0), SchedulerActionV1::Leave, now);
     }
     let told = ask(life(0, 2), register(), now);
-    assert_eq!(told, Ok(ToldV1::Registered { started: 1, done: 1, tasks: 1 }));
-    let beat = || WhatV1::BeatV2 { told: Told::default(), work: Work::default() };
-    let Ok(ToldV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
+    assert_eq!(told, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
+    let beat = || SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() };
+    let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
         ask(life(0, 2), beat(), now)
     else {
         panic!("it is to fence its former life")
     };
     assert_eq!(fence, [life(0, 1)]);
-    ask(life(0, 2), WhatV1::Fenced { dead: life(0, 1) }, now).unwrap();
+    ask(life(0, 2), SchedulerActionV1::Fenced { dead: life(0, 1) }, now).unwrap();
     let told = ask(life(0, 2), beat(), now);
     assert!(
-        matches!(told, Ok(ToldV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
+        matches!(told, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
         "{told:?}"
     );
-    ask(life(0, 2), WhatV1::Saved, now).unwrap();
-    ask(life(0, 2), WhatV1::Leave, now).unwrap();
+    ask(life(0, 2), SchedulerActionV1::Saved, now).unwrap();
+    ask(life(0, 2), SchedulerActionV1::Leave, now).unwrap();
     let told = ask(life(0, 3), register(), now).unwrap();
-    assert!(matches!(told, ToldV1::Registered { done: 0, .. }), "what is saved is over: {told:?}");
+    assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "what is saved is over: {told:?}");
 }
 
 #[test]
 fn golden_bytes() {
-    let work = Work { doing: Doing::Saving, progress: 0x0102_0304_0506_0708 };
+    let work = Activity { doing: ActivityKind::Saving, progress: 0x0102_0304_0506_0708 };
     let mut want = vec![1, 0, 0, 0, 16, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     want.extend([8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(control::seal(&work), want);

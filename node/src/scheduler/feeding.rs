@@ -8,10 +8,10 @@
 //! ```
 
 use super::Scheduler;
-use super::book::{Book, BookError};
-use super::member::Life;
-use super::plan::{Plan, Task};
-use super::requests::Refused;
+use super::book::{JobState, JobStateError};
+use super::member::WorkerIncarnation;
+use super::plan::{JobPlan, Split};
+use super::requests::SchedulerRefusal;
 use crate::control;
 use crate::error::Refusal;
 use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX, READING_BYTES_MAX, TEXT_BYTES_MAX};
@@ -23,12 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the data of a job is, for the scheduler that feeds its workers. It is asked in the thread that serves them: what it
 /// does takes about as long as reading [`FEED_BYTES_MAX`] bytes.
-pub trait Stock: Send + Sync {
+pub trait DataSource: Send + Sync {
     /// The bytes of its file that are the text of a task: the lines that begin in it; all of a file that is one task.
     ///
     /// # Errors
     /// Why nobody can train on the data any more, in words: the file has changed, or is gone.
-    fn text(&self, task: &Task) -> Result<Range<u64>, String>;
+    fn text(&self, task: &Split) -> Result<Range<u64>, String>;
 
     /// Reads what stands from byte `at` of a file on, all of `out`.
     ///
@@ -39,27 +39,27 @@ pub trait Stock: Send + Sync {
 
 /// What a scheduler needs to feed the workers of one job.
 #[derive(Clone)]
-pub struct Feeding {
+pub struct DataServerConfig {
     /// The job: another is not taken.
-    pub plan: Plan,
+    pub plan: JobPlan,
     /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`] bytes.
     pub reading: String,
     /// Where the data is.
-    pub stock: Arc<dyn Stock>,
+    pub stock: Arc<dyn DataSource>,
     /// Where the scheduler says how the job is.
-    pub board: Arc<Board>,
+    pub board: Arc<FeedStatus>,
 }
 
 /// What a client offers those who come without data.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OfferV1 {
-    pub(crate) plan: Plan,
+    pub(crate) plan: JobPlan,
     pub(crate) reading: String,
 }
 
 /// What was fed so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FedCount {
+pub struct ServedBytes {
     /// Requests for bytes that were answered.
     pub requests: u64,
     /// Bytes of data in those answers.
@@ -69,19 +69,19 @@ pub struct FedCount {
 /// Between the scheduler, which lives in a server's thread, and the process that feeds: the job as it is, and the word that
 /// ends it.
 #[derive(Debug, Default)]
-pub struct Board {
-    kept: Mutex<Kept>,
+pub struct FeedStatus {
+    kept: Mutex<CachedOffer>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedOffer {
     job: Option<JobStatus>,
-    fed: FedCount,
+    fed: ServedBytes,
     end: Option<String>,
 }
 
-impl Board {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+impl FeedStatus {
+    fn kept(&self) -> MutexGuard<'_, CachedOffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl Board {
     }
 
     /// What was fed.
-    pub fn fed(&self) -> FedCount {
+    pub fn fed(&self) -> ServedBytes {
         self.kept().fed
     }
 
@@ -103,7 +103,7 @@ impl Board {
 
 /// A request for bytes: its payload is four words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feed {
+pub(crate) enum DataRequest {
     /// So many bytes of a task's text, from a byte of it on.
     Text { index: u64, from: u64, bytes: usize },
     /// The first bytes of a file.
@@ -117,25 +117,25 @@ const TEXT: u64 = 0;
 const HEAD: u64 = 1;
 const OFFER: u64 = 2;
 
-impl Feed {
+impl DataRequest {
     pub(crate) fn payload(self) -> Vec<u8> {
         let words = match self {
-            Feed::Text { index, from, bytes } => [TEXT, index, from, bytes as u64],
-            Feed::Head { file, bytes } => [HEAD, u64::from(file), 0, bytes as u64],
-            Feed::Offer => [OFFER, 0, 0, 0],
+            DataRequest::Text { index, from, bytes } => [TEXT, index, from, bytes as u64],
+            DataRequest::Head { file, bytes } => [HEAD, u64::from(file), 0, bytes as u64],
+            DataRequest::Offer => [OFFER, 0, 0, 0],
         };
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    pub(crate) fn of(payload: &[u8]) -> Option<Feed> {
+    pub(crate) fn of(payload: &[u8]) -> Option<DataRequest> {
         let (words, rest) = payload.as_chunks::<8>();
         let words: [u64; 4] = <[[u8; 8]; 4]>::try_from(words).ok()?.map(u64::from_le_bytes);
         let bytes = usize::try_from(words[3]).ok()?;
         match words {
             _ if !rest.is_empty() => None,
-            [TEXT, index, from, _] => Some(Feed::Text { index, from, bytes }),
-            [HEAD, file, 0, _] => Some(Feed::Head { file: u32::try_from(file).ok()?, bytes }),
-            [OFFER, 0, 0, 0] => Some(Feed::Offer),
+            [TEXT, index, from, _] => Some(DataRequest::Text { index, from, bytes }),
+            [HEAD, file, 0, _] => Some(DataRequest::Head { file: u32::try_from(file).ok()?, bytes }),
+            [OFFER, 0, 0, 0] => Some(DataRequest::Offer),
             _ => None,
         }
     }
@@ -143,15 +143,15 @@ impl Feed {
     /// Bytes of an answer, at most.
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Feed::Text { bytes, .. } | Feed::Head { bytes, .. } => bytes,
-            Feed::Offer => 0,
+            DataRequest::Text { bytes, .. } | DataRequest::Head { bytes, .. } => bytes,
+            DataRequest::Offer => 0,
         }
     }
 }
 
 /// What an answer's words say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fed {
+pub(crate) struct DataReply {
     /// The byte of its file at which the text begins.
     pub(crate) start: u64,
     /// Bytes of the whole text, or of the file.
@@ -162,33 +162,33 @@ pub(crate) struct Fed {
     pub(crate) crc: u32,
 }
 
-impl Fed {
+impl DataReply {
     pub(crate) fn words(self) -> [u64; 4] {
         [self.start, self.whole, self.bytes as u64, u64::from(self.crc)]
     }
 
-    pub(crate) fn of(words: [u64; 4]) -> Option<Fed> {
+    pub(crate) fn of(words: [u64; 4]) -> Option<DataReply> {
         let [start, whole, bytes, crc] = words;
         let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= FEED_BYTES_MAX)?;
-        Some(Fed { start, whole, bytes, crc: u32::try_from(crc).ok()? })
+        Some(DataReply { start, whole, bytes, crc: u32::try_from(crc).ok()? })
     }
 }
 
 /// A scheduler's part in feeding.
-pub(crate) struct Feeder {
-    feeding: Feeding,
+pub(crate) struct DataServer {
+    feeding: DataServerConfig,
     /// The texts of tasks that are held.
     texts: BTreeMap<u64, Range<u64>>,
-    fed: FedCount,
+    fed: ServedBytes,
 }
 
-impl std::fmt::Debug for Feeder {
+impl std::fmt::Debug for DataServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Feeder").field("texts", &self.texts).finish_non_exhaustive()
     }
 }
 
-impl Feeding {
+impl DataServerConfig {
     /// Why such a job cannot be fed, in words.
     ///
     /// # Errors
@@ -212,9 +212,9 @@ impl Feeding {
     }
 }
 
-impl Feeder {
-    pub(crate) fn new(feeding: Feeding) -> Feeder {
-        Feeder { feeding, texts: BTreeMap::new(), fed: FedCount::default() }
+impl DataServer {
+    pub(crate) fn new(feeding: DataServerConfig) -> DataServer {
+        DataServer { feeding, texts: BTreeMap::new(), fed: ServedBytes::default() }
     }
 
     /// What those who come without data are told.
@@ -223,12 +223,12 @@ impl Feeder {
     }
 
     /// How this plan differs from that of the data, in words.
-    pub(crate) fn differs(&self, plan: &Plan) -> Option<String> {
+    pub(crate) fn differs(&self, plan: &JobPlan) -> Option<String> {
         self.feeding.plan.differs(plan)
     }
 
     /// Holds that a book which was found is of the job that is to be fed, and that it can go on.
-    pub(crate) fn takes_up(&self, book: &Book) -> Result<(), String> {
+    pub(crate) fn takes_up(&self, book: &JobState) -> Result<(), String> {
         const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to begin anew";
         match (self.differs(book.plan()), book.failure()) {
             (Some(difference), _) => {
@@ -245,7 +245,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// It has no data.
-    pub(crate) fn feeder(&self) -> Result<&Feeder, Refused> {
+    pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
         self.feeder.as_ref().ok_or_else(|| {
             let why = "there is no data here to feed workers with: --feed names the client of a job (--job-name client)";
             (Refusal::Unknown, why.to_owned())
@@ -253,13 +253,18 @@ impl Scheduler {
     }
 
     /// Reads what `life` asks for into `out`, which has room for all of it.
-    pub(crate) fn feed(&mut self, life: Life, feed: Feed, out: &mut [u8]) -> Result<Fed, Refused> {
+    pub(crate) fn feed(
+        &mut self,
+        life: WorkerIncarnation,
+        feed: DataRequest,
+        out: &mut [u8],
+    ) -> Result<DataReply, SchedulerRefusal> {
         self.feeder()?;
-        let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
         let (book, feeder) = (self.book.as_mut().ok_or_else(unknown)?, self.feeder.as_mut());
-        let Some(Feeder { feeding, texts, fed }) = feeder else { return Err(unknown()) };
+        let Some(DataServer { feeding, texts, fed }) = feeder else { return Err(unknown()) };
         let read = match feed {
-            Feed::Text { index, from, bytes } => {
+            DataRequest::Text { index, from, bytes } => {
                 let task = book.holds(life, index)?;
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
@@ -273,10 +278,10 @@ impl Scheduler {
                     let whole = text.end - text.start;
                     let bytes = whole.saturating_sub(from).min(bytes as u64) as usize;
                     feeding.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
-                    Ok(Fed { start: text.start, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+                    Ok(DataReply { start: text.start, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
                 })
             }
-            Feed::Head { file, bytes } => {
+            DataRequest::Head { file, bytes } => {
                 book.live_member(life)?;
                 let Some(of) = feeding.plan.files.get(file as usize) else {
                     let files = feeding.plan.files.len();
@@ -284,9 +289,9 @@ impl Scheduler {
                 };
                 let (whole, bytes) = (of.bytes, of.bytes.min(bytes as u64) as usize);
                 let read = feeding.stock.read(file, 0, &mut out[..bytes]);
-                read.map(|()| Fed { start: 0, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+                read.map(|()| DataReply { start: 0, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
             }
-            Feed::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
+            DataRequest::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
         };
         match read {
             Ok(read) => {

@@ -1,31 +1,31 @@
 //! When each live worker was last heard of, and when it last made progress. Not kept over lives of the scheduler, which
 //! gives everybody time anew. Plain state: the time comes as a parameter.
 
-use super::member::{Life, Work};
+use super::member::{Activity, WorkerIncarnation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct HeartbeatTimes {
     at: BTreeMap<u32, Duration>,
     /// What each worker said of its work, and since when its progress has stood there.
-    work: BTreeMap<u32, (Work, Duration)>,
+    work: BTreeMap<u32, (Activity, Duration)>,
     /// Workers whose link to the scheduler is gone.
-    unlinked: BTreeSet<Life>,
+    unlinked: BTreeSet<WorkerIncarnation>,
 }
 
-impl Heard {
+impl HeartbeatTimes {
     /// All these lives count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
-    pub fn of(lives: impl Iterator<Item = Life>, now: Duration) -> Heard {
-        let unlinked: BTreeSet<Life> = lives.collect();
+    pub fn of(lives: impl Iterator<Item = WorkerIncarnation>, now: Duration) -> HeartbeatTimes {
+        let unlinked: BTreeSet<WorkerIncarnation> = lives.collect();
         let at = unlinked.iter().map(|life| (life.rank, now)).collect();
-        let work = unlinked.iter().map(|life| (life.rank, (Work::default(), now))).collect();
-        Heard { at, work, unlinked }
+        let work = unlinked.iter().map(|life| (life.rank, (Activity::default(), now))).collect();
+        HeartbeatTimes { at, work, unlinked }
     }
 
     /// A worker's link has gone: another process may take its index at once.
-    pub fn unlink(&mut self, life: Life) {
+    pub fn unlink(&mut self, life: WorkerIncarnation) {
         self.unlinked.insert(life);
     }
 
@@ -36,18 +36,18 @@ impl Heard {
     }
 
     /// A life of a worker begins.
-    pub(super) fn begin(&mut self, life: Life, now: Duration) {
+    pub(super) fn begin(&mut self, life: WorkerIncarnation, now: Duration) {
         self.hear(life, now);
-        self.work.insert(life.rank, (Work::default(), now));
+        self.work.insert(life.rank, (Activity::default(), now));
     }
 
-    pub(super) fn hear(&mut self, life: Life, now: Duration) {
+    pub(super) fn hear(&mut self, life: WorkerIncarnation, now: Duration) {
         self.at.insert(life.rank, now);
         self.unlinked.remove(&life);
     }
 
     /// A worker says how far its work is.
-    pub(super) fn note(&mut self, life: Life, work: Work, now: Duration) {
+    pub(super) fn note(&mut self, life: WorkerIncarnation, work: Activity, now: Duration) {
         let (before, since) = self.work.entry(life.rank).or_insert((work, now));
         if before.progress != work.progress {
             *since = now;
@@ -61,8 +61,8 @@ impl Heard {
     }
 
     /// What a worker said of its work.
-    pub fn work(&self, rank: u32) -> Work {
-        self.work.get(&rank).map_or_else(Work::default, |(work, _)| *work)
+    pub fn work(&self, rank: u32) -> Activity {
+        self.work.get(&rank).map_or_else(Activity::default, |(work, _)| *work)
     }
 
     /// For how long a worker was not heard of.
@@ -75,7 +75,7 @@ impl Heard {
         now.saturating_sub(self.work.get(&rank).map_or(now, |(_, since)| *since))
     }
 
-    pub(super) fn is_there(&self, life: Life, now: Duration, timeout: Duration) -> bool {
+    pub(super) fn is_there(&self, life: WorkerIncarnation, now: Duration, timeout: Duration) -> bool {
         let heard = self.at.get(&life.rank).copied().unwrap_or_default();
         !self.unlinked.contains(&life) && now.saturating_sub(heard) <= timeout
     }

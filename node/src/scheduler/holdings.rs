@@ -1,8 +1,8 @@
 //! What the rows of a job's tables are: the tables' ids and the births of their shards, as the first worker of the job found
 //! them. Whoever finds others later, or others than a life of the job before, has found that rows are gone.
 
-use super::book::{Book, BookError};
-use super::member::Life;
+use super::book::{JobState, JobStateError};
+use super::member::WorkerIncarnation;
 use crate::limits::TABLES_MAX;
 use crate::partition::in_words;
 use gannet_core::limits::SHARDS_MAX;
@@ -18,12 +18,12 @@ pub struct TableRecord {
     /// Of each shard, what was drawn when it was made.
     pub births: Vec<u64>,
     /// Which server has which shards.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<ShardHolder>,
 }
 
 /// A server's part of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct ShardHolder {
     /// Where it is.
     pub addr: String,
     /// Its first shard.
@@ -35,7 +35,7 @@ pub struct Holder {
 /// A worker of a job tells the scheduler of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobTableV1 {
-    pub(crate) life: Life,
+    pub(crate) life: WorkerIncarnation,
     pub(crate) table: TableRecord,
 }
 
@@ -44,7 +44,7 @@ impl TableRecord {
     fn check(&self) -> Result<(), String> {
         let (shards, holders) = (self.births.len(), self.holders.len());
         let bytes = self.table.len() + self.holders.iter().map(|holder| holder.addr.len()).sum::<usize>();
-        let sound = |holder: &Holder| holder.first <= holder.end && holder.end as usize <= shards;
+        let sound = |holder: &ShardHolder| holder.first <= holder.end && holder.end as usize <= shards;
         if shards > SHARDS_MAX as usize || holders > RECORD_HOLDERS_MAX || bytes > RECORD_TEXT_BYTES_MAX {
             return Err(format!(
                 "a table of {shards} shards at {holders} servers, and {bytes} bytes of names"
@@ -63,7 +63,7 @@ impl TableRecord {
             self.uid != now.uid || self.births.get(shard) != now.births.get(shard)
         };
         let mut lost = Vec::new();
-        for Holder { addr, first, end } in &self.holders {
+        for ShardHolder { addr, first, end } in &self.holders {
             let mut shard = *first;
             while let Some(from) = (shard..*end).find(|&shard| other(shard)) {
                 shard = (from..*end).find(|&shard| !other(shard)).unwrap_or(*end);
@@ -91,7 +91,7 @@ const RECORD_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// What became of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Noted {
+pub enum RecordOutcome {
     /// It is what was known.
     Same,
     /// It is the first of this table, and kept.
@@ -100,28 +100,32 @@ pub enum Noted {
     Gone(String),
 }
 
-impl Book {
+impl JobState {
     /// A worker says what the rows of a table are. When they are not those that the job has trained, it has failed.
     ///
     /// # Errors
     /// It is not in the job, was given up, or the record is none.
-    pub fn note_table(&mut self, life: Life, now: TableRecord) -> Result<Noted, BookError> {
+    pub fn note_table(
+        &mut self,
+        life: WorkerIncarnation,
+        now: TableRecord,
+    ) -> Result<RecordOutcome, JobStateError> {
         self.live_member(life)?;
-        now.check().map_err(BookError::Limit)?;
+        now.check().map_err(JobStateError::Limit)?;
         match self.tables.iter().find(|known| known.table == now.table) {
             Some(known) => match known.gone(&now) {
                 Some(why) => {
                     self.fail_all(&why);
-                    Ok(Noted::Gone(why))
+                    Ok(RecordOutcome::Gone(why))
                 }
-                None => Ok(Noted::Same),
+                None => Ok(RecordOutcome::Same),
             },
             None if self.tables.len() == TABLES_MAX => {
-                Err(BookError::Limit(format!("{TABLES_MAX} tables of the job are known, the limit")))
+                Err(JobStateError::Limit(format!("{TABLES_MAX} tables of the job are known, the limit")))
             }
             None => {
                 self.tables.push(now);
-                Ok(Noted::First)
+                Ok(RecordOutcome::First)
             }
         }
     }
@@ -132,7 +136,7 @@ mod tests {
     use super::*;
 
     fn record(uid: u8, births: &[u64]) -> TableRecord {
-        let holder = |at: u32| Holder { addr: format!("h{at}:1"), first: 2 * at, end: 2 * at + 2 };
+        let holder = |at: u32| ShardHolder { addr: format!("h{at}:1"), first: 2 * at, end: 2 * at + 2 };
         TableRecord {
             table: "t".into(),
             uid: [uid; 16],

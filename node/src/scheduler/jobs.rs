@@ -1,11 +1,11 @@
 //! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
 //! feeds has one job, whatever its run is called.
 
-use super::feeding::{Fed, Feed, Feeder, Feeding};
+use super::feeding::{DataReply, DataRequest, DataServer, DataServerConfig};
 use super::holdings::JobTableV1;
-use super::ledger::{self, LedgerError};
-use super::member::Life;
-use super::requests::{AskV1, Refused, Scheduler, ToldV1, WhatV1};
+use super::ledger::{self, JobStateFileError};
+use super::member::WorkerIncarnation;
+use super::requests::{Scheduler, SchedulerActionV1, SchedulerRefusal, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;
 use crate::limits::RUNS_MAX;
 use crate::runs::RunId;
@@ -17,13 +17,13 @@ use std::time::Duration;
 
 /// What a worker asks of the scheduler of its run. A program that names no run is of the run without a name.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct AskV2 {
+pub(crate) struct SchedulerRequestV2 {
     pub(crate) run: String,
     /// The generation of the run; 0: it is not known, and a job that is over is followed by another.
     pub(crate) generation: u32,
     /// The birth of the run; 0: it is not known.
     pub(crate) birth: u64,
-    pub(crate) ask: AskV1,
+    pub(crate) ask: SchedulerRequestV1,
 }
 
 /// A worker of a run tells its scheduler of a table.
@@ -45,9 +45,9 @@ impl Schedulers {
     /// Those whose books are kept in `folder`; a scheduler that feeds is one.
     pub(crate) fn open(
         folder: Option<&Path>,
-        feeding: Option<Feeding>,
+        feeding: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Schedulers, LedgerError> {
+    ) -> Result<Schedulers, JobStateFileError> {
         let (mut jobs, fed) = (BTreeMap::new(), feeding.is_some());
         match feeding {
             Some(_) => {
@@ -68,13 +68,18 @@ impl Schedulers {
     }
 
     /// Answers a request.
-    pub(crate) fn answer(&mut self, ask: AskV2, session: u32, now: Duration) -> Result<ToldV1, Refused> {
-        let AskV2 { run, generation, birth, ask } = ask;
+    pub(crate) fn answer(
+        &mut self,
+        ask: SchedulerRequestV2,
+        session: u32,
+        now: Duration,
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
+        let SchedulerRequestV2 { run, generation, birth, ask } = ask;
         let key = self.key(&run).to_owned();
         if !self.jobs.contains_key(&key) {
             match ask.what {
-                WhatV1::Status => return Ok(ToldV1::StatusV2(None)),
-                WhatV1::Register { .. } => self.begin(&key, now)?,
+                SchedulerActionV1::Status => return Ok(SchedulerReplyV1::StatusV2(None)),
+                SchedulerActionV1::Register { .. } => self.begin(&key, now)?,
                 _ => return Err(unknown(&run, ask.life)),
             }
         }
@@ -84,7 +89,7 @@ impl Schedulers {
         }
     }
 
-    fn begin(&mut self, run: &str, now: Duration) -> Result<(), Refused> {
+    fn begin(&mut self, run: &str, now: Duration) -> Result<(), SchedulerRefusal> {
         if !run.is_empty() {
             RunId::check_name(run).map_err(|text| (Refusal::Malformed, text))?;
         }
@@ -99,7 +104,7 @@ impl Schedulers {
     }
 
     /// A worker says what the rows of a table are.
-    pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), Refused> {
+    pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV2 { run, told } = asked;
         let life = told.life;
         if let Err(error) = Schema::check_name(&told.table.table) {
@@ -110,7 +115,7 @@ impl Schedulers {
     }
 
     /// Who feeds the workers.
-    pub(crate) fn feeder(&self) -> Result<&Feeder, Refused> {
+    pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
         match self.jobs.get("").filter(|_| self.fed) {
             Some(scheduler) => scheduler.feeder(),
             None => Err(no_data()),
@@ -118,7 +123,12 @@ impl Schedulers {
     }
 
     /// Reads what `life` asks for into `out`.
-    pub(crate) fn feed(&mut self, life: Life, feed: Feed, out: &mut [u8]) -> Result<Fed, Refused> {
+    pub(crate) fn feed(
+        &mut self,
+        life: WorkerIncarnation,
+        feed: DataRequest,
+        out: &mut [u8],
+    ) -> Result<DataReply, SchedulerRefusal> {
         match self.jobs.get_mut("").filter(|_| self.fed) {
             Some(scheduler) => scheduler.feed(life, feed, out),
             None => Err(no_data()),
@@ -136,7 +146,7 @@ impl Schedulers {
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
+    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let mut ticked = Ok(());
         for scheduler in self.jobs.values_mut() {
             ticked = ticked.and(scheduler.tick(now));
@@ -145,7 +155,7 @@ impl Schedulers {
     }
 }
 
-fn unknown(run: &str, life: Life) -> Refused {
+fn unknown(run: &str, life: WorkerIncarnation) -> SchedulerRefusal {
     let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
     let text = format!(
         "worker {} is not in the job{of} (the scheduler has been started anew without its book?)",
@@ -154,7 +164,7 @@ fn unknown(run: &str, life: Life) -> Refused {
     (Refusal::Unknown, text)
 }
 
-fn no_data() -> Refused {
+fn no_data() -> SchedulerRefusal {
     let why =
         "there is no data here to feed workers with: --feed names the client of a job (--job-name client)";
     (Refusal::Unknown, why.to_owned())

@@ -1,7 +1,7 @@
 //! The book on its medium: one file, written anew and renamed for each change, so that a scheduler that is killed finds the
 //! last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is refused.
 
-use super::book::Book;
+use super::book::JobState;
 use crate::control;
 use crate::runs::RunId;
 use std::fs;
@@ -17,7 +17,7 @@ const MAGIC: [u8; 8] = *b"GNTBOOK4";
 /// Why the book cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LedgerError {
+pub enum JobStateFileError {
     /// The system refused.
     #[error("the scheduler's book {}: {source}", path.display())]
     Io {
@@ -47,24 +47,24 @@ pub enum LedgerError {
 
 /// Where the book is kept.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct JobStateFile {
     path: PathBuf,
 }
 
-impl Ledger {
+impl JobStateFile {
     /// That of a run, in this folder.
-    pub(super) fn new(folder: &Path, run: &str) -> Ledger {
+    pub(super) fn new(folder: &Path, run: &str) -> JobStateFile {
         let name = if run.is_empty() { NAME.to_owned() } else { format!("{BEFORE}{run}{BEHIND}") };
-        Ledger { path: folder.join(name) }
+        JobStateFile { path: folder.join(name) }
     }
 
     /// The book that is there, if one is.
-    pub(super) fn load(&self) -> Result<Option<Book>, LedgerError> {
-        let torn = |why: &str| LedgerError::Torn { path: self.path.clone(), why: why.to_owned() };
+    pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
+        let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(LedgerError::Io { path: self.path.clone(), source }),
+            Err(source) => return Err(JobStateFileError::Io { path: self.path.clone(), source }),
         };
         let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
             return Err(torn("it is too short"));
@@ -82,7 +82,7 @@ impl Ledger {
     }
 
     /// Writes the book.
-    pub(super) fn save(&self, book: &Book) -> Result<(), LedgerError> {
+    pub(super) fn save(&self, book: &JobState) -> Result<(), JobStateFileError> {
         let payload = control::seal(book);
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC);
@@ -95,13 +95,13 @@ impl Ledger {
             drop(file);
             fs::rename(&new, &self.path)
         };
-        written().map_err(|source| LedgerError::Io { path: self.path.clone(), source })
+        written().map_err(|source| JobStateFileError::Io { path: self.path.clone(), source })
     }
 }
 
 /// The runs whose books are kept in a folder; one without a name is the empty one.
-pub(super) fn runs(folder: &Path) -> Result<Vec<String>, LedgerError> {
-    let io = |source| LedgerError::Io { path: folder.to_path_buf(), source };
+pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
+    let io = |source| JobStateFileError::Io { path: folder.to_path_buf(), source };
     let mut runs = Vec::new();
     for entry in fs::read_dir(folder).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
@@ -126,19 +126,19 @@ pub fn forget_job(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heard::Heard;
-    use super::super::member::Life;
-    use super::super::plan::{Plan, PlanFile};
+    use super::super::heard::HeartbeatTimes;
+    use super::super::member::WorkerIncarnation;
+    use super::super::plan::{JobPlan, PlanFile};
     use super::*;
     use std::time::Duration;
 
-    fn book() -> Book {
+    fn book() -> JobState {
         let files = vec![PlanFile { name: "f".into(), bytes: 1000, print: 3, whole: false }];
         let (settings, worker_timeout_ms) = (vec!["--alpha=0.1".into()], 1000);
         let plan =
-            Plan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
-        let mut book = Book::new(plan.clone(), 7).unwrap();
-        let (mut heard, life) = (Heard::default(), Life { rank: 1, incarnation: 9 });
+            JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
+        let mut book = JobState::new(plan.clone(), 7).unwrap();
+        let (mut heard, life) = (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
         book.register(&mut heard, life, &plan, Duration::ZERO).unwrap();
         book.take(&mut heard, life, &[], Duration::ZERO).unwrap();
         book
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = Ledger::new(folder.path(), "");
+        let ledger = JobStateFile::new(folder.path(), "");
         assert!(ledger.load().unwrap().is_none());
         let book = book();
         ledger.save(&book).unwrap();
@@ -160,7 +160,7 @@ mod tests {
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
             let torn = ledger.load().unwrap_err();
-            assert!(matches!(torn, LedgerError::Torn { .. }), "byte {at}: {torn}");
+            assert!(matches!(torn, JobStateFileError::Torn { .. }), "byte {at}: {torn}");
             assert!(torn.to_string().contains("move it away"));
         }
         fs::write(&path, &whole[..12]).unwrap();

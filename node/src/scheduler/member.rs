@@ -5,7 +5,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 /// A life of a worker.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
-pub struct Life {
+pub struct WorkerIncarnation {
     /// Which worker, from 0.
     pub rank: u32,
     /// Which life of it: later ones have larger numbers.
@@ -14,7 +14,7 @@ pub struct Life {
 
 /// What a worker says of itself with each beat.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct Progress {
     /// Its logical step.
     pub clock: u64,
     /// Records learned and acknowledged.
@@ -31,11 +31,11 @@ pub struct Told {
     pub acked: Vec<(u64, u64)>,
 }
 
-/// What a worker is at, and whether it gets on: said with each beat, beside [`Told`].
+/// What a worker is at, and whether it gets on: said with each beat, beside [`Progress`].
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct Activity {
     /// What it is at.
-    pub doing: Doing,
+    pub doing: ActivityKind,
     /// Grows with each thing that its threads get done, and with each turn of a wait that has a limit of its own (for a
     /// server, for other workers). One that does not grow says that a thread hangs.
     pub progress: u64,
@@ -43,7 +43,7 @@ pub struct Work {
 
 /// What a worker is at.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Doing {
+pub enum ActivityKind {
     /// It learns.
     #[default]
     Learning,
@@ -65,16 +65,16 @@ pub enum Doing {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its present life.
-    pub life: Life,
+    pub life: WorkerIncarnation,
     /// What became of it.
-    pub standing: Standing,
+    pub standing: WorkerState,
     /// What it said last.
-    pub told: Told,
+    pub told: Progress,
 }
 
 /// What became of a worker.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum WorkerState {
     /// It beats.
     Live,
     /// It stopped beating, or a newer life came.
@@ -85,7 +85,7 @@ pub enum Standing {
 
 /// How far a job is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SplitCounts {
     /// Tasks that are trained.
     pub done: u64,
     /// Tasks that workers hold.

@@ -18,6 +18,6 @@ mod requests;
 #[cfg(test)]
 mod trials;
 
-pub(crate) use jobs::{AskV2, JobTableV2, Schedulers};
-pub use ledger::{LedgerError, forget_job};
-pub(crate) use requests::{AskV1, JobV2, Scheduler, ToldV1, WhatV1};
+pub(crate) use jobs::{JobTableV2, SchedulerRequestV2, Schedulers};
+pub use ledger::{JobStateFileError, forget_job};
+pub(crate) use requests::{JobV2, Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};

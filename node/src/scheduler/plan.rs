@@ -20,7 +20,7 @@ pub struct PlanFile {
 
 /// What every worker of a job must agree on.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct JobPlan {
     /// How many workers there are to be, at most.
     pub workers: u32,
     /// The files, in order.
@@ -39,7 +39,7 @@ pub struct Plan {
 
 /// A piece of the data: the lines that begin in `start..end` of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Task {
+pub struct Split {
     /// Which of a pass's tasks, in the order of the data.
     pub number: u32,
     /// Which pass, from 0.
@@ -62,7 +62,7 @@ impl PlanFile {
     }
 }
 
-impl Plan {
+impl JobPlan {
     /// Why it cannot be, in words.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Plan {
     ///
     /// # Panics
     /// When there is no such task.
-    pub fn task(&self, index: u64) -> Task {
+    pub fn task(&self, index: u64) -> Split {
         let pass = self.tasks_of_a_pass();
         let (epoch, number) = ((index / pass) as u32, index % pass);
         let mut first = 0;
@@ -126,7 +126,7 @@ impl Plan {
                 // Pieces of one length but for rounding: the last one is no crumb.
                 let cut = |k: u64| (u128::from(file.bytes) * u128::from(k) / u128::from(tasks)) as u64;
                 let k = number - first;
-                return Task { number: number as u32, epoch, file: at, start: cut(k), end: cut(k + 1) };
+                return Split { number: number as u32, epoch, file: at, start: cut(k), end: cut(k + 1) };
             }
             first += tasks;
         }
@@ -134,7 +134,7 @@ impl Plan {
     }
 
     /// How `other` differs from this, in words; `None` when it does not.
-    pub fn differs(&self, other: &Plan) -> Option<String> {
+    pub fn differs(&self, other: &JobPlan) -> Option<String> {
         let number = |what: &str, ours: u64, theirs: u64| {
             (ours != theirs).then(|| format!("{what} is {ours} in this job, {theirs} was given"))
         };
@@ -171,12 +171,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn plan(files: Vec<(u64, bool)>, task_bytes: u64, epochs: u32) -> Plan {
+    fn plan(files: Vec<(u64, bool)>, task_bytes: u64, epochs: u32) -> JobPlan {
         let files = files.into_iter().enumerate();
         let files =
             files.map(|(i, (bytes, whole))| PlanFile { name: format!("f{i}"), bytes, print: 7, whole });
         let (settings, worker_timeout_ms) = (Vec::new(), 20_000);
-        Plan {
+        JobPlan {
             workers: 2,
             files: files.collect(),
             task_bytes,
@@ -224,9 +224,9 @@ mod tests {
         let mut other = ours.clone();
         other.files[0].bytes = 99;
         assert_eq!(ours.differs(&other).unwrap(), "file f0 has 100 bytes in this job, 99 here");
-        let other = Plan { batch: 11, ..ours.clone() };
+        let other = JobPlan { batch: 11, ..ours.clone() };
         assert_eq!(ours.differs(&other).unwrap(), "--batch is 10 in this job, 11 was given");
-        let other = Plan { settings: vec!["--alpha=2".into()], ..ours.clone() };
+        let other = JobPlan { settings: vec!["--alpha=2".into()], ..ours.clone() };
         assert!(ours.differs(&other).is_some());
     }
 }

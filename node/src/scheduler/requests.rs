@@ -1,16 +1,16 @@
 //! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
 //! structs here. The scheduler lives in thread 0 of a server, among its sessions.
 
-use super::book::{Book, BookError, Counts, Given, Orders};
-use super::feeding::{Feeder, Feeding};
-use super::heard::Heard;
-use super::holdings::{JobTableV1, Noted};
-use super::ledger::{Ledger, LedgerError};
-use super::member::{Life, Member, Standing, Told, Work};
-use super::plan::Plan;
+use super::book::{HeartbeatReply, JobState, JobStateError, SplitCounts, SplitGrant};
+use super::feeding::{DataServer, DataServerConfig};
+use super::heard::HeartbeatTimes;
+use super::holdings::{JobTableV1, RecordOutcome};
+use super::ledger::{JobStateFile, JobStateFileError};
+use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use super::plan::JobPlan;
 use crate::error::Refusal;
 use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
-use crate::sparing::Sparing;
+use crate::sparing::LogLimiter;
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,20 +19,20 @@ use std::time::Duration;
 
 /// What a worker asks. `life` says who it is.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct AskV1 {
-    pub(crate) life: Life,
-    pub(crate) what: WhatV1,
+pub(crate) struct SchedulerRequestV1 {
+    pub(crate) life: WorkerIncarnation,
+    pub(crate) what: SchedulerActionV1,
 }
 
-/// See [`Book`] for each.
+/// See [`JobState`] for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum WhatV1 {
+pub(crate) enum SchedulerActionV1 {
     Register {
-        plan: Plan,
+        plan: JobPlan,
     },
     BeatV2 {
-        told: Told,
-        work: Work,
+        told: Progress,
+        work: Activity,
     },
     Take {
         holding: Vec<u64>,
@@ -42,7 +42,7 @@ pub(crate) enum WhatV1 {
         examples: u64,
     },
     Fenced {
-        dead: Life,
+        dead: WorkerIncarnation,
     },
     Leave,
     Meet {
@@ -58,7 +58,7 @@ pub(crate) enum WhatV1 {
 
 /// What is answered.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum ToldV1 {
+pub(crate) enum SchedulerReplyV1 {
     /// The job's name; tasks of it that are trained already, of how many.
     Registered {
         started: u64,
@@ -70,7 +70,7 @@ pub(crate) enum ToldV1 {
         saver: Option<u32>,
         trained: bool,
         saved: bool,
-        fence: Vec<Life>,
+        fence: Vec<WorkerIncarnation>,
         failed: Option<String>,
         live: u32,
     },
@@ -96,43 +96,45 @@ pub(crate) struct JobV2 {
     pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
     /// (task, who has it).
-    pub(crate) leases: Vec<(u64, Life)>,
-    pub(crate) unfenced: Vec<Life>,
+    pub(crate) leases: Vec<(u64, WorkerIncarnation)>,
+    pub(crate) unfenced: Vec<WorkerIncarnation>,
     pub(crate) done: u64,
     pub(crate) leased: u64,
     pub(crate) returned: u64,
     pub(crate) tasks: u64,
     pub(crate) examples: u64,
     pub(crate) failed: Option<String>,
-    pub(crate) chief: Option<Life>,
+    pub(crate) chief: Option<WorkerIncarnation>,
     pub(crate) saved: bool,
     /// What its members are at, in their order.
-    pub(crate) work: Vec<Work>,
+    pub(crate) work: Vec<Activity>,
 }
 
 /// A refusal: the code, and why.
-pub(crate) type Refused = (Refusal, String);
+pub(crate) type SchedulerRefusal = (Refusal, String);
 
-impl From<BookError> for Refused {
-    fn from(error: BookError) -> Refused {
+impl From<JobStateError> for SchedulerRefusal {
+    fn from(error: JobStateError) -> SchedulerRefusal {
         let refusal = match &error {
-            BookError::Unknown(_) => Refusal::Unknown,
-            BookError::Fenced(_) => Refusal::Fenced,
-            BookError::Limit(_) => Refusal::Limit,
+            JobStateError::Unknown(_) => Refusal::Unknown,
+            JobStateError::Fenced(_) => Refusal::Fenced,
+            JobStateError::Limit(_) => Refusal::Limit,
             _ => Refusal::Mismatch,
         };
         (refusal, error.to_string())
     }
 }
 
-impl WhatV1 {
+impl SchedulerActionV1 {
     /// What is kept, and told to others, has limits.
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
-            WhatV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
-            WhatV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
-            WhatV1::Meet { name } => ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX),
-            WhatV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
+            SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
+            SchedulerActionV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
+            SchedulerActionV1::Meet { name } => {
+                ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX)
+            }
+            SchedulerActionV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
             _ => return Ok(()),
         };
         if n <= most { Ok(()) } else { Err((Refusal::Limit, format!("{n} {what}; {most} are possible"))) }
@@ -142,20 +144,20 @@ impl WhatV1 {
 /// The scheduler of one job at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    ledger: Option<Ledger>,
-    pub(super) book: Option<Book>,
+    ledger: Option<JobStateFile>,
+    pub(super) book: Option<JobState>,
     /// It has the data, and gives it to the workers.
-    pub(super) feeder: Option<Feeder>,
-    pub(super) heard: Heard,
+    pub(super) feeder: Option<DataServer>,
+    pub(super) heard: HeartbeatTimes,
     /// When the time was last looked at.
     ticked_at: Duration,
     /// When the workers were last looked at, of a job.
     looked_at: Option<Duration>,
     /// When the job was seen to be over.
     over_since: Option<Duration>,
-    sparing: Sparing,
+    sparing: LogLimiter,
     /// Whose the sessions are.
-    links: BTreeMap<u32, Life>,
+    links: BTreeMap<u32, WorkerIncarnation>,
 }
 
 impl Scheduler {
@@ -163,18 +165,20 @@ impl Scheduler {
     pub(crate) fn open(
         folder: Option<&Path>,
         run: &str,
-        feeding: Option<Feeding>,
+        feeding: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Scheduler, LedgerError> {
-        let feeder = feeding.map(Feeder::new);
-        let ledger = folder.map(|folder| Ledger::new(folder, run));
-        let book = ledger.as_ref().map_or(Ok(None), Ledger::load)?;
+    ) -> Result<Scheduler, JobStateFileError> {
+        let feeder = feeding.map(DataServer::new);
+        let ledger = folder.map(|folder| JobStateFile::new(folder, run));
+        let book = ledger.as_ref().map_or(Ok(None), JobStateFile::load)?;
         if let (Some(feeder), Some(book)) = (&feeder, &book) {
-            feeder.takes_up(book).map_err(|why| LedgerError::Other { why })?;
+            feeder.takes_up(book).map_err(|why| JobStateFileError::Other { why })?;
         }
-        let heard = book.as_ref().map_or_else(Heard::default, |book| Heard::of(book.live_lives(), now));
+        let heard = book
+            .as_ref()
+            .map_or_else(HeartbeatTimes::default, |book| HeartbeatTimes::of(book.live_lives(), now));
         if let Some(book) = &book {
-            let Counts { done, tasks, .. } = book.counts();
+            let SplitCounts { done, tasks, .. } = book.counts();
             tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
         }
         let mut scheduler = Scheduler {
@@ -185,7 +189,7 @@ impl Scheduler {
             ticked_at: now,
             looked_at: None,
             over_since: None,
-            sparing: Sparing::default(),
+            sparing: LogLimiter::default(),
             links: BTreeMap::new(),
         };
         scheduler.publish();
@@ -194,7 +198,12 @@ impl Scheduler {
 
     /// Answers a request of somebody who knows of no generations.
     #[cfg(test)]
-    pub(crate) fn answer(&mut self, ask: AskV1, session: u32, now: Duration) -> Result<ToldV1, Refused> {
+    pub(crate) fn answer(
+        &mut self,
+        ask: SchedulerRequestV1,
+        session: u32,
+        now: Duration,
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         self.answer_in((0, 0), ask, session, now)
     }
 
@@ -202,13 +211,13 @@ impl Scheduler {
     pub(crate) fn answer_in(
         &mut self,
         of: (u32, u64),
-        ask: AskV1,
+        ask: SchedulerRequestV1,
         session: u32,
         now: Duration,
-    ) -> Result<ToldV1, Refused> {
-        let AskV1 { life, what } = ask;
-        if matches!(what, WhatV1::Status) {
-            return Ok(ToldV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
+        let SchedulerRequestV1 { life, what } = ask;
+        if matches!(what, SchedulerActionV1::Status) {
+            return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
         // Who asks lives, however long this request has lain here.
@@ -218,57 +227,57 @@ impl Scheduler {
             self.heard.hear(life, now);
         }
         self.tick(now)?;
-        if let WhatV1::Register { plan } = what {
+        if let SchedulerActionV1::Register { plan } = what {
             return self.register(life, plan, of, session, now);
         }
-        let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
         let mut keep = true;
         let told = match what {
-            WhatV1::Register { .. } | WhatV1::Status => ToldV1::Noted,
-            WhatV1::BeatV2 { told, work } => {
+            SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
+            SchedulerActionV1::BeatV2 { told, work } => {
                 // What is acknowledged since is trained again at worst, and dropped by the shards.
                 keep = false;
-                let Orders { chief, saver, trained, saved, fence, failed, live } =
+                let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
                     book.beat(heard, life, (told, work), now)?;
-                ToldV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
+                SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
             }
-            WhatV1::Saved => {
+            SchedulerActionV1::Saved => {
                 book.saved(life)?;
-                ToldV1::Noted
+                SchedulerReplyV1::Noted
             }
-            WhatV1::Take { holding } => match book.take(heard, life, &holding, now)? {
-                Given::Task { index, from, .. } => ToldV1::Task { index, from },
-                Given::Wait => ToldV1::Wait,
-                Given::Over => ToldV1::Over,
+            SchedulerActionV1::Take { holding } => match book.take(heard, life, &holding, now)? {
+                SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
+                SplitGrant::Wait => SchedulerReplyV1::Wait,
+                SplitGrant::Over => SchedulerReplyV1::Over,
             },
-            WhatV1::Done { index, examples } => {
+            SchedulerActionV1::Done { index, examples } => {
                 book.done(life, index, examples)?;
-                ToldV1::Noted
+                SchedulerReplyV1::Noted
             }
-            WhatV1::Fenced { dead } => {
+            SchedulerActionV1::Fenced { dead } => {
                 if book.fenced(dead)
                     && let Some(kept_back) = self.sparing.allow(now)
                 {
                     let (worker, by) = (dead.rank, life.rank);
                     tracing::warn!(worker, by, kept_back, "fenced: its tasks are free");
                 }
-                ToldV1::Noted
+                SchedulerReplyV1::Noted
             }
-            WhatV1::Leave => {
+            SchedulerActionV1::Leave => {
                 book.leave(life)?;
-                ToldV1::Noted
+                SchedulerReplyV1::Noted
             }
-            WhatV1::Meet { name } => {
+            SchedulerActionV1::Meet { name } => {
                 keep = false;
-                ToldV1::Missing { ranks: book.meet(heard, life, &name, now)? }
+                SchedulerReplyV1::Missing { ranks: book.meet(heard, life, &name, now)? }
             }
-            WhatV1::Fail { why } => {
+            SchedulerActionV1::Fail { why } => {
                 if let Some(kept_back) = self.sparing.allow(now) {
                     tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
                 }
                 book.fail(life, why)?;
-                ToldV1::Noted
+                SchedulerReplyV1::Noted
             }
         };
         self.links.insert(session, life);
@@ -286,46 +295,46 @@ impl Scheduler {
     }
 
     /// A worker says what the rows of a table are. Others than the job has trained end it.
-    pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), Refused> {
+    pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV1 { life, table } = asked;
         self.tick(now)?;
-        let unknown = || (Refusal::Unknown, BookError::Unknown(life).to_string());
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
         let noted = self.book.as_mut().ok_or_else(unknown)?.note_table(life, table)?;
-        if noted != Noted::Same {
+        if noted != RecordOutcome::Same {
             self.keep()?;
         }
         match noted {
-            Noted::Gone(why) => {
+            RecordOutcome::Gone(why) => {
                 if let Some(kept_back) = self.sparing.allow(now) {
                     tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
                 }
                 Err((Refusal::Mismatch, why))
             }
-            Noted::First | Noted::Same => Ok(()),
+            RecordOutcome::First | RecordOutcome::Same => Ok(()),
         }
     }
 
     /// Brings a worker into the job, or begins one.
     fn register(
         &mut self,
-        life: Life,
-        plan: Plan,
+        life: WorkerIncarnation,
+        plan: JobPlan,
         (generation, birth): (u32, u64),
         session: u32,
         now: Duration,
-    ) -> Result<ToldV1, Refused> {
-        let Life { rank, incarnation } = life;
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
+        let WorkerIncarnation { rank, incarnation } = life;
         if incarnation == NO_INCARNATION {
             let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
             return Err((Refusal::Name, text));
         }
         if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
-            return Err(BookError::Differs(difference).into());
+            return Err(JobStateError::Differs(difference).into());
         }
         let (fed, book) = (self.feeder.is_some(), self.book.as_ref());
         let same_run = book.is_none_or(|book| book.birth == birth);
         let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
-        if !same_run && generation > 0 && book.is_some_and(Book::has_live) {
+        if !same_run && generation > 0 && book.is_some_and(JobState::has_live) {
             let text = format!(
                 "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
                  end those workers first, or give this job a name of its own (--run NAME)"
@@ -339,7 +348,7 @@ impl Scheduler {
             );
             return Err((Refusal::Fenced, text));
         }
-        let other = |book: &Book| {
+        let other = |book: &JobState| {
             // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old one.
             if generation > 0 {
                 return !same_run || book.generation < generation;
@@ -357,7 +366,7 @@ impl Scheduler {
         if self.book.as_ref().is_none_or(other) {
             // The job is named by the life that begins it, and pushes of a later job have larger names.
             if let Some(before) =
-                self.book.as_ref().map(Book::started).filter(|before| *before >= incarnation)
+                self.book.as_ref().map(JobState::started).filter(|before| *before >= incarnation)
             {
                 let text = format!(
                     "worker {rank} would begin a job with its incarnation {incarnation}, and the job before was begun \
@@ -366,11 +375,11 @@ impl Scheduler {
                 return Err((Refusal::Fenced, text));
             }
             let before = self.book.take();
-            let mut book = Book::new(plan.clone(), incarnation)?;
+            let mut book = JobState::new(plan.clone(), incarnation)?;
             (book.generation, book.birth) = (generation, birth);
             if let Some(before) = &before {
                 book.inherit(before);
-                let Counts { done, tasks, .. } = before.counts();
+                let SplitCounts { done, tasks, .. } = before.counts();
                 if done < tasks
                     && let Some(kept_back) = self.sparing.allow(now)
                 {
@@ -382,19 +391,19 @@ impl Scheduler {
                     );
                 }
             }
-            (self.book, self.heard, self.over_since) = (Some(book), Heard::default(), None);
+            (self.book, self.heard, self.over_since) = (Some(book), HeartbeatTimes::default(), None);
         }
-        let Some(book) = &mut self.book else { return Ok(ToldV1::Wait) };
+        let Some(book) = &mut self.book else { return Ok(SchedulerReplyV1::Wait) };
         // A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
         if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
             book.forgive();
         }
         book.register(&mut self.heard, life, &plan, now)?;
         tracing::info!(worker = life.rank, of = plan.workers, "a worker is in the job");
-        let (started, Counts { done, tasks, .. }) = (book.started(), book.counts());
+        let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
         self.links.insert(session, life);
         self.keep()?;
-        Ok(ToldV1::Registered { started, done, tasks })
+        Ok(SchedulerReplyV1::Registered { started, done, tasks })
     }
 
     /// A session has ended.
@@ -407,7 +416,7 @@ impl Scheduler {
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), Refused> {
+    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
         let timeout = self.book.as_ref().map_or(OWN_SLEEP, |book| book.plan().worker_timeout());
         if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
@@ -438,7 +447,7 @@ impl Scheduler {
     }
 
     /// Nothing is answered before it is kept.
-    pub(super) fn keep(&self) -> Result<(), Refused> {
+    pub(super) fn keep(&self) -> Result<(), SchedulerRefusal> {
         match (&self.ledger, &self.book) {
             (Some(ledger), Some(book)) => {
                 ledger.save(book).map_err(|error| (Refusal::NoSpace, error.to_string()))
@@ -448,8 +457,8 @@ impl Scheduler {
     }
 }
 
-pub(super) fn status(book: &Book, heard: &Heard) -> JobV2 {
-    let Counts { done, leased, returned, tasks, examples } = book.counts();
+pub(super) fn status(book: &JobState, heard: &HeartbeatTimes) -> JobV2 {
+    let SplitCounts { done, leased, returned, tasks, examples } = book.counts();
     JobV2 {
         workers: book.plan().workers,
         files: book.plan().files.len() as u32,
@@ -472,6 +481,6 @@ pub(super) fn status(book: &Book, heard: &Heard) -> JobV2 {
 impl JobV2 {
     /// Whether anybody is in it.
     pub(crate) fn is_live(&self) -> bool {
-        self.members.iter().any(|member| member.standing == Standing::Live)
+        self.members.iter().any(|member| member.standing == WorkerState::Live)
     }
 }

@@ -1,10 +1,10 @@
 //! Takes connections, hears who they are within a time limit, and hands each to the thread that it asks for.
 
-use super::greeting::{Greeter, Stage, Unfit};
-use super::session::Greeted;
+use super::greeting::{Greeter, GreetingError, Stage};
+use super::session::GreetedConnection;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{GREETING_MAX, GREETING_TIME, TICK};
-use crate::tally::ServerTally;
+use crate::tally::ServerCounters;
 use gannet_transport::{Event, Link, Listener, Net, Poll, Waker};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -13,12 +13,12 @@ use std::time::Duration;
 const LISTENER: u64 = u64::MAX - 1;
 
 /// The way to a thread: its bounded inbox, and what wakes it.
-pub(super) struct Door<N: Net> {
-    pub(super) inbox: SyncSender<Greeted<N::Stream>>,
+pub(super) struct ThreadInbox<N: Net> {
+    pub(super) inbox: SyncSender<GreetedConnection<N::Stream>>,
     pub(super) waker: N::Waker,
 }
 
-struct Guest<S> {
+struct PendingConnection<S> {
     link: Link<S>,
     stage: Stage,
     deadline: Duration,
@@ -30,22 +30,22 @@ pub(super) struct Acceptor<N: Net> {
     poll: N::Poll,
     events: Vec<Event>,
     listener: N::Listener,
-    doors: Vec<Door<N>>,
+    doors: Vec<ThreadInbox<N>>,
     greeter: Greeter,
-    guests: Vec<Guest<N::Stream>>,
+    guests: Vec<PendingConnection<N::Stream>>,
     /// Greeted, but the thread's inbox was full.
-    waiting: Vec<Greeted<N::Stream>>,
+    waiting: Vec<GreetedConnection<N::Stream>>,
     next_token: u64,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
 }
 
 impl<N: Net> Acceptor<N> {
     pub(super) fn new(
         net: N,
         listener: N::Listener,
-        doors: Vec<Door<N>>,
+        doors: Vec<ThreadInbox<N>>,
         greeter: Greeter,
-        tally: Arc<ServerTally>,
+        tally: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let mut poll = net.poll()?;
         poll.add_listener(&listener, LISTENER)?;
@@ -113,7 +113,7 @@ impl<N: Net> Acceptor<N> {
                 Ok(()) => {
                     self.make_room();
                     let deadline = self.net.now() + GREETING_TIME;
-                    self.guests.push(Guest { link, stage: Stage::New, deadline, token });
+                    self.guests.push(PendingConnection { link, stage: Stage::New, deadline, token });
                 }
                 Err(error) => {
                     let (peer, now) = (link.peer(), self.net.now());
@@ -135,7 +135,7 @@ impl<N: Net> Acceptor<N> {
                         self.tally.acceptor.dropped.add(1);
                         continue;
                     }
-                    self.hand_over(Greeted { link: guest.link, hello, hello_id });
+                    self.hand_over(GreetedConnection { link: guest.link, hello, hello_id });
                 }
                 Ok(None) if now < guest.deadline => self.guests.push(guest),
                 Ok(None) => {
@@ -149,11 +149,11 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    fn hand_over(&mut self, mut greeted: Greeted<N::Stream>) {
+    fn hand_over(&mut self, mut greeted: GreetedConnection<N::Stream>) {
         let Some(door) = self.doors.get(greeted.hello.thread as usize) else {
             let (threads, asked) = (self.doors.len(), greeted.hello.thread);
             let why = format!("threads of this server: {threads}; {asked} was asked for");
-            let unfit = Unfit { refusal: Refusal::Unknown, id: greeted.hello_id, why };
+            let unfit = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
             return self.greeter.refuse(&mut greeted.link, unfit, self.net.now());
         };
         match door.inbox.try_send(greeted) {

@@ -1,14 +1,14 @@
 //! What is asked of the scheduler, of its data too.
 
-use super::bulk::{Handled, Pusher, Stop, refuse};
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::tables;
 use crate::control;
 use crate::error::Refusal;
 use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
 use crate::message;
-use crate::scheduler::feeding::Feed;
-use crate::scheduler::member::Life;
-use crate::scheduler::{AskV2, JobTableV2, Schedulers};
+use crate::scheduler::feeding::DataRequest;
+use crate::scheduler::member::WorkerIncarnation;
+use crate::scheduler::{JobTableV2, SchedulerRequestV2, Schedulers};
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn answer(
     session: u32,
     now: Duration,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
@@ -30,14 +30,14 @@ pub(super) fn answer(
             format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
         );
     }
-    let ask = match control::open_as::<AskV2>(2, frame.payload) {
+    let ask = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
     // Room for the answer first: what is given out is told.
     transmit.reserve(0).ok_or(Full)?;
     let told = scheduler.answer(ask, session, now);
-    let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
+    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn note_table(
     scheduler: Option<&mut Schedulers>,
     now: Duration,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
@@ -56,7 +56,7 @@ pub(super) fn note_table(
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
     transmit.reserve(0).ok_or(Full)?;
-    scheduler.note_table(asked, now).map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
+    scheduler.note_table(asked, now).map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     transmit.commit(Head::new(message::JOB_TABLE_NOTED, 0, frame.head.id, [0; 4]), 0);
     Ok(())
 }
@@ -67,16 +67,16 @@ pub(super) fn feed(
     scheduler: Option<&mut Schedulers>,
     pusher: &Pusher,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
-    let refused = |(refusal, text)| Stop::Refused(refusal, text);
-    let Some(feed) = Feed::of(frame.payload) else {
+    let refused = |(refusal, text)| RequestFailure::Refused(refusal, text);
+    let Some(feed) = DataRequest::of(frame.payload) else {
         return refuse(Refusal::Malformed, "no request for bytes of the data");
     };
     let feeder = scheduler.feeder().map_err(refused)?;
-    if feed == Feed::Offer {
+    if feed == DataRequest::Offer {
         return tables::answer(frame, message::FED, &control::seal(&feeder.offer()), transmit);
     }
     if feed.bytes() > FEED_BYTES_MAX {
@@ -89,7 +89,7 @@ pub(super) fn feed(
     // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
     let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
-    let life = Life { rank, incarnation: pusher.incarnation };
+    let life = WorkerIncarnation { rank, incarnation: pusher.incarnation };
     let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
     let fed = scheduler.feed(life, feed, out).map_err(refused)?;
     transmit.commit(Head::new(message::FED, 0, frame.head.id, fed.words()), fed.bytes);

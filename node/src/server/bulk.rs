@@ -3,26 +3,26 @@
 use super::group::is_data;
 use super::keysets::Keysets;
 use super::newer;
-use super::sums::{Coming, run_ends};
-use super::tables::{Table, Tables};
+use super::sums::{IncomingPush, run_ends};
+use super::tables::{ServerTable, ServerTables};
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
-use crate::message::{self, Pull, Push, pair, unpair};
+use crate::message::{self, PullFrame, PushFrame, pair, unpair};
 use crate::newer::{bit_words, ones};
 use crate::partition::in_words;
-use crate::tally::TableTally;
+use crate::tally::TableCounters;
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Held, Newer, PushError, PushName, Shards};
+use gannet_core::{CachedVersion, NewerRow, PushError, PushName, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
 
 /// What handling a request came to.
-pub(super) type Handled = Result<(), Stop>;
+pub(super) type RequestOutcome = Result<(), RequestFailure>;
 
 /// Why a request was not answered with what it asked for.
-pub(super) enum Stop {
+pub(super) enum RequestFailure {
     /// There is no room for the answer: the request stays where it is.
     Full,
     /// Other workers are waited for, over this table: the request stays where it is.
@@ -31,19 +31,19 @@ pub(super) enum Stop {
     Refused(Refusal, String),
 }
 
-impl From<Full> for Stop {
-    fn from(_: Full) -> Stop {
-        Stop::Full
+impl From<Full> for RequestFailure {
+    fn from(_: Full) -> RequestFailure {
+        RequestFailure::Full
     }
 }
 
 /// A refusal with this text.
-pub(super) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Refused(refusal, text.into()))
+pub(super) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, RequestFailure> {
+    Err(RequestFailure::Refused(refusal, text.into()))
 }
 
 /// The answer to a request that has no payload.
-pub(super) enum Answer {
+pub(super) enum BulkReply {
     Now(Head),
     /// When the step that the push is of has been applied.
     Later {
@@ -71,9 +71,9 @@ pub(super) struct Pusher {
 impl Pusher {
     /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do not
     /// know, before its first push there.
-    pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> Handled {
+    pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
         let (word, bit) = (table as usize / 64, 1 << (table % 64));
-        let refused = |error: PushError| Stop::Refused(Refusal::of_push(&error), error.to_string());
+        let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
         if self.introduced[word] & bit == 0 {
             shards.introduce_pusher(self.pusher, self.incarnation).map_err(refused)?;
             self.introduced[word] |= bit;
@@ -88,7 +88,7 @@ impl Pusher {
     }
 
     /// Whoever pushes has an incarnation.
-    pub(super) fn must_have_incarnation(&self) -> Result<(), Stop> {
+    pub(super) fn must_have_incarnation(&self) -> Result<(), RequestFailure> {
         if self.incarnation == NO_INCARNATION {
             let text = "this session has no incarnation (0), so it may not push: allocate one when the worker starts";
             return refuse(Refusal::Name, text);
@@ -109,7 +109,10 @@ impl Pusher {
 }
 
 /// The shards of a table, and its counts.
-pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &TableTally), Stop> {
+pub(super) fn shards(
+    tables: &mut [ServerTable],
+    table: u32,
+) -> Result<(&mut Shards, &TableCounters), RequestFailure> {
     match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
         Some((Some(shards), tally)) => Ok((shards, tally)),
         Some((None, _)) => refuse(
@@ -121,7 +124,7 @@ pub(super) fn shards(tables: &mut [Table], table: u32) -> Result<(&mut Shards, &
 }
 
 /// Checks the lengths of a request whose payload is to be of so many bytes.
-pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> Handled {
+pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> RequestOutcome {
     let got = frame.payload.len();
     if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
         let text = format!(
@@ -138,13 +141,13 @@ pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer
 /// Answers a pull: rows straight into the out buffer.
 pub(super) fn pull(
     frame: &Frame<'_>,
-    tables: &mut Tables,
+    tables: &mut ServerTables,
     keysets: &mut Keysets,
     (pusher, now): (&Pusher, Duration),
-    scratch: &mut Scratch,
+    scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
-) -> Handled {
-    let Some(request) = Pull::of(&frame.head) else {
+) -> RequestOutcome {
+    let Some(request) = PullFrame::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a pull that cannot be read");
     };
     let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
@@ -156,7 +159,8 @@ pub(super) fn pull(
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
-    let floats = floats.map_err(|error| Stop::Refused(Refusal::of_pull(&error), error.to_string()))?;
+    let floats =
+        floats.map_err(|error| RequestFailure::Refused(Refusal::of_pull(&error), error.to_string()))?;
     let rows = count * floats * 4;
     let bytes = rows + if request.slots { count * 4 } else { 0 };
     check_lengths(frame, count, count * 8, bytes)?;
@@ -193,14 +197,14 @@ pub(super) fn pull(
 /// Applies a push whole, or keeps it for its step.
 pub(super) fn push(
     frame: &Frame<'_>,
-    tables: &mut Tables,
+    tables: &mut ServerTables,
     keysets: &mut Keysets,
     pusher: &mut Pusher,
     now: Duration,
-    scratch: &mut Scratch,
+    scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
-) -> Result<Answer, Stop> {
-    let Some(request) = Push::of(&frame.head) else {
+) -> Result<BulkReply, RequestFailure> {
+    let Some(request) = PushFrame::of(&frame.head) else {
         return refuse(Refusal::Malformed, "a push that cannot be read");
     };
     pusher.must_have_incarnation()?;
@@ -243,7 +247,7 @@ pub(super) fn push(
             keyset
         }
     };
-    let Scratch { keys: merged, found, .. } = scratch;
+    let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
             newer::merge(cast_slice(bits), count, keyset, keys, (merged, found));
@@ -270,7 +274,12 @@ pub(super) fn push(
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
-        return tables.keep(request.table, &Coming { write, keys, values, name, ends: &ends }, pusher, now);
+        return tables.keep(
+            request.table,
+            &IncomingPush { write, keys, values, name, ends: &ends },
+            pusher,
+            now,
+        );
     }
     let pushed = if request.some {
         shards.push_at(&name, clock, request.write, keys, Some(found), values)
@@ -286,7 +295,7 @@ pub(super) fn push(
     match pushed {
         Ok(applied) => {
             tally.count(&applied);
-            Ok(Answer::Now(message::ack_head(frame.head.id, applied, 0)))
+            Ok(BulkReply::Now(message::ack_head(frame.head.id, applied, 0)))
         }
         Err(error) => {
             let refusal = Refusal::of_push(&error);
@@ -298,23 +307,23 @@ pub(super) fn push(
 
 /// Buffers of scans and pushes, used again.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct RequestBuffers {
     pub(super) keys: Vec<u64>,
     rows: Vec<f32>,
     /// The slots that a push names, or a pull finds.
     pub(super) found: Vec<u32>,
     /// What a worker holds of the keys of a pull, and what it is told.
-    pub(super) held: Vec<Held>,
-    pub(super) told: Vec<Newer>,
+    pub(super) held: Vec<CachedVersion>,
+    pub(super) told: Vec<NewerRow>,
 }
 
 /// Answers one page of a shard's rows: keys, then their floats.
 pub(super) fn scan(
     frame: &Frame<'_>,
-    tables: &mut [Table],
-    scratch: &mut Scratch,
+    tables: &mut [ServerTable],
+    scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let (table, most) = unpair(frame.head.words[0]);
     let (shard, from) = unpair(frame.head.words[1]);
     let (shards, tally) = shards(tables, table)?;
@@ -327,7 +336,7 @@ pub(super) fn scan(
     let floats = shards.schema().floats();
     let most = (most as usize).clamp(1, crate::limits::part_keys(floats));
     let out = transmit.reserve(most * (8 + 4 * floats)).ok_or(Full)?;
-    let Scratch { keys, rows, .. } = scratch;
+    let RequestBuffers { keys, rows, .. } = scratch;
     keys.clear();
     rows.clear();
     let next = shards.scan(shard, from, most, keys, rows).map_or(u64::MAX, u64::from);

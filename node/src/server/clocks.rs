@@ -9,12 +9,12 @@
 //! ```
 //! Who is absent or away is waited for; who is gone or has left is not.
 
-use crate::sync::{Membership, SyncMode};
+use crate::sync::{SyncConfig, SyncMode};
 use std::time::Duration;
 
 /// Where a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ClockState {
     /// It has not come.
     Absent,
     /// It is there, over the session of this number.
@@ -29,12 +29,12 @@ pub(super) enum State {
 
 /// A worker as its group knows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rank {
+pub(super) struct GroupMember {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
     /// It has made the steps below.
     pub(super) clock: u64,
-    pub(super) state: State,
+    pub(super) state: ClockState,
     /// Over which it can speak, though it may be given up.
     session: Option<u32>,
     /// When it gave its last sign.
@@ -45,7 +45,7 @@ pub(super) struct Rank {
 
 /// A worker that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Behind {
+pub(super) struct Straggler {
     pub(super) rank: u32,
     pub(super) clock: u64,
     pub(super) incarnation: u64,
@@ -56,7 +56,7 @@ pub(super) struct Behind {
 
 /// Who comes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Comer {
+pub(super) struct Joiner {
     pub(super) rank: u32,
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
@@ -65,7 +65,7 @@ pub(super) struct Comer {
 
 /// A worker may not join.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unwelcome {
+pub(super) enum JoinError {
     /// The others keep step in another way.
     Mismatch(String),
     /// A newer life of it is there, or the others went on without it.
@@ -75,26 +75,27 @@ pub(super) enum Unwelcome {
 #[derive(Debug, Clone)]
 pub(super) struct Clocks {
     pub(super) mode: SyncMode,
-    pub(super) ranks: Vec<Rank>,
+    pub(super) ranks: Vec<GroupMember>,
     /// For how long a worker without a sign is waited for (SSP).
     timeout: Option<Duration>,
 }
 
 impl Clocks {
     /// Of a group whose workers have not come; they begin at `begin`.
-    pub(super) fn new(member: &Membership, begin: u64, now: Duration) -> Clocks {
-        let (clock, state) = (begin, State::Absent);
-        let rank = Rank { pusher: 0, incarnation: 0, clock, state, session: None, heard: now, fenced: 0 };
+    pub(super) fn new(member: &SyncConfig, begin: u64, now: Duration) -> Clocks {
+        let (clock, state) = (begin, ClockState::Absent);
+        let rank =
+            GroupMember { pusher: 0, incarnation: 0, clock, state, session: None, heard: now, fenced: 0 };
         let timeout = (!member.strict).then_some(member.worker_timeout);
         Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize], timeout }
     }
 
     /// Whether a comer who begins anew begins a new group: nobody is there whose clock counts, or would if he spoke again.
     pub(super) fn is_over(&self) -> bool {
-        let speaks = |rank: &Rank| rank.session.is_some() && rank.incarnation > rank.fenced;
+        let speaks = |rank: &GroupMember| rank.session.is_some() && rank.incarnation > rank.fenced;
         !self.ranks.iter().any(|rank| match rank.state {
-            State::Here(_) => true,
-            State::Gone => speaks(rank),
+            ClockState::Here(_) => true,
+            ClockState::Gone => speaks(rank),
             _ => false,
         })
     }
@@ -105,7 +106,7 @@ impl Clocks {
     }
 
     /// Whether the group is of this kind.
-    pub(super) fn check(&self, member: &Membership) -> Result<(), Unwelcome> {
+    pub(super) fn check(&self, member: &SyncConfig) -> Result<(), JoinError> {
         let (workers, mode) = (self.ranks.len(), self.mode);
         if (workers, mode) == (member.workers as usize, member.mode) {
             return Ok(());
@@ -115,28 +116,28 @@ impl Clocks {
              --replicas-to-aggregate, --push and --worker-hosts",
             member.rank, member.workers, member.mode
         );
-        Err(Unwelcome::Mismatch(text))
+        Err(JoinError::Mismatch(text))
     }
 
     /// A worker comes, at its `clock` or (`None`) where the group is; answers the clock that it begins at. `least`: where who
     /// begins anew can begin.
     pub(super) fn join(
         &mut self,
-        comer: Comer,
+        comer: Joiner,
         clock: Option<u64>,
         least: u64,
         now: Duration,
-    ) -> Result<u64, Unwelcome> {
-        let Comer { rank: number, pusher, incarnation, session } = comer;
+    ) -> Result<u64, JoinError> {
+        let Joiner { rank: number, pusher, incarnation, session } = comer;
         let lowest = self.lowest();
         let rank = &mut self.ranks[number as usize];
         if incarnation <= rank.fenced {
-            return Err(Unwelcome::Fenced(format!(
+            return Err(JoinError::Fenced(format!(
                 "the others went on without worker {number}, which had given no sign for --worker-timeout: start it again"
             )));
         }
         if incarnation < rank.incarnation {
-            return Err(Unwelcome::Fenced(format!(
+            return Err(JoinError::Fenced(format!(
                 "a newer life of worker {number} is there: two workers were given one index"
             )));
         }
@@ -147,29 +148,29 @@ impl Clocks {
             Some(clock) => clock,
             None => {
                 let left = match rank.state {
-                    State::Gone | State::Left => true,
-                    State::Absent => self.mode == SyncMode::Asp,
+                    ClockState::Gone | ClockState::Left => true,
+                    ClockState::Absent => self.mode == SyncMode::Asp,
                     _ => false,
                 };
                 lowest.min(if left { u64::MAX } else { rank.clock }).max(least)
             }
         };
-        let (state, fenced) = (State::Here(session), rank.fenced);
-        *rank = Rank { pusher, incarnation, clock, state, session: Some(session), heard: now, fenced };
+        let (state, fenced) = (ClockState::Here(session), rank.fenced);
+        *rank = GroupMember { pusher, incarnation, clock, state, session: Some(session), heard: now, fenced };
         Ok(clock)
     }
 
     /// Who has left, a bit each of the first 64: told to workers, who say it again to a server that has forgotten.
     pub(super) fn left(&self) -> u64 {
-        let left = (0..64).zip(&self.ranks).filter(|(_, rank)| rank.state == State::Left);
+        let left = (0..64).zip(&self.ranks).filter(|(_, rank)| rank.state == ClockState::Left);
         left.fold(0, |all, (number, _)| all | 1 << number)
     }
 
     /// A worker says who has left: believed of those who have not come since this began.
     pub(super) fn believe_left(&mut self, left: u64) {
         for (number, rank) in (0..64).zip(&mut self.ranks) {
-            if left >> number & 1 == 1 && rank.state == State::Absent {
-                rank.state = State::Left;
+            if left >> number & 1 == 1 && rank.state == ClockState::Absent {
+                rank.state = ClockState::Left;
             }
         }
     }
@@ -181,9 +182,9 @@ impl Clocks {
             return false;
         }
         match rank.state {
-            State::Here(of) => of == session,
-            State::Gone => {
-                (rank.state, rank.heard) = (State::Here(session), now);
+            ClockState::Here(of) => of == session,
+            ClockState::Gone => {
+                (rank.state, rank.heard) = (ClockState::Here(session), now);
                 true
             }
             _ => false,
@@ -198,7 +199,7 @@ impl Clocks {
 
     /// A worker is done.
     pub(super) fn leave(&mut self, number: u32) {
-        self.ranks[number as usize].state = State::Left;
+        self.ranks[number as usize].state = ClockState::Left;
     }
 
     /// A session has ended: whose it was is away.
@@ -206,8 +207,8 @@ impl Clocks {
         let at = self.ranks.iter().position(|rank| rank.session == Some(session))?;
         let rank = &mut self.ranks[at];
         rank.session = None;
-        if rank.state == State::Here(session) {
-            (rank.state, rank.heard) = (State::Away, now);
+        if rank.state == ClockState::Here(session) {
+            (rank.state, rank.heard) = (ClockState::Away, now);
         }
         Some(at as u32)
     }
@@ -219,7 +220,7 @@ impl Clocks {
 
     /// A sign of a worker.
     pub(super) fn hear(&mut self, session: u32, when: Duration) {
-        if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.state == State::Here(session)) {
+        if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.state == ClockState::Here(session)) {
             rank.heard = rank.heard.max(when);
         }
     }
@@ -231,20 +232,20 @@ impl Clocks {
         if rank.incarnation > incarnation {
             return false;
         }
-        let news = !matches!(rank.state, State::Left | State::Gone);
+        let news = !matches!(rank.state, ClockState::Left | ClockState::Gone);
         if news {
-            rank.state = State::Gone;
+            rank.state = ClockState::Gone;
         }
         news
     }
 
     /// Gives up those of whom there was no sign for the time limit (SSP only: with BSP that is one decision for all shards).
-    pub(super) fn give_up(&mut self, now: Duration) -> Vec<Behind> {
+    pub(super) fn give_up(&mut self, now: Duration) -> Vec<Straggler> {
         let Some(timeout) = self.timeout.filter(|_| matches!(self.mode, SyncMode::Ssp(_))) else {
             return Vec::new();
         };
         // Nobody waits in a group that nobody is left in.
-        if !self.ranks.iter().any(|rank| matches!(rank.state, State::Here(_))) {
+        if !self.ranks.iter().any(|rank| matches!(rank.state, ClockState::Here(_))) {
             return Vec::new();
         }
         let mut given_up = Vec::new();
@@ -252,7 +253,7 @@ impl Clocks {
             let counts = self.counts(&self.ranks[number]);
             let behind = self.behind_as(number, now);
             if counts && behind.silent >= timeout {
-                self.ranks[number].state = State::Gone;
+                self.ranks[number].state = ClockState::Gone;
                 given_up.push(behind);
             }
         }
@@ -260,17 +261,17 @@ impl Clocks {
     }
 
     /// Whether a worker is waited for.
-    fn counts(&self, rank: &Rank) -> bool {
+    fn counts(&self, rank: &GroupMember) -> bool {
         match rank.state {
-            State::Gone | State::Left => false,
+            ClockState::Gone | ClockState::Left => false,
             // Who has not come has no clock; only those who wait for all wait for it.
-            State::Absent => self.mode != SyncMode::Asp,
-            State::Here(_) | State::Away => true,
+            ClockState::Absent => self.mode != SyncMode::Asp,
+            ClockState::Here(_) | ClockState::Away => true,
         }
     }
 
     /// The workers that are waited for.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (u32, &Rank)> {
+    pub(super) fn counted(&self) -> impl Iterator<Item = (u32, &GroupMember)> {
         (0..).zip(&self.ranks).filter(|(_, rank)| self.counts(rank))
     }
 
@@ -287,13 +288,13 @@ impl Clocks {
         }
     }
 
-    fn behind_as(&self, number: usize, now: Duration) -> Behind {
-        let Rank { clock, incarnation, pusher, heard, .. } = self.ranks[number];
-        Behind { rank: number as u32, clock, incarnation, pusher, silent: now.saturating_sub(heard) }
+    fn behind_as(&self, number: usize, now: Duration) -> Straggler {
+        let GroupMember { clock, incarnation, pusher, heard, .. } = self.ranks[number];
+        Straggler { rank: number as u32, clock, incarnation, pusher, silent: now.saturating_sub(heard) }
     }
 
     /// Who is furthest behind, of those the lowest.
-    pub(super) fn behind(&self, now: Duration) -> Option<Behind> {
+    pub(super) fn behind(&self, now: Duration) -> Option<Straggler> {
         let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, *number))?;
         Some(self.behind_as(number as usize, now))
     }
@@ -301,8 +302,9 @@ impl Clocks {
     /// Who decides that another is gone: the lowest that is there and gave a sign of late.
     pub(super) fn decider(&self, now: Duration) -> Option<u32> {
         let limit = crate::limits::DECIDER_SILENCE;
-        let alive =
-            |rank: &Rank| matches!(rank.state, State::Here(_)) && now.saturating_sub(rank.heard) < limit;
+        let alive = |rank: &GroupMember| {
+            matches!(rank.state, ClockState::Here(_)) && now.saturating_sub(rank.heard) < limit
+        };
         self.ranks.iter().position(alive).map(|number| number as u32)
     }
 }

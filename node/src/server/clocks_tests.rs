@@ -1,15 +1,15 @@
 //! The clocks beside a plain list of who is where.
 
 use super::*;
-use crate::sync::{Merge, Together};
+use crate::sync::{Merge, StepReduce};
 use proptest::prelude::*;
 
-fn member(workers: u32, mode: SyncMode) -> Membership {
-    Membership { rank: 0, workers, mode, worker_timeout: Duration::from_secs(10), strict: false }
+fn member(workers: u32, mode: SyncMode) -> SyncConfig {
+    SyncConfig { rank: 0, workers, mode, worker_timeout: Duration::from_secs(10), strict: false }
 }
 
-fn comer(rank: u32, incarnation: u64, session: u32) -> Comer {
-    Comer { rank, pusher: u64::from(rank) + 1, incarnation, session }
+fn comer(rank: u32, incarnation: u64, session: u32) -> Joiner {
+    Joiner { rank, pusher: u64::from(rank) + 1, incarnation, session }
 }
 
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ proptest! {
                     let clock = (!anew).then_some(one.clock);
                     let joined = clocks.join(comer(rank, one.life, sessions), clock, 0, time);
                     if one.life <= one.fenced {
-                        prop_assert!(matches!(joined, Err(Unwelcome::Fenced(_))));
+                        prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
                         continue;
                     }
                     let begin = lowest(&plain).min(if one.counts { one.clock } else { u64::MAX });
@@ -149,16 +149,16 @@ fn two_workers_of_one_index_and_another_mode_are_refused() {
     let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
     clocks.join(comer(1, 7, 1), None, 0, Duration::ZERO).unwrap();
     let other = clocks.join(comer(1, 6, 2), None, 0, Duration::ZERO);
-    assert!(matches!(other, Err(Unwelcome::Fenced(why)) if why.contains("one index")));
-    assert!(matches!(clocks.check(&member(3, SyncMode::Ssp(3))), Err(Unwelcome::Mismatch(_))));
-    let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Mean });
-    assert!(matches!(clocks.check(&member(2, bsp)), Err(Unwelcome::Mismatch(why)) if why.contains("--sync")));
+    assert!(matches!(other, Err(JoinError::Fenced(why)) if why.contains("one index")));
+    assert!(matches!(clocks.check(&member(3, SyncMode::Ssp(3))), Err(JoinError::Mismatch(_))));
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
+    assert!(matches!(clocks.check(&member(2, bsp)), Err(JoinError::Mismatch(why)) if why.contains("--sync")));
     assert!(clocks.check(&member(2, SyncMode::Ssp(3))).is_ok() && !clocks.is_over());
 }
 
 #[test]
 fn the_lowest_that_is_there_and_alive_decides() {
-    let bsp = SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean });
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean });
     let mut clocks = Clocks::new(&member(3, bsp), 0, Duration::ZERO);
     assert_eq!(clocks.decider(Duration::ZERO), None);
     for rank in 0..3 {

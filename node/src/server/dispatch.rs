@@ -1,47 +1,54 @@
 //! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for other workers.
 
 use super::booking;
-use super::bulk::{self, Answer, Handled, Pusher, Stop};
+use super::bulk::{self, BulkReply, Pusher, RequestFailure, RequestOutcome};
 use super::keysets::Keysets;
-use super::session::Room;
+use super::session::RequestContext;
 use super::subscriptions::Subscriptions;
-use super::waiting::{self, Owed};
+use super::waiting::{self, PendingReply};
 use super::{images, incarnations, regions, runs, vectors};
 use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::message;
-use gannet_transport::{Frame, Head, Link, Nothing, Stream, Transmit};
+use gannet_transport::{Frame, Head, Link, NoOwner, Stream, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What handling a frame takes beside its stream.
-pub(super) struct Hands<'a, 'b> {
-    pub(super) room: &'a mut Room<'b>,
+pub(super) struct RequestHandler<'a, 'b> {
+    pub(super) room: &'a mut RequestContext<'b>,
     pub(super) keysets: &'a mut Keysets,
     pub(super) pusher: &'a mut Pusher,
     pub(super) subscriptions: &'a mut Subscriptions,
-    pub(super) owed: &'a mut VecDeque<Owed>,
+    pub(super) owed: &'a mut VecDeque<PendingReply>,
     pub(super) now: Duration,
     pub(super) transmit: &'a mut Transmit,
 }
 
-impl Hands<'_, '_> {
+impl RequestHandler<'_, '_> {
     /// Does what a frame asks, and answers it, or says when it will be.
-    pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> Handled {
-        let Hands { room: Room { tables, scratch, scheduler, .. }, keysets, pusher, owed, now, .. } = self;
+    pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
+        let RequestHandler {
+            room: RequestContext { tables, scratch, scheduler, .. },
+            keysets,
+            pusher,
+            owed,
+            now,
+            ..
+        } = self;
         let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
         let (now, id) = (*now, frame.head.id);
         if let Some(table) = waiting::before(frame.head.kind, owed) {
-            return Err(Stop::Parked(table));
+            return Err(RequestFailure::Parked(table));
         }
         let answered = match frame.head.kind {
             message::PUSH => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
             message::TICK => tables.tick(frame, pusher, now),
             message::FENCE => tables.fence(frame, now),
             message::LEAVE => tables.leave(frame, pusher, now),
-            message::PING => Ok(Answer::Now(Head::new(message::PONG, 0, id, [0; 4]))),
+            message::PING => Ok(BulkReply::Now(Head::new(message::PONG, 0, id, [0; 4]))),
             // Answers go in the order of their requests, and some wait for a step.
             _ if !owed.is_empty() => return Err(waiting::behind(owed, tables, pusher)),
             message::PULL => {
@@ -79,19 +86,19 @@ impl Hands<'_, '_> {
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };
         match answered? {
-            Answer::Now(head) if owed.is_empty() => return Ok(transmit.send(head)?),
-            Answer::Now(head) => owed.push_back(Owed::Ready(head)),
-            Answer::Later { table, step, rows, not_finite } => {
-                owed.push_back(Owed::Push { id, table, step, rows, not_finite });
+            BulkReply::Now(head) if owed.is_empty() => return Ok(transmit.send(head)?),
+            BulkReply::Now(head) => owed.push_back(PendingReply::Ready(head)),
+            BulkReply::Later { table, step, rows, not_finite } => {
+                owed.push_back(PendingReply::Push { id, table, step, rows, not_finite });
             }
         }
         Ok(())
     }
 
     /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
-    pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: Stop) -> Handled {
-        let Stop::Parked(table) = stop else { return Err(stop) };
-        match Owed::request(frame, table, self.keysets.share(), self.owed) {
+    pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
+        let RequestFailure::Parked(table) = stop else { return Err(stop) };
+        match PendingReply::request(frame, table, self.keysets.share(), self.owed) {
             Some(request) => {
                 self.owed.push_back(request);
                 Ok(())
@@ -101,8 +108,14 @@ impl Hands<'_, '_> {
     }
 
     /// Answers with a refusal, in its turn.
-    pub(super) fn refuse(&mut self, peer: &Arc<str>, head: &Head, refusal: Refusal, text: String) -> Handled {
-        let Hands { room, owed, transmit, .. } = self;
+    pub(super) fn refuse(
+        &mut self,
+        peer: &Arc<str>,
+        head: &Head,
+        refusal: Refusal,
+        text: String,
+    ) -> RequestOutcome {
+        let RequestHandler { room, owed, transmit, .. } = self;
         let now = (room.clock)();
         if room.tables.is_news(&text, now)
             && let Some(kept_back) = room.sparing.allow(now)
@@ -117,7 +130,7 @@ impl Hands<'_, '_> {
         }
         if !owed.is_empty() {
             room.tally.refused[refusal.place()].add(1);
-            owed.push_back(Owed::Refused { head: *head, refusal, text });
+            owed.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
         let sent = answer_refused(head, refusal, text, transmit);
@@ -132,7 +145,7 @@ pub(super) fn answer_refused(
     refusal: Refusal,
     mut text: String,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.truncate(end.unwrap_or(0));
     let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);
@@ -144,6 +157,6 @@ pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal
     let head = Head::new(message::HELLO, 0, id, [0; 4]);
     if answer_refused(&head, refusal, why, link.transmit()).is_ok() {
         // Done, or gone already: both are the end of it.
-        let _ = (0..4).find(|_| link.flush(&mut Nothing).unwrap_or(true));
+        let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }
 }

@@ -3,7 +3,7 @@
 use super::refusals::{acked, ask, bytes, open, refused, small_world};
 use crate::control::{self, HelloV1};
 use crate::error::Refusal;
-use crate::message::{self, Push, pair};
+use crate::message::{self, PushFrame, pair};
 use gannet_core::{DATA_PUSHERS, Write};
 use gannet_transport::sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
@@ -19,7 +19,7 @@ fn greet(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> (Link<SimStrea
 
 /// A push of one row, by the session's name or by that of batch `seq` of data 7.
 fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
-    let head = Push {
+    let head = PushFrame {
         table,
         keys: 1,
         write: Write::Gradient,

@@ -5,14 +5,14 @@ use super::{LocalServer, ServerConfig, SessionLimits};
 use crate::control::{self, HelloV1, JoinV1, RefusedV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
-use crate::message::{self, Pull};
-use crate::tally::{ServerTally, ThreadTally};
+use crate::message::{self, PullFrame};
+use crate::tally::{ServerCounters, ThreadCounters};
 use crate::worker::{TableId, Worker, WorkerConfig};
 use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::sim::{Faults, Sim, SimStream};
-use gannet_transport::{Head, Link, Net, Nothing, Stream};
+use gannet_transport::{Head, Link, Net, NoOwner, Stream};
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -26,14 +26,14 @@ fn config(limits: SessionLimits) -> ServerConfig {
 }
 
 /// A server of one thread that runs whenever someone waits.
-fn serve(sim: &Sim, limits: SessionLimits) -> (String, Arc<ServerTally>) {
+fn serve(sim: &Sim, limits: SessionLimits) -> (String, Arc<ServerCounters>) {
     let mut server = LocalServer::new(sim.clone(), config(limits)).unwrap();
     let (addr, tally) = (server.addr().to_owned(), server.tally());
     sim.add_actor(move || server.run().unwrap());
     (addr, tally)
 }
 
-fn thread(tally: &ServerTally) -> &ThreadTally {
+fn thread(tally: &ServerCounters) -> &ThreadCounters {
     &tally.threads[0]
 }
 
@@ -48,11 +48,11 @@ fn worker(sim: &Sim, addrs: &[&str], pusher: u64) -> Worker<Sim> {
 
 /// Sends, lets the world go on, and returns what has come: `None` once the link has ended.
 fn exchange(sim: &Sim, link: &mut Link<SimStream>) -> Option<Vec<(Head, Vec<u8>)>> {
-    let _ = link.flush(&mut Nothing);
+    let _ = link.flush(&mut NoOwner);
     sim.run(Duration::from_millis(1));
     let mut frames = Vec::new();
-    let filled = link.fill(&mut Nothing);
-    while let Some(frame) = link.receive().peek(&mut Nothing).unwrap() {
+    let filled = link.fill(&mut NoOwner);
+    while let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
         frames.push((frame.head, frame.payload.to_vec()));
         link.receive().consume();
     }
@@ -64,7 +64,7 @@ fn greeting(sim: &Sim, addr: &str) -> Link<SimStream> {
     let mut link = Link::new(sim.connect(addr, SECOND).unwrap());
     let hello = control::seal(&HelloV1 { pusher: 77, incarnation: 1, thread: 0 });
     link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
-    link.flush(&mut Nothing).unwrap();
+    link.flush(&mut NoOwner).unwrap();
     link
 }
 
@@ -82,7 +82,7 @@ fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
 
 fn pull(keys: u32) -> (Head, Vec<u8>) {
     (
-        Pull {
+        PullFrame {
             table: 0,
             keys,
             read: Read::Weights,
@@ -202,12 +202,12 @@ fn a_flood_delays_others_by_a_turn_each_and_no_more() {
             while flood.transmit().queued_bytes() < 50_000 {
                 flood.transmit().send_copy(head, &payload).unwrap();
             }
-            flood.flush(&mut Nothing).unwrap();
+            flood.flush(&mut NoOwner).unwrap();
         }
         let (head, payload) = pull(64);
         good.transmit().send_copy(head, &payload).unwrap();
         while !good.transmit().is_empty() {
-            good.flush(&mut Nothing).unwrap();
+            good.flush(&mut NoOwner).unwrap();
         }
         sim.run(Duration::from_millis(1));
         for round in 1.. {
@@ -215,8 +215,8 @@ fn a_flood_delays_others_by_a_turn_each_and_no_more() {
             assert!(more, "the floods are there");
             sim.run(Duration::from_millis(1));
             floods.iter_mut().for_each(take_all);
-            good.fill(&mut Nothing).unwrap();
-            if good.receive().peek(&mut Nothing).unwrap().is_some() {
+            good.fill(&mut NoOwner).unwrap();
+            if good.receive().peek(&mut NoOwner).unwrap().is_some() {
                 good.receive().consume();
                 most = most.max(round);
                 break;
@@ -227,8 +227,8 @@ fn a_flood_delays_others_by_a_turn_each_and_no_more() {
 }
 
 fn take_all(link: &mut Link<SimStream>) {
-    link.fill(&mut Nothing).unwrap();
-    while link.receive().peek(&mut Nothing).unwrap().is_some() {
+    link.fill(&mut NoOwner).unwrap();
+    while link.receive().peek(&mut NoOwner).unwrap().is_some() {
         link.receive().consume();
     }
 }
@@ -276,7 +276,7 @@ fn answers_that_nobody_takes_end_the_session() {
     let (addr, tally) = serve(&sim, SessionLimits::default());
     let mut flood = flooding(&sim, &addr, 2000, 40);
     for _ in 0..100 {
-        let _ = flood.flush(&mut Nothing);
+        let _ = flood.flush(&mut NoOwner);
         sim.run(SECOND);
     }
     assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
@@ -292,7 +292,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     opener.open_table(&schema()).unwrap();
     opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
     // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
-    let wide = Pull {
+    let wide = PullFrame {
         table: 1,
         keys: 120,
         read: Read::Weights,

@@ -4,11 +4,11 @@ use super::dispatch::turn_away;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::error::Refusal;
 use crate::message;
-use crate::sparing::{KeptBack, Sparing};
-use crate::tally::ServerTally;
-use crate::token::{Nonces, Side, Token, draw};
+use crate::sparing::{LogLimiter, Suppressed};
+use crate::tally::ServerCounters;
+use crate::token::{Nonces, ProofSide, Token, draw};
 use gannet_core::DATA_PUSHERS;
-use gannet_transport::{Frame, Head, HeadError, Link, LinkError, Nothing, Stream};
+use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) enum Stage {
 
 /// Why a connection is not let in.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct GreetingError {
     pub(super) refusal: Refusal,
     /// The frame that is refused, or 0.
     pub(super) id: u64,
@@ -38,14 +38,14 @@ pub(super) type Hello = (HelloV1, u64);
 /// Hears connections out.
 pub(super) struct Greeter {
     token: Option<Token>,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
     /// Keeps strangers from filling the log.
-    sparing: Sparing,
+    sparing: LogLimiter,
 }
 
 impl Greeter {
-    pub(super) fn new(token: Option<Token>, tally: Arc<ServerTally>) -> Greeter {
-        Greeter { token, tally, sparing: Sparing::default() }
+    pub(super) fn new(token: Option<Token>, tally: Arc<ServerCounters>) -> Greeter {
+        Greeter { token, tally, sparing: LogLimiter::default() }
     }
 
     /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
@@ -53,8 +53,8 @@ impl Greeter {
         &self,
         link: &mut Link<S>,
         stage: &mut Stage,
-    ) -> Result<Option<Hello>, Unfit> {
-        let broken = |error: LinkError| Unfit {
+    ) -> Result<Option<Hello>, GreetingError> {
+        let broken = |error: LinkError| GreetingError {
             refusal: match error {
                 LinkError::Tls { .. } | LinkError::Frame { source: HeadError::TlsClient, .. } => Refusal::Tls,
                 _ => Refusal::Malformed,
@@ -64,29 +64,31 @@ impl Greeter {
         };
         loop {
             let (receive, transmit) = link.halves();
-            if let Some(frame) = receive.peek(&mut Nothing).map_err(broken)? {
+            if let Some(frame) = receive.peek(&mut NoOwner).map_err(broken)? {
                 let answer = match self.handle(&frame, stage)? {
-                    Said::Hello(hello) => {
+                    GreetingOutcome::Hello(hello) => {
                         receive.consume();
                         return Ok(Some(hello));
                     }
-                    Said::Token(kind, payload) => (Head::new(kind, 0, frame.head.id, [0; 4]), payload),
+                    GreetingOutcome::Token(kind, payload) => {
+                        (Head::new(kind, 0, frame.head.id, [0; 4]), payload)
+                    }
                 };
                 receive.consume();
                 let sent = transmit.send_copy(answer.0, &answer.1);
                 sent.map_err(|full| malformed(answer.0.id, full.to_string()))?;
             } else if link.is_readable() {
-                link.fill(&mut Nothing).map_err(broken)?;
+                link.fill(&mut NoOwner).map_err(broken)?;
             } else {
                 if link.can_send() {
-                    link.flush(&mut Nothing).map_err(broken)?;
+                    link.flush(&mut NoOwner).map_err(broken)?;
                 }
                 return Ok(None);
             }
         }
     }
 
-    fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<Said, Unfit> {
+    fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<GreetingOutcome, GreetingError> {
         let id = frame.head.id;
         let invalid = |error: control::ControlError| malformed(id, error.to_string());
         match (frame.head.kind, *stage, &self.token) {
@@ -94,9 +96,9 @@ impl Greeter {
                 let hello: HelloV1 = control::open(frame.payload).map_err(invalid)?;
                 if hello.pusher >= DATA_PUSHERS {
                     let why = format!("pusher {:#x}: a worker's number is below 2^63", hello.pusher);
-                    return Err(Unfit { refusal: Refusal::Name, id, why });
+                    return Err(GreetingError { refusal: Refusal::Name, id, why });
                 }
-                Ok(Said::Hello((hello, id)))
+                Ok(GreetingOutcome::Hello((hello, id)))
             }
             (message::HELLO, _, Some(_)) => {
                 Err(unproven(id, "this server asks for a token: give the worker the same --token-file"))
@@ -109,27 +111,27 @@ impl Greeter {
                 let KnockV1 { nonce: worker } = control::open(frame.payload).map_err(invalid)?;
                 let server = draw().ok_or_else(|| unproven(id, "the system gives no random bytes"))?;
                 *stage = Stage::Challenged(Nonces { worker, server });
-                Ok(Said::Token(message::CHALLENGE, control::seal(&ChallengeV1 { nonce: server })))
+                Ok(GreetingOutcome::Token(message::CHALLENGE, control::seal(&ChallengeV1 { nonce: server })))
             }
             (message::PROVE, Stage::Challenged(nonces), Some(token)) => {
                 let ProofV1 { proof } = control::open(frame.payload).map_err(invalid)?;
-                if !token.check(Side::Worker, &nonces, &proof) {
+                if !token.check(ProofSide::Worker, &nonces, &proof) {
                     return Err(unproven(
                         id,
                         "the worker's token is not this server's: give both the same --token-file",
                     ));
                 }
                 *stage = Stage::Proven;
-                let proof = token.prove(Side::Server, &nonces);
-                Ok(Said::Token(message::PROVEN, control::seal(&ProofV1 { proof })))
+                let proof = token.prove(ProofSide::Server, &nonces);
+                Ok(GreetingOutcome::Token(message::PROVEN, control::seal(&ProofV1 { proof })))
             }
             (kind, ..) => Err(malformed(id, format!("frame kind {kind} where a hello is due"))),
         }
     }
 
     /// Tells a connection why it ends, counts it and logs it with its peer, not too often.
-    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: Unfit, now: Duration) {
-        let Unfit { refusal, id, why } = unfit;
+    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: GreetingError, now: Duration) {
+        let GreetingError { refusal, id, why } = unfit;
         self.tally.acceptor.dropped.add(1);
         self.tally.acceptor.refused[refusal.place()].add(1);
         let peer = link.peer().clone();
@@ -138,24 +140,24 @@ impl Greeter {
     }
 
     /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
-    pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(KeptBack)) {
+    pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(Suppressed)) {
         if let Some(others) = self.sparing.allow(now) {
             log(others);
         }
     }
 }
 
-enum Said {
+enum GreetingOutcome {
     /// The greeting is over.
     Hello(Hello),
     /// A step of the proof, and its answer: kind and payload.
     Token(u16, Vec<u8>),
 }
 
-fn malformed(id: u64, why: String) -> Unfit {
-    Unfit { refusal: Refusal::Malformed, id, why }
+fn malformed(id: u64, why: String) -> GreetingError {
+    GreetingError { refusal: Refusal::Malformed, id, why }
 }
 
-fn unproven(id: u64, why: &str) -> Unfit {
-    Unfit { refusal: Refusal::Token, id, why: why.to_owned() }
+fn unproven(id: u64, why: &str) -> GreetingError {
+    GreetingError { refusal: Refusal::Token, id, why: why.to_owned() }
 }

@@ -1,18 +1,18 @@
 //! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the pushes
 //! that are kept until their step is applied. What is decided stands in clocks.rs and sums.rs; here it meets the shards.
 
-use super::bulk::{Answer, Handled, Pusher, Stop, refuse};
-use super::clocks::{Clocks, Comer, Unwelcome};
-use super::kept::{KeptBudget, KeptShare};
+use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
+use super::clocks::{Clocks, JoinError, Joiner};
+use super::kept::{StepBudget, StepBudgetShare};
 use super::steps;
-use super::sums::{Coming, Joining, Next, Outcome, Room, Sums};
-use super::tables::{Table, Tables, answer};
+use super::sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepMerge, StepSums};
+use super::tables::{ServerTable, ServerTables, answer};
 use crate::control::{self, JoinV1, JoinedV1};
 use crate::error::{REPLACED, Refusal};
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
 use crate::message::{self, unpair};
 use crate::partition::in_words;
-use crate::sync::{Membership, SyncMode};
+use crate::sync::{SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
 use gannet_transport::{Frame, Head, Transmit};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn is_data(pusher: u64) -> bool {
 pub(super) struct Group {
     pub(super) clocks: Clocks,
     /// With BSP.
-    pub(super) sums: Option<Sums>,
+    pub(super) sums: Option<StepSums>,
     /// The lowest clock that the images were told.
     told: u64,
 }
@@ -37,7 +37,7 @@ pub(super) struct Group {
 impl Group {
     /// The clock below which all steps of all who count are in the rows.
     pub(super) fn lowest(&self) -> u64 {
-        self.sums.as_ref().map_or_else(|| self.clocks.lowest(), Sums::at)
+        self.sums.as_ref().map_or_else(|| self.clocks.lowest(), StepSums::at)
     }
 
     /// Whether a pull at this clock is to be answered.
@@ -49,23 +49,23 @@ impl Group {
     }
 }
 
-impl Table {
+impl ServerTable {
     /// `share`: of what the server may keep for synchronous steps.
-    fn new_group(&self, member: &Membership, share: impl Fn() -> KeptShare, now: Duration) -> Group {
-        let sums = member.mode.is_bsp().then(|| Sums::after(&self.found).with_share(share()));
-        let begin = sums.as_ref().map_or(0, Sums::at);
+    fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, now: Duration) -> Group {
+        let sums = member.mode.is_bsp().then(|| StepSums::after(&self.found).with_share(share()));
+        let begin = sums.as_ref().map_or(0, StepSums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
     }
 
     /// A worker joins; its clock here.
     fn join(
         &mut self,
-        comer: Comer,
+        comer: Joiner,
         request: &JoinV1,
-        share: impl Fn() -> KeptShare,
+        share: impl Fn() -> StepBudgetShare,
         now: Duration,
-    ) -> Result<u64, Stop> {
-        let member = match Membership::of(request) {
+    ) -> Result<u64, RequestFailure> {
+        let member = match SyncConfig::of(request) {
             Ok(member) => member,
             Err(text) => return refuse(Refusal::Malformed, text),
         };
@@ -77,12 +77,12 @@ impl Table {
             );
         }
         let unwelcome = |why| match why {
-            Unwelcome::Mismatch(text) => Stop::Refused(Refusal::Mismatch, text),
-            Unwelcome::Fenced(text) => Stop::Refused(Refusal::Fenced, text),
+            JoinError::Mismatch(text) => RequestFailure::Refused(Refusal::Mismatch, text),
+            JoinError::Fenced(text) => RequestFailure::Refused(Refusal::Fenced, text),
         };
         if let Some(shards) = &mut self.shards {
             let entered = shards.introduce_pusher(comer.pusher, comer.incarnation);
-            entered.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+            entered.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
             let newer = |status: &gannet_core::PusherStatus| {
                 status.pusher == comer.pusher && status.incarnation > comer.incarnation
             };
@@ -107,7 +107,7 @@ impl Table {
             self.group = Some(group);
             return Err(unwelcome(why));
         }
-        let least = group.sums.as_ref().map_or(0, Sums::entry);
+        let least = group.sums.as_ref().map_or(0, StepSums::entry);
         let joined = group.clocks.join(comer, clock, least, now);
         if joined.is_ok() && clock.is_some() {
             group.clocks.believe_left(request.left);
@@ -120,8 +120,8 @@ impl Table {
     }
 
     /// What would be wrong with these rows when their step is applied.
-    fn check_push(&self, write: Write, keys: &[u64]) -> Handled {
-        let Table { shards: Some(shards), schema, .. } = self else {
+    fn check_push(&self, write: Write, keys: &[u64]) -> RequestOutcome {
+        let ServerTable { shards: Some(shards), schema, .. } = self else {
             return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
         };
         if write == Write::Change && !schema.replays() {
@@ -154,17 +154,19 @@ impl Table {
     /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited for
     /// has come.
     pub(super) fn advance(&mut self) -> bool {
-        let Table { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
+        let ServerTable { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
             return false;
         };
         let before = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
         let mut failed = false;
         if let (Some(sums), SyncMode::Bsp(together)) = (&mut group.sums, group.clocks.mode) {
             let floats = |write| schema.write_floats(write);
-            let how = Joining { merge: together.merge, floats, shards: schema.shards };
+            let how = StepMerge { merge: together.merge, floats, shards: schema.shards };
             loop {
                 let has = |shard, name: &PushName| shards.as_mut().is_some_and(|here| here.has(shard, name));
-                let Next::Step(sum) = sums.next(&group.clocks, together.aggregate, &how, has) else { break };
+                let NextStep::Step(sum) = sums.next(&group.clocks, together.aggregate, &how, has) else {
+                    break;
+                };
                 let Some(sum) = sum else {
                     sums.pass(&group.clocks);
                     continue;
@@ -213,8 +215,8 @@ impl Table {
     }
 }
 
-impl Tables {
-    fn numbered(&mut self, number: u64) -> Result<&mut Table, Stop> {
+impl ServerTables {
+    fn numbered(&mut self, number: u64) -> Result<&mut ServerTable, RequestFailure> {
         match self.all.get_mut(number as usize) {
             Some(table) => Ok(table),
             None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
@@ -232,7 +234,7 @@ impl Tables {
         pusher: &mut Pusher,
         now: Duration,
         transmit: &mut Transmit,
-    ) -> Handled {
+    ) -> RequestOutcome {
         let request = match control::open::<JoinV1>(frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -242,17 +244,17 @@ impl Tables {
             return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
         }
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
-        let comer = Comer { rank: request.rank, pusher: who, incarnation, session };
+        let comer = Joiner { rank: request.rank, pusher: who, incarnation, session };
         let number = frame.head.words[0];
         let kept = self.kept.clone();
-        let is_bsp = Membership::of(&request).is_ok_and(|member| member.mode.is_bsp());
+        let is_bsp = SyncConfig::of(&request).is_ok_and(|member| member.mode.is_bsp());
         if let Some(kept) = kept.as_ref().filter(|_| is_bsp) {
             let aside = kept.set_aside(self.store());
-            aside.map_err(|why| Stop::Refused(Refusal::Limit, why))?;
+            aside.map_err(|why| RequestFailure::Refused(Refusal::Limit, why))?;
         }
         let thread = self.thread();
-        let new_share = |budget: &Arc<KeptBudget>| KeptShare::new(budget.clone(), thread);
-        let share = || kept.as_ref().map_or_else(KeptShare::default, new_share);
+        let new_share = |budget: &Arc<StepBudget>| StepBudgetShare::new(budget.clone(), thread);
+        let share = || kept.as_ref().map_or_else(StepBudgetShare::default, new_share);
         let clock = self.numbered(number)?.join(comer, &request, share, now)?;
         pusher.enter(number as u32, request.rank);
         self.settle(number as usize);
@@ -260,9 +262,14 @@ impl Tables {
     }
 
     /// The rank that a session speaks for, in the group of a table.
-    fn member(&mut self, number: u64, pusher: &Pusher, now: Duration) -> Result<(&mut Group, u32), Stop> {
+    fn member(
+        &mut self,
+        number: u64,
+        pusher: &Pusher,
+        now: Duration,
+    ) -> Result<(&mut Group, u32), RequestFailure> {
         let rank = pusher.rank(number as u32);
-        let Table { group, .. } = self.numbered(number)?;
+        let ServerTable { group, .. } = self.numbered(number)?;
         let (Some(group), Some(rank)) = (group, rank) else {
             return refuse(
                 Refusal::Unknown,
@@ -276,7 +283,12 @@ impl Tables {
     }
 
     /// A worker has made a step.
-    pub(super) fn tick(&mut self, frame: &Frame<'_>, pusher: &Pusher, now: Duration) -> Result<Answer, Stop> {
+    pub(super) fn tick(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        now: Duration,
+    ) -> Result<BulkReply, RequestFailure> {
         let [number, clock, skip, _] = frame.head.words;
         let (group, rank) = self.member(number, pusher, now)?;
         let from = group.clocks.ranks[rank as usize].clock;
@@ -291,7 +303,7 @@ impl Tables {
         group.clocks.tick(rank, clock);
         let left = group.clocks.left();
         self.settle(number as usize);
-        Ok(Answer::Now(Head::new(message::TICKED, 0, frame.head.id, [number, clock, left, 0])))
+        Ok(BulkReply::Now(Head::new(message::TICKED, 0, frame.head.id, [number, clock, left, 0])))
     }
 
     /// A worker is done.
@@ -300,17 +312,17 @@ impl Tables {
         frame: &Frame<'_>,
         pusher: &Pusher,
         now: Duration,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<BulkReply, RequestFailure> {
         let number = frame.head.words[0];
         let (group, rank) = self.member(number, pusher, now)?;
         group.clocks.leave(rank);
         tracing::info!(rank, clock = group.clocks.ranks[rank as usize].clock, "a worker is done");
         self.settle(number as usize);
-        Ok(Answer::Now(Head::new(message::LEFT, 0, frame.head.id, [number, 0, 0, 0])))
+        Ok(BulkReply::Now(Head::new(message::LEFT, 0, frame.head.id, [number, 0, 0, 0])))
     }
 
     /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
-    pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<Answer, Stop> {
+    pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
         let [first, pusher, incarnation, _] = frame.head.words;
         let (number, rank) = unpair(first);
         // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
@@ -323,7 +335,7 @@ impl Tables {
         let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
         if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {
             let fenced = shards.fence_pusher(pusher, incarnation);
-            fenced.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+            fenced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         // Every thread of the server is told; the first one says so.
         if gone
@@ -336,7 +348,7 @@ impl Tables {
             self.fenced.push((number, pusher, incarnation));
         }
         self.settle(number as usize);
-        Ok(Answer::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))
+        Ok(BulkReply::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))
     }
 
     /// The clock of the worker furthest behind, of those that keep step over a table.
@@ -352,25 +364,25 @@ impl Tables {
         clock: u64,
         pusher: &Pusher,
         now: Duration,
-    ) -> Result<u64, Stop> {
+    ) -> Result<u64, RequestFailure> {
         let (group, rank) = self.member(u64::from(number), pusher, now)?;
         let (own, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
         if clock.saturating_sub(own) > mode.ahead_max() {
             let text = format!("a pull at clock {clock} of a worker at clock {own} would wait for itself");
             return refuse(Refusal::Malformed, text);
         }
-        if group.may_pull(clock) { Ok(group.lowest()) } else { Err(Stop::Parked(number)) }
+        if group.may_pull(clock) { Ok(group.lowest()) } else { Err(RequestFailure::Parked(number)) }
     }
 
     /// Keeps a push for its step, when its table's workers train synchronously and the session is one of them.
     pub(super) fn keep(
         &mut self,
         number: u32,
-        coming: &Coming<'_>,
+        coming: &IncomingPush<'_>,
         pusher: &Pusher,
         now: Duration,
-    ) -> Result<Answer, Stop> {
-        let &Coming { write, keys, values, name, ends } = coming;
+    ) -> Result<BulkReply, RequestFailure> {
+        let &IncomingPush { write, keys, values, name, ends } = coming;
         let floats = values.len() / keys.len().max(1);
         self.numbered(u64::from(number))?.check_push(write, keys)?;
         let (group, rank) = self.member(u64::from(number), pusher, now)?;
@@ -379,7 +391,7 @@ impl Tables {
         let rows = keys.len() as u32;
         if step < sums.at() {
             self.note_missed(number, rank, step, coming);
-            return Ok(Answer::Later { table: number, step, rows, not_finite: 0 });
+            return Ok(BulkReply::Later { table: number, step, rows, not_finite: 0 });
         }
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
         let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
@@ -390,15 +402,15 @@ impl Tables {
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.keep(rank, step, &Coming { write, keys: &keys, values: &values, name, ends })
+            sums.keep(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
         };
         match room {
-            Room::Kept => Ok(Answer::Later { table: number, step, rows, not_finite: bad as u32 }),
-            Room::Later => {
+            StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),
+            StepAdmission::Later => {
                 self.short = true;
-                Err(Stop::Parked(number))
+                Err(RequestFailure::Parked(number))
             }
-            Room::Full => {
+            StepAdmission::Full => {
                 let most = self.kept.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |kept| kept.max());
                 let text = format!(
                     "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
@@ -407,7 +419,7 @@ impl Tables {
                 );
                 refuse(Refusal::Limit, text)
             }
-            Room::Mixed => {
+            StepAdmission::Mixed => {
                 let text = "both gradients and changes of state were pushed in one step, or some of it by names of data";
                 refuse(Refusal::Malformed, text)
             }
@@ -416,8 +428,8 @@ impl Tables {
 
     /// A push comes for a step that is applied. Threads that were others may each have made that step with other workers, so
     /// the shards themselves are asked whether they have the push.
-    fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &Coming<'_>) {
-        let Some(Table { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
+    fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &IncomingPush<'_>) {
+        let Some(ServerTable { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
             self.all.get_mut(number as usize)
         else {
             return;
@@ -443,11 +455,11 @@ impl Tables {
     }
 
     /// What became of a push that was kept.
-    pub(super) fn outcome(&self, number: u32, step: u64, pusher: &Pusher) -> Outcome {
+    pub(super) fn outcome(&self, number: u32, step: u64, pusher: &Pusher) -> KeepOutcome {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
             (Some(sums), Some(rank)) => sums.outcome(rank, step),
-            _ => Outcome::Refused(Refusal::Blocked, "the group of this push is over".into()),
+            _ => KeepOutcome::Refused(Refusal::Blocked, "the group of this push is over".into()),
         }
     }
 

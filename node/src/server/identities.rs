@@ -5,7 +5,7 @@
 //! is anything pushed. So whoever finds shards missing beside confirmed ones knows that rows are gone, and whoever finds them
 //! missing beside others knows that nobody has ever pushed.
 
-use super::bulk::{Handled, Stop, refuse};
+use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
 use crate::control::{self, HeldV1, IdentifyV1, IdentityV1};
 use crate::error::Refusal;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// What this life of the server has of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownTable {
     pub(super) identity: TableIdentity,
     shards: u32,
     pub(super) confirmed: bool,
@@ -34,7 +34,7 @@ pub(super) struct Identities {
     store: Store,
     /// This life of the server, drawn by chance.
     life: u64,
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<String, KnownTable>>,
     /// What a refusal was last logged with, and when.
     refused: Mutex<Option<(String, Duration)>>,
 }
@@ -49,7 +49,7 @@ pub(super) fn to_begin_anew(store: &Store) -> &'static str {
 
 /// What a worker asks a server to be for a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
+pub(super) struct IdentityClaim {
     /// Without an id: a new one is to be drawn.
     pub(super) identity: TableIdentity,
     /// The life in which shards may be made.
@@ -77,12 +77,16 @@ impl Identities {
         Origin { identity, seed: self.life }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTable>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the server has of a table: what its threads have opened, or what its folder says.
-    fn look(&self, known: &mut BTreeMap<String, Known>, table: &str) -> Result<Option<Known>, OpenError> {
+    fn look(
+        &self,
+        known: &mut BTreeMap<String, KnownTable>,
+        table: &str,
+    ) -> Result<Option<KnownTable>, OpenError> {
         if let Some(known) = known.get(table) {
             return Ok(Some(*known));
         }
@@ -92,18 +96,18 @@ impl Identities {
         if servers > 0 && server < servers {
             held.must_have(&self.store, table, share(0..shards, server, servers))?;
         }
-        let found = Known { identity, shards, confirmed, opened: 0 };
+        let found = KnownTable { identity, shards, confirmed, opened: 0 };
         known.insert(table.to_owned(), found);
         Ok(Some(found))
     }
 
     /// Takes this server for what a worker asks, or says why not.
-    pub(super) fn claim(&self, schema: &Schema, claim: Claim) -> Result<Known, Stop> {
-        let Claim { identity: TableIdentity { uid, server, servers }, make_in } = claim;
+    pub(super) fn claim(&self, schema: &Schema, claim: IdentityClaim) -> Result<KnownTable, RequestFailure> {
+        let IdentityClaim { identity: TableIdentity { uid, server, servers }, make_in } = claim;
         let mut all = self.lock();
         let name = &schema.name;
         let known = self.look(&mut all, name).map_err(|error| (Refusal::Images, error.to_string()));
-        if let Some(known) = known.map_err(|(refusal, text)| Stop::Refused(refusal, text))? {
+        if let Some(known) = known.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))? {
             if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
                     "table {name:?} has {} shards, and {} were asked: give every worker the same --shards; to begin anew, \
@@ -134,7 +138,7 @@ impl Identities {
         let uid = if uid == TableUid::NONE { draw_uid() } else { Some(uid) };
         let Some(uid) = uid else { return refuse(Refusal::Limit, "the system gives no random bytes") };
         let identity = TableIdentity { uid, server, servers };
-        let known = Known { identity, shards: schema.shards, confirmed: false, opened: 0 };
+        let known = KnownTable { identity, shards: schema.shards, confirmed: false, opened: 0 };
         all.insert(name.clone(), known);
         Ok(known)
     }
@@ -168,7 +172,7 @@ impl Identities {
     }
 
     /// Answers what the server holds of a table.
-    pub(super) fn answer(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+    pub(super) fn answer(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         let table = match control::open::<IdentifyV1>(frame.payload) {
             Ok(IdentifyV1 { table }) => table,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -180,7 +184,7 @@ impl Identities {
             Ok(held) => held,
             Err(error) => return refuse(Refusal::Images, error.to_string()),
         };
-        let held = held.map(|Known { identity, shards, confirmed, .. }| {
+        let held = held.map(|KnownTable { identity, shards, confirmed, .. }| {
             let TableIdentity { uid, server, servers } = identity;
             HeldV1 { uid: uid.0, server, servers, shards, confirmed }
         });

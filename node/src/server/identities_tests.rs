@@ -38,7 +38,7 @@ fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (
 #[test]
 fn a_table_that_could_not_be_made_is_forgotten() {
     let sim = Sim::new(1, Faults::none());
-    let store = Store::memory_with(gannet_core::Growing { memory_limit: 4 << 20, clock: None });
+    let store = Store::memory_with(gannet_core::GrowthConfig { memory_limit: 4 << 20, clock: None });
     let config = ServerConfig { threads: 1, store, ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
     let addr = server.addr().to_owned();

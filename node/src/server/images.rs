@@ -1,7 +1,7 @@
 //! Gives a worker on this host the images of a table's shards, to read rows where they are.
 
-use super::bulk::{Handled, Stop, refuse};
-use super::tables::{Tables, answer};
+use super::bulk::{RequestFailure, RequestOutcome, refuse};
+use super::tables::{ServerTables, answer};
 use crate::control::{self, ImagesV1};
 use crate::error::Refusal;
 use crate::limits::IMAGES_PER_REQUEST;
@@ -14,10 +14,10 @@ use std::os::fd::AsFd;
 /// Gives the images of `count` shards from `first` on. They are open for reading only.
 pub(super) fn give<S: Stream>(
     frame: &Frame<'_>,
-    tables: &Tables,
+    tables: &ServerTables,
     stream: &mut S,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let (first, count) = unpair(frame.head.words[1]);
     let Some(table) = tables.all.get(frame.head.words[0] as usize) else {
         return refuse(
@@ -43,7 +43,7 @@ pub(super) fn give<S: Stream>(
     // Room for the answer first: what is given is told of.
     transmit.reserve(64 + 8 * count as usize).ok_or(Full)?;
     let images = shards.images(first..first + count);
-    let images = images.map_err(|error| Stop::Refused(Refusal::Images, error.to_string()))?;
+    let images = images.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;
     let mut incarnations = Vec::with_capacity(count as usize);
     for (_, file, incarnation) in &images {
         match stream.give(file.as_fd()) {

@@ -8,7 +8,7 @@
 //! 16  8  the highest number handed out
 //! ```
 
-use super::bulk::{Handled, refuse};
+use super::bulk::{RequestOutcome, refuse};
 use crate::error::Refusal;
 use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
 use crate::message;
@@ -71,9 +71,9 @@ pub enum CounterError {
 
 /// The highest incarnation that a session of this server has named in its hello. All threads note it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Named(Arc<AtomicU64>);
+pub(super) struct HighestIncarnation(Arc<AtomicU64>);
 
-impl Named {
+impl HighestIncarnation {
     pub(super) fn note(&self, incarnation: u64) {
         if incarnation < INCARNATION_NAMED_MAX {
             self.0.fetch_max(incarnation, Relaxed);
@@ -86,7 +86,7 @@ impl Named {
 pub(super) struct Incarnations {
     /// The highest number that was handed out, or that an image remembered when the server was started.
     highest: u64,
-    named: Named,
+    named: HighestIncarnation,
     /// Where it is kept, if anywhere.
     file: Option<PathBuf>,
     /// It has no tables, and hands out nothing.
@@ -95,7 +95,11 @@ pub(super) struct Incarnations {
 
 impl Incarnations {
     /// The counter of a store; of a scheduler without tables it only tells what it has heard of.
-    pub(super) fn open(store: &Store, named: Named, looks_only: bool) -> Result<Incarnations, CounterError> {
+    pub(super) fn open(
+        store: &Store,
+        named: HighestIncarnation,
+        looks_only: bool,
+    ) -> Result<Incarnations, CounterError> {
         let Some(folder) = store.folder().filter(|_| !looks_only) else {
             return Ok(Incarnations { named, looks_only, ..Incarnations::default() });
         };
@@ -137,7 +141,7 @@ pub(super) fn answer(
     incarnations: Option<&mut Incarnations>,
     scheduler: Option<&Schedulers>,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let Some(incarnations) = incarnations else {
         return refuse(Refusal::Unknown, "incarnations are handed out by thread 0 of a server");
     };
@@ -225,7 +229,7 @@ mod tests {
     use gannet_optim::{Add, Rule};
 
     fn open(store: &Store) -> Result<Incarnations, CounterError> {
-        Incarnations::open(store, Named::default(), false)
+        Incarnations::open(store, HighestIncarnation::default(), false)
     }
 
     /// Pushes under this name, as a program may that chooses its own incarnations.
@@ -254,7 +258,7 @@ mod tests {
         assert_eq!(counter.allocate(0).unwrap(), 13);
         push(&store, 40);
         assert_eq!(open(&store).unwrap().allocate(0).unwrap(), 41);
-        let named = Named::default();
+        let named = HighestIncarnation::default();
         let mut counter = Incarnations::open(&store, named.clone(), false).unwrap();
         named.note(50);
         named.note(u64::MAX);

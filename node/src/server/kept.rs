@@ -10,7 +10,7 @@
 //! Under a `--memory-limit` the budget depends on that limit alone, so a server that comes back with other threads has
 //! room for all that it had before. If rows take most of the limit, the budget is half of what they leave.
 
-use super::sums::Room;
+use super::sums::StepAdmission;
 use crate::limits::BSP_BYTES_MAX;
 use gannet_core::Store;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,27 +21,27 @@ const LEAST_PART: usize = 8;
 
 /// The budget of a server.
 #[derive(Debug)]
-pub(super) struct KeptBudget {
+pub(super) struct StepBudget {
     /// Bytes; less than at first once they were taken of a limit that had not so many left.
     max: AtomicUsize,
     /// Taken of the half that is for all.
     open: AtomicUsize,
-    passage: Mutex<Passage>,
+    passage: Mutex<DueStepTurn>,
     /// The bytes are taken of the store's limit, once there are synchronous steps.
     aside: Mutex<bool>,
 }
 
 /// The other half.
 #[derive(Debug, Default)]
-struct Passage {
+struct DueStepTurn {
     /// Whose the bytes are, if there are any.
     thread: u32,
     bytes: usize,
 }
 
-impl KeptBudget {
-    pub(super) fn new(max: usize) -> Arc<KeptBudget> {
-        Arc::new(KeptBudget {
+impl StepBudget {
+    pub(super) fn new(max: usize) -> Arc<StepBudget> {
+        Arc::new(StepBudget {
             max: AtomicUsize::new(max),
             open: AtomicUsize::new(0),
             passage: Mutex::default(),
@@ -50,8 +50,8 @@ impl KeptBudget {
     }
 
     /// Of a server: a quarter of its `--memory-limit`; without one, a constant for each thread.
-    pub(super) fn of(store: &Store, threads: usize) -> Arc<KeptBudget> {
-        KeptBudget::new(match store.memory_limit() {
+    pub(super) fn of(store: &Store, threads: usize) -> Arc<StepBudget> {
+        StepBudget::new(match store.memory_limit() {
             u64::MAX => BSP_BYTES_MAX.saturating_mul(threads),
             limit => usize::try_from(limit / 4).unwrap_or(usize::MAX),
         })
@@ -100,24 +100,24 @@ impl KeptBudget {
         self.open.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    fn passage(&self) -> MutexGuard<'_, Passage> {
+    fn passage(&self) -> MutexGuard<'_, DueStepTurn> {
         self.passage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What one group of workers, on one thread, has taken of the budget. Dropped, it gives all back.
 #[derive(Debug)]
-pub(super) struct KeptShare {
-    budget: Arc<KeptBudget>,
+pub(super) struct StepBudgetShare {
+    budget: Arc<StepBudget>,
     thread: u32,
     bytes: usize,
     /// How many of them are in the passage.
     passed: usize,
 }
 
-impl KeptShare {
-    pub(super) fn new(budget: Arc<KeptBudget>, thread: u32) -> KeptShare {
-        KeptShare { budget, thread, bytes: 0, passed: 0 }
+impl StepBudgetShare {
+    pub(super) fn new(budget: Arc<StepBudget>, thread: u32) -> StepBudgetShare {
+        StepBudgetShare { budget, thread, bytes: 0, passed: 0 }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -125,30 +125,30 @@ impl KeptShare {
     }
 
     /// Takes bytes for a push, of the step that is `due` or of a later one.
-    pub(super) fn take(&mut self, bytes: usize, due: bool) -> Room {
+    pub(super) fn take(&mut self, bytes: usize, due: bool) -> StepAdmission {
         if self.budget.take_open(bytes) {
             self.bytes += bytes;
-            return Room::Kept;
+            return StepAdmission::Kept;
         }
         if !due {
-            return Room::Later;
+            return StepAdmission::Later;
         }
         let most = self.budget.max().div_ceil(2);
         let mut passage = self.budget.passage();
         if bytes > most {
-            return Room::Full;
+            return StepAdmission::Full;
         }
         if passage.bytes > 0 && passage.thread != self.thread {
             // Whoever passes comes to its end.
-            return Room::Later;
+            return StepAdmission::Later;
         }
         if passage.bytes + bytes > most {
-            return Room::Full;
+            return StepAdmission::Full;
         }
-        *passage = Passage { thread: self.thread, bytes: passage.bytes + bytes };
+        *passage = DueStepTurn { thread: self.thread, bytes: passage.bytes + bytes };
         self.passed += bytes;
         self.bytes += bytes;
-        Room::Kept
+        StepAdmission::Kept
     }
 
     /// Gives bytes back, those in the passage first.
@@ -163,14 +163,14 @@ impl KeptShare {
     }
 }
 
-impl Default for KeptShare {
+impl Default for StepBudgetShare {
     /// Of a budget of its own.
-    fn default() -> KeptShare {
-        KeptShare::new(KeptBudget::new(BSP_BYTES_MAX), 0)
+    fn default() -> StepBudgetShare {
+        StepBudgetShare::new(StepBudget::new(BSP_BYTES_MAX), 0)
     }
 }
 
-impl Drop for KeptShare {
+impl Drop for StepBudgetShare {
     fn drop(&mut self) {
         self.give_back(self.bytes);
     }
@@ -185,49 +185,49 @@ mod tests {
 
     #[test]
     fn two_threads_kept_twice_what_one_server_may() {
-        let budget = KeptBudget::new(MAX);
-        let mut shares = [0, 1].map(|thread| KeptShare::new(budget.clone(), thread));
+        let budget = StepBudget::new(MAX);
+        let mut shares = [0, 1].map(|thread| StepBudgetShare::new(budget.clone(), thread));
         let mut kept = 0;
         for round in 0..40 {
-            if shares[round % 2].take(50, true) == Room::Kept {
+            if shares[round % 2].take(50, true) == StepAdmission::Kept {
                 kept += 50;
             }
         }
         assert_eq!((kept, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
         shares[0].give_back(MAX / 2);
         drop(shares);
-        assert_eq!(KeptShare::new(budget, 2).take(MAX / 2, false), Room::Kept);
+        assert_eq!(StepBudgetShare::new(budget, 2).take(MAX / 2, false), StepAdmission::Kept);
     }
 
     #[test]
     fn a_step_that_can_never_fit_is_refused() {
-        let budget = KeptBudget::new(MAX);
-        let (mut one, mut other) = (KeptShare::new(budget.clone(), 0), KeptShare::new(budget, 1));
-        assert_eq!(other.take(400, false), Room::Kept);
-        assert_eq!(one.take(501, true), Room::Full);
-        assert_eq!((one.take(500, true), one.take(101, true)), (Room::Kept, Room::Full));
+        let budget = StepBudget::new(MAX);
+        let (mut one, mut other) = (StepBudgetShare::new(budget.clone(), 0), StepBudgetShare::new(budget, 1));
+        assert_eq!(other.take(400, false), StepAdmission::Kept);
+        assert_eq!(one.take(501, true), StepAdmission::Full);
+        assert_eq!((one.take(500, true), one.take(101, true)), (StepAdmission::Kept, StepAdmission::Full));
         assert_eq!(one.bytes(), 500);
         one.give_back(500);
-        assert_eq!(other.take(500, true), Room::Kept);
+        assert_eq!(other.take(500, true), StepAdmission::Kept);
     }
 
     /// A server that came back with other threads refused every synchronous job: it set aside more than rows left.
     #[test]
     fn the_budget_is_of_the_limit_and_not_of_the_threads() {
-        let store = || Store::memory_with(gannet_core::Growing { memory_limit: 4 << 20, clock: None });
+        let store = || Store::memory_with(gannet_core::GrowthConfig { memory_limit: 4 << 20, clock: None });
         for threads in [1, 2, 8, 64] {
             let store = store();
             assert!(store.set_aside(2 << 20));
-            let budget = KeptBudget::of(&store, threads);
+            let budget = StepBudget::of(&store, threads);
             assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), 1 << 20), "{threads} threads");
             assert_eq!(budget.set_aside(&store), Ok(()), "it is taken once");
         }
         // Half of what is left, down to an eighth of the most.
         let (store, left) = (store(), (1 << 20) / LEAST_PART);
         assert!(store.set_aside((4 << 20) - 2 * left as u64));
-        let budget = KeptBudget::of(&store, 2);
+        let budget = StepBudget::of(&store, 2);
         assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), left));
-        let none = KeptBudget::of(&store, 2).set_aside(&store).unwrap_err();
+        let none = StepBudget::of(&store, 2).set_aside(&store).unwrap_err();
         assert!(none.contains("a larger --memory-limit"), "{none}");
     }
 
@@ -244,7 +244,7 @@ mod tests {
     /// step and in each table by table, and may be ahead of the others.
     struct Groups {
         /// By thread and table.
-        shares: Vec<Vec<KeptShare>>,
+        shares: Vec<Vec<StepBudgetShare>>,
         /// The step that is due, of each.
         at: Vec<Vec<usize>>,
         /// By thread and worker, the last first.
@@ -259,7 +259,7 @@ mod tests {
     type Sizes = Vec<Vec<Vec<Vec<Vec<usize>>>>>;
 
     impl Groups {
-        fn new(sizes: &Sizes, budget: &Arc<KeptBudget>) -> Groups {
+        fn new(sizes: &Sizes, budget: &Arc<StepBudget>) -> Groups {
             let (threads, workers) = (sizes.len(), sizes[0].len());
             let (steps, tables) = (sizes[0][0].len(), sizes[0][0][0].len());
             let of_table = |(table, pieces): (usize, &Vec<usize>)| {
@@ -272,7 +272,7 @@ mod tests {
                 all.reverse();
                 all
             };
-            let shares = |thread| (0..tables).map(|_| KeptShare::new(budget.clone(), thread)).collect();
+            let shares = |thread| (0..tables).map(|_| StepBudgetShare::new(budget.clone(), thread)).collect();
             Groups {
                 shares: (0..threads as u32).map(shares).collect(),
                 at: vec![vec![0; tables]; threads],
@@ -295,8 +295,8 @@ mod tests {
                     let step = clocks[worker][table];
                     let due = step == self.at[thread][table];
                     match self.shares[thread][table].take(bytes, due) {
-                        Room::Kept => self.kept[thread][table][step] += bytes,
-                        Room::Later => return false,
+                        StepAdmission::Kept => self.kept[thread][table][step] += bytes,
+                        StepAdmission::Later => return false,
                         room => panic!("steps that fit: {room:?}"),
                     }
                 }
@@ -314,7 +314,7 @@ mod tests {
         }
 
         fn bytes(&self) -> usize {
-            self.shares.iter().flatten().map(KeptShare::bytes).sum()
+            self.shares.iter().flatten().map(StepBudgetShare::bytes).sum()
         }
     }
 
@@ -336,7 +336,7 @@ mod tests {
             sizes in sizes(),
             order in prop::collection::vec((0..3usize, 0..3usize), 0..200),
         ) {
-            let budget = KeptBudget::new(MAX);
+            let budget = StepBudget::new(MAX);
             let mut groups = Groups::new(&sizes, &budget);
             let (threads, workers, steps) = (sizes.len(), sizes[0].len(), sizes[0][0].len());
             // First as it happens to come, then whoever can.

@@ -1,6 +1,6 @@
 //! The keysets of one session: the keys and slots of pulls, so that the pushes after them send values only.
 
-use super::memory::{Memory, Share};
+use super::memory::{SessionMemory, SessionShare};
 use crate::limits::{KEYSET_TICKS_MAX, KEYSETS_MAX};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Keyset {
 /// A new one in an old place replaces it and takes over its memory. One that stays unused for long is forgotten.
 pub(super) struct Keysets {
     places: Vec<Keyset>,
-    share: Share,
+    share: SessionShare,
     bytes_max: usize,
     tick: u32,
 }
@@ -28,12 +28,12 @@ const BYTES_A_KEY: usize = 12;
 const BYTES_A_PLACE: usize = size_of::<Keyset>();
 
 impl Keysets {
-    pub(super) fn new(bytes_max: usize, of: Arc<Memory>) -> Keysets {
-        Keysets { places: Vec::new(), share: Share::new(of), bytes_max, tick: 0 }
+    pub(super) fn new(bytes_max: usize, of: Arc<SessionMemory>) -> Keysets {
+        Keysets { places: Vec::new(), share: SessionShare::new(of), bytes_max, tick: 0 }
     }
 
     /// A share of the same memory, of no bytes.
-    pub(super) fn share(&self) -> Share {
+    pub(super) fn share(&self) -> SessionShare {
         self.share.another()
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn over_the_limit_nothing_is_kept() {
-        let memory = Memory::new(150 * BYTES_A_KEY + 3 * BYTES_A_PLACE);
+        let memory = SessionMemory::new(150 * BYTES_A_KEY + 3 * BYTES_A_PLACE);
         let own = 100 * BYTES_A_KEY + 2 * BYTES_A_PLACE;
         let mut keysets = Keysets::new(own, memory.clone());
         for place in 0..2 {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_keyset_that_nobody_names_is_forgotten_in_time() {
-        let memory = Memory::new(1 << 20);
+        let memory = SessionMemory::new(1 << 20);
         let mut keysets = Keysets::new(1 << 20, memory.clone());
         for tick in 0..2 * KEYSET_TICKS_MAX {
             // Place 0 is used again and again, place 1 once.

@@ -9,36 +9,36 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-type Hook = Box<dyn FnOnce(&str) + Send>;
+type EndHook = Box<dyn FnOnce(&str) + Send>;
 
 /// What the threads of a server share about their end.
 #[derive(Default)]
-pub(super) struct Life {
+pub(super) struct ThreadHealth {
     /// Every thread is to end.
     ending: AtomicBool,
     /// Not in order: a thread has died.
     dead: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct HealthState {
     /// Threads that have begun and not ended.
     running: usize,
     /// Which thread died first, and why.
     why: Option<String>,
     /// Of each thread: ends its sleep.
     wakers: Vec<Box<dyn Fn() + Send>>,
-    hooks: Vec<Hook>,
+    hooks: Vec<EndHook>,
 }
 
-impl Life {
-    pub(super) fn new() -> Arc<Life> {
+impl ThreadHealth {
+    pub(super) fn new() -> Arc<ThreadHealth> {
         Arc::default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         // Nothing panics while it is locked but a hook, which is called when all else is done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,7 +116,7 @@ impl Life {
     }
 
     /// Calls this once a thread has died; at once when one has.
-    pub(super) fn on_death(&self, hook: Hook) {
+    pub(super) fn on_death(&self, hook: EndHook) {
         let mut state = self.state();
         match state.why.clone() {
             None => state.hooks.push(hook),
@@ -136,7 +136,7 @@ impl Life {
 
     /// Waits until a thread has died or a limit is over; which, and why.
     pub(super) fn wait_for_death(&self, limit: Duration) -> Option<String> {
-        let (state, ends) = (self.state(), |state: &mut State| state.why.is_none());
+        let (state, ends) = (self.state(), |state: &mut HealthState| state.why.is_none());
         let waited = self.changed.wait_timeout_while(state, limit, ends);
         waited.unwrap_or_else(PoisonError::into_inner).0.why.clone()
     }

@@ -68,14 +68,14 @@ impl SessionLimits {
 
 /// Memory of one kind: counted here before it is taken, never more than `max`.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct SessionMemory {
     used: AtomicUsize,
     max: usize,
 }
 
-impl Memory {
-    pub(super) fn new(max: usize) -> Arc<Memory> {
-        Arc::new(Memory { used: AtomicUsize::new(0), max })
+impl SessionMemory {
+    pub(super) fn new(max: usize) -> Arc<SessionMemory> {
+        Arc::new(SessionMemory { used: AtomicUsize::new(0), max })
     }
 
     /// So many bytes could be taken now.
@@ -91,19 +91,19 @@ impl Memory {
 
 /// A session's share, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    of: Arc<Memory>,
+pub(super) struct SessionShare {
+    of: Arc<SessionMemory>,
     bytes: usize,
 }
 
-impl Share {
-    pub(super) fn new(of: Arc<Memory>) -> Share {
-        Share { of, bytes: 0 }
+impl SessionShare {
+    pub(super) fn new(of: Arc<SessionMemory>) -> SessionShare {
+        SessionShare { of, bytes: 0 }
     }
 
     /// A share of the same memory, of no bytes.
-    pub(super) fn another(&self) -> Share {
-        Share::new(self.of.clone())
+    pub(super) fn another(&self) -> SessionShare {
+        SessionShare::new(self.of.clone())
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -126,7 +126,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for SessionShare {
     fn drop(&mut self) {
         self.resize(0);
     }
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn shares_never_add_up_to_more_than_there_is() {
-        let memory = Memory::new(100);
-        let (mut a, mut b) = (Share::new(memory.clone()), Share::new(memory.clone()));
+        let memory = SessionMemory::new(100);
+        let (mut a, mut b) = (SessionShare::new(memory.clone()), SessionShare::new(memory.clone()));
         assert!(a.resize(60) && !b.resize(41) && b.resize(40));
         assert!(!a.resize(61) && a.bytes() == 60 && !memory.has(1));
         assert!(a.resize(10) && b.resize(90) && !b.resize(usize::MAX));

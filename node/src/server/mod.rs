@@ -42,26 +42,26 @@ mod waiting;
 
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
-use crate::scheduler::feeding::Feeding;
-use crate::tally::ServerTally;
+use crate::scheduler::feeding::DataServerConfig;
+use crate::tally::ServerCounters;
 use crate::token::{self, Token};
-use acceptor::{Acceptor, Door};
+use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use identities::Identities;
-use incarnations::Named;
-use kept::KeptBudget;
-use life::Life;
-use memory::Memory;
+use incarnations::HighestIncarnation;
+use kept::StepBudget;
+use life::ThreadHealth;
 pub use memory::SessionLimits;
-use session::Greeted;
+use memory::SessionMemory;
+use session::GreetedConnection;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tables::Tables;
-use thread::{Settings, ShardThread};
+use tables::ServerTables;
+use thread::{ShardThread, ThreadSettings};
 
 /// How a server is to run.
 #[derive(Clone)]
@@ -83,7 +83,7 @@ pub struct ServerConfig {
     /// It keeps a job's book and no tables.
     pub scheduler_only: bool,
     /// It has the data of a job, whose scheduler it is, and feeds the workers.
-    pub feeding: Option<Feeding>,
+    pub feeding: Option<DataServerConfig>,
 }
 
 impl ServerConfig {
@@ -114,7 +114,7 @@ impl ServerConfig {
 
 /// What a server has done so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct ServerStats {
     /// Requests handled.
     pub frames: u64,
     /// Sessions that began.
@@ -125,11 +125,11 @@ pub struct Served {
     pub token_refusals: u64,
 }
 
-impl Served {
-    fn read(tally: &ServerTally) -> Served {
+impl ServerStats {
+    fn read(tally: &ServerCounters) -> ServerStats {
         let token_refusals = tally.acceptor.refused[Refusal::Token.place()].get();
-        let none = Served { token_refusals, ..Served::default() };
-        tally.threads.iter().fold(none, |sum, thread| Served {
+        let none = ServerStats { token_refusals, ..ServerStats::default() };
+        tally.threads.iter().fold(none, |sum, thread| ServerStats {
             frames: sum.frames + thread.requests(),
             sessions_begun: sum.sessions_begun + thread.sessions().0,
             sessions_ended: sum.sessions_ended + thread.sessions().1,
@@ -142,20 +142,21 @@ impl Served {
 /// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
 pub struct Server {
     addr: String,
-    life: Arc<Life>,
+    life: Arc<ThreadHealth>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
 }
 
 /// The settings of thread 0; the others differ in their number.
-fn settings(config: &ServerConfig, incarnation: u64) -> Settings {
+fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
-    let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(limits.keyset_bytes));
+    let (buffers, keysets) =
+        (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    let (feeding, named) = (config.feeding.clone(), Named::default());
-    let kept = KeptBudget::of(&config.store, config.threads);
-    Settings {
+    let (feeding, named) = (config.feeding.clone(), HighestIncarnation::default());
+    let kept = StepBudget::of(&config.store, config.threads);
+    ThreadSettings {
         thread,
         threads,
         incarnation,
@@ -192,8 +193,8 @@ impl Server {
     {
         config.check()?;
         let listener = net.listen(&config.listen)?;
-        let (addr, life) = (listener.addr().to_owned(), Life::new());
-        let (tally, threads, acceptor) = (ServerTally::new(config.threads), Vec::new(), None);
+        let (addr, life) = (listener.addr().to_owned(), ThreadHealth::new());
+        let (tally, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
         // Dropped when it does not start, it ends the threads that have begun.
         let mut server = Server { addr, life, acceptor, threads, tally };
         let doors = server.start_threads(&net, &config)?;
@@ -204,7 +205,7 @@ impl Server {
     }
 
     /// Starts the threads that own shards; the ways to them.
-    fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<Door<N>>, ServerError>
+    fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<ThreadInbox<N>>, ServerError>
     where
         N: Net + Send,
         N::Stream: Send,
@@ -214,11 +215,11 @@ impl Server {
         let (settings, mut doors) = (settings(config, incarnation), Vec::new());
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         for thread in 0..config.threads as u32 {
-            let (inbox, outlet) = sync_channel::<Greeted<N::Stream>>(INBOX_MAX);
+            let (inbox, outlet) = sync_channel::<GreetedConnection<N::Stream>>(INBOX_MAX);
             let mut tables =
-                Tables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
+                ServerTables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
             tables.none = config.scheduler_only;
-            let settings = Settings { thread, ..settings.clone() };
+            let settings = ThreadSettings { thread, ..settings.clone() };
             let (net, life, tally) = (net.clone(), self.life.clone(), self.tally.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
@@ -239,7 +240,7 @@ impl Server {
             let waker = told.recv().map_err(|_| died())??;
             let wake = waker.clone();
             self.life.add_waker(move || wake.wake());
-            doors.push(Door { inbox, waker });
+            doors.push(ThreadInbox { inbox, waker });
         }
         Ok(doors)
     }
@@ -248,7 +249,7 @@ impl Server {
         &mut self,
         net: N,
         listener: N::Listener,
-        doors: Vec<Door<N>>,
+        doors: Vec<ThreadInbox<N>>,
         config: &ServerConfig,
     ) -> Result<(), ServerError>
     where
@@ -291,8 +292,8 @@ impl Server {
     }
 
     /// What it has done so far.
-    pub fn served(&self) -> Served {
-        Served::read(&self.tally)
+    pub fn served(&self) -> ServerStats {
+        ServerStats::read(&self.tally)
     }
 
     /// Whether it serves: none of its threads has died.
@@ -312,7 +313,7 @@ impl Server {
     }
 
     /// Its counts, for whoever tells of them while it runs.
-    pub fn tally(&self) -> Arc<ServerTally> {
+    pub fn tally(&self) -> Arc<ServerCounters> {
         self.tally.clone()
     }
 
@@ -363,7 +364,7 @@ impl Drop for Server {
 
 /// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
 /// may have left a step of a table half applied.
-fn run_thread<N: Net>(mut thread: ShardThread<N>, life: &Life) -> Result<u64, ServerError> {
+fn run_thread<N: Net>(mut thread: ShardThread<N>, life: &ThreadHealth) -> Result<u64, ServerError> {
     while !life.is_ending() {
         thread.run_once(TICK)?;
     }
@@ -378,7 +379,7 @@ pub struct LocalServer<N: Net> {
     addr: String,
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -390,18 +391,19 @@ impl<N: Net> LocalServer<N> {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
-        let tally = ServerTally::new(config.threads);
+        let tally = ServerCounters::new(config.threads);
         let incarnation = new_incarnation()?;
         let settings = settings(&config, incarnation);
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         let (mut doors, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
-            let (inbox, outlet): (_, Receiver<Greeted<N::Stream>>) = sync_channel(INBOX_MAX);
-            let mut tables = Tables::new(config.store.clone(), identities.clone(), thread, tally.clone());
+            let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
+            let mut tables =
+                ServerTables::new(config.store.clone(), identities.clone(), thread, tally.clone());
             tables.none = config.scheduler_only;
-            let settings = Settings { thread, ..settings.clone() };
+            let settings = ThreadSettings { thread, ..settings.clone() };
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
-            doors.push(Door { inbox, waker: thread.waker() });
+            doors.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
         let greeter = Greeter::new(config.token, tally.clone());
@@ -415,12 +417,12 @@ impl<N: Net> LocalServer<N> {
     }
 
     /// What it has done so far.
-    pub fn served(&self) -> Served {
-        Served::read(&self.tally)
+    pub fn served(&self) -> ServerStats {
+        ServerStats::read(&self.tally)
     }
 
     /// As [`Server::tally`].
-    pub fn tally(&self) -> Arc<ServerTally> {
+    pub fn tally(&self) -> Arc<ServerCounters> {
         self.tally.clone()
     }
 

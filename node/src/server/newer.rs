@@ -1,12 +1,12 @@
 //! Pulls of what is newer than what the worker holds, and pushes that name a keyset for some of their rows.
 
-use super::bulk::{Handled, Scratch, Stop, check_lengths, refuse, shards};
+use super::bulk::{RequestBuffers, RequestFailure, RequestOutcome, check_lengths, refuse, shards};
 use super::keysets::{Keyset, Keysets};
-use super::tables::Tables;
+use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
-use crate::message::{self, Pull};
-use crate::newer::{Asked, bit, told_bytes};
+use crate::message::{self, PullFrame};
+use crate::newer::{PullNewerFrame, bit, told_bytes};
 use bytemuck::cast_slice_mut;
 use gannet_core::NO_SLOT;
 use gannet_transport::{Frame, Full, Head, Transmit};
@@ -14,30 +14,31 @@ use gannet_transport::{Frame, Full, Head, Transmit};
 /// Answers a pull with those rows that are newer than what the worker holds.
 pub(super) fn pull(
     frame: &Frame<'_>,
-    request: &Pull,
-    tables: &mut Tables,
+    request: &PullFrame,
+    tables: &mut ServerTables,
     keysets: &mut Keysets,
     lowest: Option<u64>,
-    scratch: &mut Scratch,
+    scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let life = tables.life;
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
-    let floats = floats.map_err(|error| Stop::Refused(Refusal::of_pull(&error), error.to_string()))?;
+    let floats =
+        floats.map_err(|error| RequestFailure::Refused(Refusal::of_pull(&error), error.to_string()))?;
     let (told_bytes, rows) = (told_bytes(count), count * floats * 4);
     if count > PART_KEYS_MAX || rows > PART_BYTES_MAX {
         return check_lengths(frame, count, frame.payload.len(), rows);
     }
-    let Some(asked) = Asked::of(frame.payload, count) else {
+    let Some(asked) = PullNewerFrame::of(frame.payload, count) else {
         let got = frame.payload.len();
         return refuse(
             Refusal::Malformed,
             format!("a payload of {got} bytes for what is newer of {count} keys"),
         );
     };
-    let Scratch { held, told, found, .. } = scratch;
+    let RequestBuffers { held, told, found, .. } = scratch;
     asked.held(life, held);
     told.clear();
     let out = transmit.reserve(told_bytes + rows).ok_or(Full)?;

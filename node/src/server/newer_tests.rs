@@ -2,19 +2,19 @@
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
-use crate::message::{self, Pull, Push, pair};
-use crate::newer::{Asking, told};
+use crate::message::{self, PullFrame, PushFrame, pair};
+use crate::newer::{CachedRows, told};
 use bytemuck::cast_slice;
-use gannet_core::{Held, Newer, Read, Segments, Write};
+use gannet_core::{CachedVersion, NewerRow, Read, Segments, Write};
 
-fn pull(table: u32, keys: u32, keep: u32) -> Pull {
+fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
     let (read, segments) = (Read::State, Segments::ALL);
-    Pull { table, keys, read, keep, segments, slots: false, newer: true, clock: None }
+    PullFrame { table, keys, read, keep, segments, slots: false, newer: true, clock: None }
 }
 
 /// The payload of a request, padded.
-fn asking(life: u64, keys: &[u64], held: &[Held]) -> Vec<u8> {
-    let asking = Asking::new(life, held);
+fn asking(life: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
+    let asking = CachedRows::new(life, held);
     let mut payload = [asking.before(), &bytes(keys, &[])].concat();
     asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
     payload.resize(payload.len().next_multiple_of(8), 0);
@@ -22,7 +22,7 @@ fn asking(life: u64, keys: &[u64], held: &[Held]) -> Vec<u8> {
 }
 
 /// What an answer tells of each of `n` keys, with its rows.
-fn answer(payload: &[u8], n: usize) -> (Vec<Newer>, Vec<f32>) {
+fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
     let mut words = vec![0u64; payload.len() / 8];
     bytemuck::cast_slice_mut(&mut words).copy_from_slice(payload);
     let (newer, rows) = told(cast_slice(&words), n, 1).unwrap();
@@ -34,7 +34,7 @@ fn what_is_newer_is_told_within_a_life() {
     let (sim, addr) = small_world();
     let (mut link, welcome) = greet(&sim, &addr);
     let (table, life) = (open(&sim, &mut link), welcome.incarnation);
-    let push = Push {
+    let push = PushFrame {
         table,
         keys: 2,
         write: Write::Gradient,
@@ -46,28 +46,28 @@ fn what_is_newer_is_told_within_a_life() {
         some: false,
     };
     assert_eq!(acked(&ask(&sim, &mut link, push.head(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
-    let (keys, nothing) = ([5, 6, 7], [Held::Nothing; 3]);
+    let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
     let (head, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(2), &asking(life, &keys, &nothing));
     let stamp = head.words[2];
-    assert_eq!(answer(&rows, 3), (vec![Newer::Row, Newer::Row, Newer::NoRow], vec![2.0, 3.0, 0.0]));
+    assert_eq!(answer(&rows, 3), (vec![NewerRow::Row, NewerRow::Row, NewerRow::NoRow], vec![2.0, 3.0, 0.0]));
     // Key 6 changes.
-    let change = Push { keys: 1, seq: 2, ..push };
+    let change = PushFrame { keys: 1, seq: 2, ..push };
     ask(&sim, &mut link, change.head(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
-    let held = [Held::Row(stamp), Held::Row(stamp), Held::NoRow];
+    let held = [CachedVersion::Row(stamp), CachedVersion::Row(stamp), CachedVersion::NoRow];
     let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).head(4), &asking(life, &keys, &held));
-    assert_eq!(answer(&rows, 3), (vec![Newer::Same, Newer::Row, Newer::Same], vec![4.0]));
+    assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
     assert!(head.words[1] == 1 && head.words[2] > stamp);
     // The same of another life: nothing of it is believed.
     let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(4), &asking(life ^ 1, &keys, &held));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
     // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
-    let some = Push { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
+    let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
     let values = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
     let (head, _) = ask(&sim, &mut link, some.head(5), &bytes(&[0b001110, 4, 8, 9], &values));
     assert_eq!((head.kind, acked(&head).applied), (message::ACK, 6));
     let keys = [4, 5, 6, 7, 8, 9];
     let (_, rows) =
-        ask(&sim, &mut link, pull(table, 6, 0).head(6), &asking(life, &keys, &[Held::Nothing; 6]));
+        ask(&sim, &mut link, pull(table, 6, 0).head(6), &asking(life, &keys, &[CachedVersion::Nothing; 6]));
     assert_eq!(answer(&rows, 6).1, [1.0, 3.0, 5.0, 1.0, 1.0, 1.0]);
 }
 
@@ -76,7 +76,7 @@ fn lengths_that_do_not_fit_are_refused() {
     let (sim, addr) = small_world();
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
-    let right = asking(welcome.incarnation, &[5, 6], &[Held::NoRow, Held::Row(1)]);
+    let right = asking(welcome.incarnation, &[5, 6], &[CachedVersion::NoRow, CachedVersion::Row(1)]);
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     for wrong in [&right[8..], &right[..right.len() - 8], &[&right[..], &[0; 8]].concat(), &[]] {
         assert_eq!(refusal(pull(table, 2, 0).head(1), wrong), Refusal::Malformed);
@@ -85,7 +85,7 @@ fn lengths_that_do_not_fit_are_refused() {
     assert_eq!(refusal(pull(table, u32::MAX, 0).head(1), &right), Refusal::Limit);
     assert_eq!(refusal(pull(9, 2, 0).head(1), &right), Refusal::Unknown);
     // A push that says that its keyset is of more rows than it has, of none, of one that is not kept.
-    let push = |keys, seq| Push {
+    let push = |keys, seq| PushFrame {
         table,
         keys,
         write: Write::Gradient,

@@ -5,11 +5,11 @@ use crate::control::{
     self, HelloV1, IdentifyV1, IdentityV1, OpenTableV2, RefusedV1, TableOpenedV2, WelcomeV1,
 };
 use crate::error::Refusal;
-use crate::message::{self, Pull, Push, pair};
+use crate::message::{self, PullFrame, PushFrame, pair};
 use gannet_core::{Admission, Init, Read, Schema, Segments, Write};
-use gannet_optim::{Adam, Add, Rule, Shaping};
+use gannet_optim::{Adam, Add, GradientTransform, Rule};
 use gannet_transport::sim::{Faults, Sim, SimStream};
-use gannet_transport::{Head, Link, Net, Nothing};
+use gannet_transport::{Head, Link, Net, NoOwner};
 use std::time::Duration;
 
 pub(super) fn acked(head: &Head) -> gannet_core::Applied {
@@ -19,10 +19,10 @@ pub(super) fn acked(head: &Head) -> gannet_core::Applied {
 pub(super) fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
     link.transmit().send_copy(head, payload).unwrap();
     for _ in 0..1000 {
-        link.flush(&mut Nothing).unwrap();
+        link.flush(&mut NoOwner).unwrap();
         sim.run(Duration::from_millis(1));
-        link.fill(&mut Nothing).unwrap();
-        if let Some(frame) = link.receive().peek(&mut Nothing).unwrap() {
+        link.fill(&mut NoOwner).unwrap();
+        if let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
             let answer = (frame.head, frame.payload.to_vec());
             link.receive().consume();
             return answer;
@@ -62,7 +62,7 @@ pub(super) fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
         name: "t".into(),
         dim: 1,
         rule: Rule::Add(Add),
-        shaping: Shaping::NONE,
+        shaping: GradientTransform::NONE,
         init: Init::Zero,
         seed: 0,
         shards: 1,
@@ -92,7 +92,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let (mut link, _) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let pull = |keys| {
-        Pull {
+        PullFrame {
             table,
             keys,
             read: Read::Weights,
@@ -109,7 +109,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     assert_eq!(refusal(Head::new(message::PULL, 7, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(pull(2), &[0; 8]), Refusal::Malformed);
     assert_eq!(refusal(pull(u32::MAX), &[0; 8]), Refusal::Limit);
-    let second = Pull {
+    let second = PullFrame {
         table,
         keys: 1,
         read: Read::Weights,
@@ -122,7 +122,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     assert_eq!(refusal(second.head(1), &[0; 8]), Refusal::Malformed);
     assert_eq!(
         refusal(
-            Pull {
+            PullFrame {
                 table: 5,
                 keys: 1,
                 read: Read::State,
@@ -161,7 +161,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let push = |seq, keyset| {
-        Push {
+        PushFrame {
             table,
             keys: 1,
             write: Write::Gradient,
@@ -174,7 +174,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         }
         .head(1)
     };
-    let keep = Pull {
+    let keep = PullFrame {
         table,
         keys: 1,
         read: Read::Weights,
@@ -213,7 +213,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let schema = Schema { shards: 1, ..Schema::scalar("adam", adam) };
     let table = open_as(&sim, &mut link, &schema);
     let push = |write, seq| {
-        Push { table, keys: 1, write, seq, row: 0, keyset: 0, slots: false, named: false, some: false }
+        PushFrame { table, keys: 1, write, seq, row: 0, keyset: 0, slots: false, named: false, some: false }
             .head(1)
     };
     let change = bytes(&[5], &vec![0.0; schema.floats()]);
@@ -223,7 +223,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     // Nothing is blocked, and a gradient is taken.
     let gradient = [bytes(&[5], &[2.0]), vec![0; 4]].concat();
     assert_eq!(acked(&ask(&sim, &mut link, push(Write::Gradient, 1), &gradient).0).applied, 1);
-    let pull = Pull {
+    let pull = PullFrame {
         table,
         keys: 1,
         read: Read::Weights,

@@ -2,20 +2,20 @@
 //! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself, unless the
 //! worker wants it all the same.
 
-use super::bulk::{Handled, Stop, refuse};
-use super::tables::{Table, Tables};
+use super::bulk::{RequestFailure, RequestOutcome, refuse};
+use super::tables::{ServerTable, ServerTables};
 use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::error::Refusal;
 use crate::limits::REGIONS_PER_REQUEST;
 use crate::message::{self, REGIONS_ANY, REGIONS_LINES, unpair};
 use crate::partition::in_words;
-use gannet_core::{Readable, Stretch};
+use gannet_core::{MemoryRange, ReadableShard};
 use gannet_transport::{Frame, Head, NetError, Region, Registrar, Stream, Transmit};
 
 /// What a thread has registered of one table. It goes before the shards that it is of.
 #[derive(Default)]
 pub(super) struct Regions {
-    all: Vec<(Stretch, Region)>,
+    all: Vec<(MemoryRange, Region)>,
     /// It was said that rows cannot be registered; workers ask again and again.
     warned: bool,
 }
@@ -27,7 +27,7 @@ impl Regions {
     }
 
     /// The region of a stretch, registered if it was not.
-    fn of(&mut self, stretch: &Stretch, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
+    fn of(&mut self, stretch: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
         let known =
             self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (stretch.addr, stretch.bytes));
         if let Some((_, region)) = known {
@@ -39,7 +39,7 @@ impl Regions {
         Ok(told)
     }
 
-    fn tell(&mut self, readable: &Readable, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
+    fn tell(&mut self, readable: &ReadableShard, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
         let (header_addr, header_rkey) = self.of(&readable.header, registrar)?;
         let mut rows = Vec::with_capacity(readable.rows.len());
         for stretch in &readable.rows {
@@ -64,10 +64,10 @@ impl Regions {
 /// Tells of `count` shards from `first` on, to a session that has greeted.
 pub(super) fn tell<S: Stream>(
     frame: &Frame<'_>,
-    tables: &mut Tables,
+    tables: &mut ServerTables,
     stream: &mut S,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let (first, count) = unpair(frame.head.words[1]);
     let number = frame.head.words[0];
     let Some(registrar) = tables.registrar.clone() else {
@@ -78,7 +78,7 @@ pub(super) fn tell<S: Stream>(
         let text = "this server's RDMA device is software: a READ would cost it more than a request (--one-sided always reads all the same)";
         return refuse(Refusal::Unknown, text);
     }
-    let Some(Table { shards, regions, .. }) = tables.all.get_mut(number as usize) else {
+    let Some(ServerTable { shards, regions, .. }) = tables.all.get_mut(number as usize) else {
         return refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread"));
     };
     let Some(shards) = shards else {
@@ -93,7 +93,7 @@ pub(super) fn tell<S: Stream>(
         );
         return refuse(Refusal::WrongShard, text);
     }
-    let images = |why: String| Stop::Refused(Refusal::Images, why);
+    let images = |why: String| RequestFailure::Refused(Refusal::Images, why);
     match stream.allow_reads() {
         Ok(true) => {}
         Ok(false) => return refuse(Refusal::Unknown, "memory cannot be read over this link"),

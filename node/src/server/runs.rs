@@ -1,12 +1,12 @@
 //! What is asked of the registry of runs, which is in thread 0 of a server that has tables.
 
-use super::bulk::{Handled, Stop, refuse};
+use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
 use crate::control;
 use crate::error::Refusal;
 use crate::limits::RUN_BYTES_MAX;
 use crate::message;
-use crate::runs::{Registry, RunAskV1};
+use crate::runs::{Registry, RunRequestV1};
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn answer(
     now: Duration,
     open: &[String],
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let Some(runs) = runs else {
         return refuse(Refusal::Unknown, "the registry of runs is in thread 0 of a server that has tables");
     };
@@ -26,13 +26,13 @@ pub(super) fn answer(
         let bytes = frame.payload.len();
         return refuse(Refusal::Limit, format!("{bytes} bytes about a run; {RUN_BYTES_MAX} are possible"));
     }
-    let ask = match control::open::<RunAskV1>(frame.payload) {
+    let ask = match control::open::<RunRequestV1>(frame.payload) {
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
     // Room for the answer first: what is decided is told.
     transmit.reserve(0).ok_or(Full)?;
     let told = runs.answer(ask, session, now, open);
-    let told = told.map_err(|(refusal, text)| Stop::Refused(refusal, text))?;
+    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     tables::answer(frame, message::RUN_IS, &control::seal(&told), transmit)
 }

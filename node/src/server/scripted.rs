@@ -1,20 +1,20 @@
 //! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
 
-use super::bulk::Scratch;
+use super::bulk::RequestBuffers;
 use super::greeting::{Greeter, Stage};
-use super::identities::{Claim, Identities};
+use super::identities::{Identities, IdentityClaim};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
-use super::memory::{Memory, SessionLimits};
-use super::session::{Greeted, Room, Session};
-use super::tables::Tables;
+use super::memory::{SessionLimits, SessionMemory};
+use super::session::{GreetedConnection, RequestContext, Session};
+use super::tables::ServerTables;
 use crate::control::{self, HelloV1, WelcomeV1};
 use crate::hostile::{KEY_BIT, schema};
 use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
-use crate::sparing::Sparing;
-use crate::tally::ServerTally;
+use crate::sparing::LogLimiter;
+use crate::tally::ServerCounters;
 use crate::token::Token;
 use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Store, TableIdentity, TableUid, Write};
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
@@ -86,14 +86,14 @@ impl Stream for Scripted {
 /// # Panics
 /// When the server does, or a promise is broken.
 pub fn play(bytes: Vec<u8>, piece: usize) {
-    let tally = ServerTally::new(1);
+    let tally = ServerCounters::new(1);
     // As scripts name them.
     let (store, life, uid) = (Store::memory(), 1, TableUid([1; 16]));
     let identities = Arc::new(Identities::new(store.clone(), life));
-    let mut tables = Tables::new(store, identities, 0, tally.clone());
+    let mut tables = ServerTables::new(store, identities, 0, tally.clone());
     let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
     for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
-        let claim = Claim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: life };
+        let claim = IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: life };
         assert!(tables.open(schema, claim).is_ok());
     }
     let own = PushName { pusher: 900, incarnation: 1, seq: 1, row: 0 };
@@ -105,13 +105,13 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
     let hello = HelloV1 { pusher: 3, incarnation: 1, thread: 0 };
     let limits = SessionLimits::default();
-    let (buffers, keysets) = (Memory::new(limits.buffer_bytes), Memory::new(1 << 20));
+    let (buffers, keysets) = (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(1 << 20));
     let welcome =
         (Head::new(message::WELCOME, 0, 0, [0; 4]), WelcomeV1 { incarnation: 1, session: 1, threads: 1 });
-    let greeted = Greeted { link, hello, hello_id: 0 };
+    let greeted = GreetedConnection { link, hello, hello_id: 0 };
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
-    let (mut scratch, mut sparing, mut turns) = (Scratch::default(), Sparing::default(), 0u32);
+    let (mut scratch, mut sparing, mut turns) = (RequestBuffers::default(), LogLimiter::default(), 0u32);
     let (mut scheduler, mut incarnations) = (Schedulers::default(), Incarnations::default());
     let mut runs = Registry::default();
     let clock = || Duration::ZERO;
@@ -123,7 +123,8 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
         let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
         let tally = thread;
         let runs = Some(&mut runs);
-        let mut room = Room { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
+        let mut room =
+            RequestContext { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }
@@ -145,7 +146,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
 pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
     let due = first_hello(&bytes).filter(|(hello, _)| !token && hello.pusher < DATA_PUSHERS);
     let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
-    let mut greeter = Greeter::new(token, ServerTally::new(1));
+    let mut greeter = Greeter::new(token, ServerCounters::new(1));
     let answers = Rc::<RefCell<Vec<u8>>>::default();
     let mut link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
     let (mut stage, mut turns) = (Stage::New, 0u32);

@@ -1,13 +1,13 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
-use super::bulk::{Pusher, Scratch, Stop};
-use super::dispatch::{Hands, turn_away};
+use super::bulk::{Pusher, RequestBuffers, RequestFailure};
+use super::dispatch::{RequestHandler, turn_away};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
-use super::memory::{Memory, SessionLimits, Share};
+use super::memory::{SessionLimits, SessionMemory, SessionShare};
 use super::subscriptions::Subscriptions;
-use super::tables::Tables;
-use super::waiting::{Owed, Settled, Waiting};
+use super::tables::ServerTables;
+use super::waiting::{PendingReply, ReplyOutcome, WaitingRequest};
 use crate::control::{self, HelloV1, WelcomeV1};
 use crate::error::Refusal;
 use crate::limits::{
@@ -17,16 +17,16 @@ use crate::limits::{
 use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
-use crate::sparing::Sparing;
-use crate::tally::{Kind, Over, ThreadTally};
+use crate::sparing::LogLimiter;
+use crate::tally::{Carrier, RequestKind, ThreadCounters};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
-use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, Nothing, Stream};
+use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, NoOwner, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A connection that has said who it is: what the acceptor hands to a thread.
-pub(super) struct Greeted<S> {
+pub(super) struct GreetedConnection<S> {
     pub(super) link: Link<S>,
     pub(super) hello: HelloV1,
     pub(super) hello_id: u64,
@@ -38,12 +38,12 @@ pub(super) struct Session<S> {
     /// Its address.
     pub(super) peer: Arc<str>,
     /// What carries its bytes.
-    pub(super) over: Over,
+    pub(super) over: Carrier,
     pusher: Pusher,
     keysets: Keysets,
     subscriptions: Subscriptions,
     /// For the link's buffers: all or nothing.
-    share: Share,
+    share: SessionShare,
     credit_frames: usize,
     /// The welcome, until there is memory to send it from.
     welcome: Option<(Head, Vec<u8>)>,
@@ -52,11 +52,11 @@ pub(super) struct Session<S> {
     /// The next request waits for other workers, over this table and with this id: nothing more is read.
     parked: Option<(u32, u64)>,
     /// Answers that wait for a step to be applied, and those behind them.
-    owed_answers: VecDeque<Owed>,
-    waiting: Option<Waiting>,
+    owed_answers: VecDeque<PendingReply>,
+    waiting: Option<WaitingRequest>,
     /// Waits for memory.
     hungry: bool,
-    times: Times,
+    times: ProgressTimes,
     /// Bytes of answers that waited at `times.taken` and wait still.
     owed: usize,
     /// Since when requests that are here whole, or on their way here, wait to be handled.
@@ -66,7 +66,7 @@ pub(super) struct Session<S> {
 }
 
 /// When something last went on.
-struct Times {
+struct ProgressTimes {
     /// Bytes came or went.
     moved: Duration,
     /// Bytes came.
@@ -79,7 +79,7 @@ struct Times {
 
 /// Why a session ends.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error("{peer} has more requests under way than its credit of {credit}")]
@@ -96,7 +96,7 @@ pub(super) enum End {
 
 /// What a turn came to.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct TurnOutcome {
     /// There is more to do at once.
     pub(super) more: bool,
     /// There is no memory for the session's buffers.
@@ -107,11 +107,11 @@ pub(super) struct Turn {
 }
 
 /// What a session needs of its thread.
-pub(super) struct Room<'a> {
-    pub(super) tables: &'a mut Tables,
-    pub(super) scratch: &'a mut Scratch,
-    pub(super) tally: &'a ThreadTally,
-    pub(super) sparing: &'a mut Sparing,
+pub(super) struct RequestContext<'a> {
+    pub(super) tables: &'a mut ServerTables,
+    pub(super) scratch: &'a mut RequestBuffers,
+    pub(super) tally: &'a ThreadCounters,
+    pub(super) sparing: &'a mut LogLimiter,
     /// In thread 0.
     pub(super) scheduler: Option<&'a mut Schedulers>,
     pub(super) runs: Option<&'a mut Registry>,
@@ -122,20 +122,20 @@ pub(super) struct Room<'a> {
 
 /// Requests handled since the clock was looked at.
 #[derive(Default)]
-struct Untimed {
-    frames: [u32; Kind::COUNT],
+struct RequestBatch {
+    frames: [u32; RequestKind::COUNT],
     bytes: usize,
 }
 
-impl Untimed {
+impl RequestBatch {
     /// Looks at the clock: all of them have been answered by now.
-    fn settle(&mut self, room: &Room<'_>, since: Duration) {
+    fn settle(&mut self, room: &RequestContext<'_>, since: Duration) {
         if self.bytes > 0 {
             let took = (room.clock)().saturating_sub(since);
             for (&frames, histogram) in self.frames.iter().zip(&room.tally.took).filter(|(n, _)| **n > 0) {
                 histogram.observe(took, u64::from(frames));
             }
-            *self = Untimed::default();
+            *self = RequestBatch::default();
         }
     }
 }
@@ -143,16 +143,16 @@ impl Untimed {
 impl<S: Stream> Session<S> {
     /// A session that will welcome its worker. `buffers` and `keysets` are the server's.
     pub(super) fn new(
-        greeted: Greeted<S>,
+        greeted: GreetedConnection<S>,
         welcome: (Head, WelcomeV1),
         limits: &SessionLimits,
         keysets: Keysets,
-        buffers: Arc<Memory>,
+        buffers: Arc<SessionMemory>,
         now: Duration,
     ) -> Session<S> {
-        let Greeted { mut link, hello, hello_id } = greeted;
+        let GreetedConnection { mut link, hello, hello_id } = greeted;
         link.rest();
-        let (peer, over) = (link.peer().clone(), Over::of(link.stream().transport()));
+        let (peer, over) = (link.peer().clone(), Carrier::of(link.stream().transport()));
         let (head, welcome) = welcome;
         let (number, welcome) = (welcome.session, control::seal(&welcome));
         Session {
@@ -169,7 +169,7 @@ impl<S: Stream> Session<S> {
             },
             subscriptions: Subscriptions::new(keysets.share()),
             keysets,
-            share: Share::new(buffers),
+            share: SessionShare::new(buffers),
             credit_frames: limits.credit_frames as usize,
             welcome: Some((Head { id: hello_id, ..head }, welcome)),
             blocked: false,
@@ -177,7 +177,7 @@ impl<S: Stream> Session<S> {
             owed_answers: VecDeque::new(),
             waiting: None,
             hungry: false,
-            times: Times { moved: now, heard: now, whole: now, taken: now },
+            times: ProgressTimes { moved: now, heard: now, whole: now, taken: now },
             owed: 0,
             since: now,
             held: false,
@@ -189,8 +189,12 @@ impl<S: Stream> Session<S> {
     }
 
     /// Receives once, handles what is whole, sends what can be sent.
-    pub(super) fn turn(&mut self, room: &mut Room<'_>, now: Duration) -> Result<Turn, End> {
-        let mut turn = Turn::default();
+    pub(super) fn turn(
+        &mut self,
+        room: &mut RequestContext<'_>,
+        now: Duration,
+    ) -> Result<TurnOutcome, SessionEnd> {
+        let mut turn = TurnOutcome::default();
         if !self.feed() {
             // The delay is ours.
             (self.times.whole, self.times.heard) = (now, now);
@@ -207,14 +211,14 @@ impl<S: Stream> Session<S> {
         let mut moved = self.link.transmit().queued_bytes() != queued;
         if !self.blocked {
             if self.link.is_readable()
-                && let Filled::Bytes(_) = self.link.fill(&mut Nothing)?
+                && let Filled::Bytes(_) = self.link.fill(&mut NoOwner)?
             {
                 (moved, self.times.heard) = (true, now);
             }
             if !self.held {
                 self.since = now;
             }
-            let mut untimed = Untimed::default();
+            let mut untimed = RequestBatch::default();
             let handled = self.handle_frames(room, &mut turn, &mut untimed, now);
             untimed.settle(room, self.since);
             self.held = handled?;
@@ -227,7 +231,7 @@ impl<S: Stream> Session<S> {
             }
             // What it sent before it went may fill the buffer, so that its end is never read.
             if self.parked.is_some() && self.link.is_ending() {
-                return Err(End::Gone(self.peer.clone()));
+                return Err(SessionEnd::Gone(self.peer.clone()));
             }
         }
         self.note_wait(now);
@@ -244,7 +248,7 @@ impl<S: Stream> Session<S> {
     /// what is timed is how long it takes until those have gone that waited when those before them had.
     fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
-        let drained = self.link.flush(&mut Nothing)?;
+        let drained = self.link.flush(&mut NoOwner)?;
         let left = self.link.transmit().queued_bytes();
         self.owed = self.owed.saturating_sub(before - left);
         if self.owed == 0 {
@@ -267,7 +271,7 @@ impl<S: Stream> Session<S> {
 
     /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit, and the worker
     /// does not keep to it.
-    fn check_credit(&mut self) -> Result<(), End> {
+    fn check_credit(&mut self) -> Result<(), SessionEnd> {
         let (credit, receive) = (self.credit_frames, self.link.receive());
         let within = |left: usize| {
             !self.held
@@ -278,7 +282,7 @@ impl<S: Stream> Session<S> {
         if credit.max(1).checked_sub(self.owed_answers.len()).is_some_and(within) {
             return Ok(());
         }
-        let end = End::Overrun { peer: self.link.peer().clone(), credit };
+        let end = SessionEnd::Overrun { peer: self.link.peer().clone(), credit };
         turn_away(&mut self.link, 0, Refusal::Limit, end.to_string());
         Err(end)
     }
@@ -303,9 +307,9 @@ impl<S: Stream> Session<S> {
     /// Handles frames up to the turn's limit; `true` when whole ones may be left.
     fn handle_frames(
         &mut self,
-        room: &mut Room<'_>,
-        turn: &mut Turn,
-        untimed: &mut Untimed,
+        room: &mut RequestContext<'_>,
+        turn: &mut TurnOutcome,
+        untimed: &mut RequestBatch,
         now: Duration,
     ) -> Result<bool, LinkError> {
         self.parked = None;
@@ -316,17 +320,19 @@ impl<S: Stream> Session<S> {
         while turn.frames < FRAMES_PER_TURN as u64 {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
-            let Some(frame) = receive.peek(&mut Nothing)? else { return Ok(false) };
+            let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
             let Session { keysets, subscriptions, pusher, owed_answers: owed, .. } = self;
-            let mut hands = Hands { room, keysets, pusher, subscriptions, owed, now, transmit };
+            let mut hands = RequestHandler { room, keysets, pusher, subscriptions, owed, now, transmit };
             let handled = hands.dispatch(&frame, stream).or_else(|stop| hands.put_aside(&frame, stop));
             let handled = match handled {
-                Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, &frame.head, refusal, text),
+                Err(RequestFailure::Refused(refusal, text)) => {
+                    hands.refuse(&self.peer, &frame.head, refusal, text)
+                }
                 handled => handled,
             };
             match handled {
                 Ok(()) => {}
-                Err(Stop::Parked(table)) => {
+                Err(RequestFailure::Parked(table)) => {
                     self.parked = Some((table, frame.head.id));
                     return Ok(true);
                 }
@@ -343,7 +349,7 @@ impl<S: Stream> Session<S> {
             let over = room.tally.over(self.over);
             over.received_bytes.add((HEAD_BYTES + got) as u64);
             over.sent_bytes.add(sent as u64);
-            untimed.frames[Kind::of(frame.head.kind) as usize] += 1;
+            untimed.frames[RequestKind::of(frame.head.kind) as usize] += 1;
             untimed.bytes += HEAD_BYTES + got + sent;
             receive.consume();
             if untimed.bytes >= CLOCK_BYTES {
@@ -361,33 +367,36 @@ impl<S: Stream> Session<S> {
     }
 
     /// Gives the answers that have come due; `false` when there is no room for one.
-    fn settle_owed(&mut self, room: &mut Room<'_>, now: Duration) -> bool {
+    fn settle_owed(&mut self, room: &mut RequestContext<'_>, now: Duration) -> bool {
         while let Some(owed) = self.owed_answers.front() {
             let settled = match owed {
-                Owed::Request { .. } => self.answer_request(room, now),
+                PendingReply::Request { .. } => self.answer_request(room, now),
                 owed => owed.settle(room.tables, &mut self.pusher, self.link.transmit()),
             };
             match settled {
-                Settled::Given => drop(self.owed_answers.pop_front()),
-                Settled::Waits => return true,
-                Settled::NoRoom => return false,
+                ReplyOutcome::Given => drop(self.owed_answers.pop_front()),
+                ReplyOutcome::Waits => return true,
+                ReplyOutcome::NoRoom => return false,
             }
         }
         true
     }
 
     /// Does what the first of the requests asks that were put off, and takes it away if that could be done.
-    fn answer_request(&mut self, room: &mut Room<'_>, now: Duration) -> Settled {
+    fn answer_request(&mut self, room: &mut RequestContext<'_>, now: Duration) -> ReplyOutcome {
         // To itself it stands before all others.
         let owed = std::mem::take(&mut self.owed_answers);
         let (_, transmit, stream) = self.link.parts();
         let Session { keysets, subscriptions, pusher, owed_answers, .. } = self;
-        let mut hands = Hands { room, keysets, pusher, subscriptions, owed: owed_answers, now, transmit };
+        let mut hands =
+            RequestHandler { room, keysets, pusher, subscriptions, owed: owed_answers, now, transmit };
         let handled = match owed.front() {
-            Some(Owed::Request { head, payload, bytes, .. }) => {
+            Some(PendingReply::Request { head, payload, bytes, .. }) => {
                 let frame = Frame { head: *head, payload: &bytemuck::cast_slice(payload)[..*bytes] };
                 match hands.dispatch(&frame, stream) {
-                    Err(Stop::Refused(refusal, text)) => hands.refuse(&self.peer, head, refusal, text),
+                    Err(RequestFailure::Refused(refusal, text)) => {
+                        hands.refuse(&self.peer, head, refusal, text)
+                    }
                     handled => handled,
                 }
             }
@@ -395,19 +404,19 @@ impl<S: Stream> Session<S> {
         };
         self.owed_answers = owed;
         match handled {
-            Ok(()) => Settled::Given,
-            Err(Stop::Parked(_)) => Settled::Waits,
-            Err(_) => Settled::NoRoom,
+            Ok(()) => ReplyOutcome::Given,
+            Err(RequestFailure::Parked(_)) => ReplyOutcome::Waits,
+            Err(_) => ReplyOutcome::NoRoom,
         }
     }
 
     /// Takes note of what waits for other workers now, and since when.
     fn note_wait(&mut self, now: Duration) {
-        let owed = self.owed_answers.iter().find_map(Owed::waits_for);
+        let owed = self.owed_answers.iter().find_map(PendingReply::waits_for);
         self.waiting = match owed.or(self.parked) {
             None => None,
             Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
-                None => Some(Waiting { table, id, since: now, told: None }),
+                None => Some(WaitingRequest { table, id, since: now, told: None }),
                 same => same,
             },
         };
@@ -415,7 +424,7 @@ impl<S: Stream> Session<S> {
 
     /// Tells a peer whose request waits for other workers of that, now and then; `true` when something is to be sent. That it
     /// says nothing meanwhile is no wonder.
-    pub(super) fn tell_wait(&mut self, tables: &Tables, now: Duration) -> bool {
+    pub(super) fn tell_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
         let Some(waiting) = &mut self.waiting else { return false };
         (self.times.heard, self.times.whole, self.times.moved) = (now, now, now);
         if !waiting.is_due(now) {
@@ -438,7 +447,7 @@ impl<S: Stream> Session<S> {
     }
 
     /// Sends what has changed of them, unless its peer takes nothing, or has not asked for anything lately.
-    pub(super) fn sweep(&mut self, room: &mut Room<'_>, now: Duration) {
+    pub(super) fn sweep(&mut self, room: &mut RequestContext<'_>, now: Duration) {
         let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
         let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
         if waits || quiet || self.blocked || !self.feed() {
@@ -458,10 +467,10 @@ impl<S: Stream> Session<S> {
     }
 
     /// Tells the peer that the others went on without it.
-    pub(super) fn fence(&mut self) -> End {
+    pub(super) fn fence(&mut self) -> SessionEnd {
         let why = "the others went on without this worker (--worker-timeout): start it again";
         turn_away(&mut self.link, 0, Refusal::Fenced, why.into());
-        End::Fenced(self.peer.clone())
+        SessionEnd::Fenced(self.peer.clone())
     }
 
     /// The out queue is full: nothing more is read.
@@ -481,17 +490,17 @@ impl<S: Stream> Session<S> {
 
     /// Why the session is to end now, if it is: the peer has left a frame half sent, or its answers untaken, for too
     /// long, or moves them too slowly, or says nothing. `pressed`: others wait for the memory that it holds.
-    pub(super) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<End> {
+    pub(super) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<SessionEnd> {
         let (begun, untaken) = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
         let over = |since: Duration, limit: Duration| now.saturating_sub(since) > limit;
         let whole = if pressed { FRAME_TIME_PRESSED } else { FRAME_TIME };
         let peer = || self.link.peer().clone();
         if (begun || untaken) && over(self.times.moved, STALL_TIME) {
-            return Some(End::Stalled(peer(), STALL_TIME.as_secs()));
+            return Some(SessionEnd::Stalled(peer(), STALL_TIME.as_secs()));
         }
         if begun && over(self.times.whole, whole) || untaken && over(self.times.taken, whole) {
-            return Some(End::Stalled(peer(), whole.as_secs()));
+            return Some(SessionEnd::Stalled(peer(), whole.as_secs()));
         }
-        over(self.times.heard, silence).then(|| End::Silent(peer(), silence.as_secs()))
+        over(self.times.heard, silence).then(|| SessionEnd::Silent(peer(), silence.as_secs()))
     }
 }

@@ -2,12 +2,12 @@
 //! is waited for.
 
 use super::bulk::Pusher;
-use super::clocks::{Behind, State};
-use super::tables::Tables;
+use super::clocks::{ClockState, Straggler};
+use super::tables::ServerTables;
 use crate::control::{self, WaitsV1};
 use std::time::Duration;
 
-impl Tables {
+impl ServerTables {
     /// A session has ended.
     pub(super) fn end_session(&mut self, session: u32, now: Duration) {
         for number in 0..self.all.len() {
@@ -45,7 +45,7 @@ impl Tables {
         for number in 0..self.all.len() {
             let Some(group) = &mut self.all[number].group else { continue };
             let given_up = group.clocks.give_up(now);
-            for Behind { rank, clock, silent, .. } in &given_up {
+            for Straggler { rank, clock, silent, .. } in &given_up {
                 let seconds = silent.as_secs();
                 tracing::warn!(
                     rank,
@@ -63,8 +63,8 @@ impl Tables {
     /// Whom a request over this table waits for: the payload of the frame that says so.
     pub(super) fn waits(&self, number: u32, now: Duration) -> Option<Vec<u8>> {
         let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
-        let Behind { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;
-        let here = matches!(clocks.ranks[rank as usize].state, State::Here(_));
+        let Straggler { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;
+        let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));
         let decider = clocks.decider(now).unwrap_or(u32::MAX);
         let silent_ms = silent.as_millis() as u64;
         let waits = WaitsV1 { table: number, rank, clock, pusher, incarnation, here, silent_ms, decider };

@@ -5,7 +5,7 @@
 //! turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the step before.
 //! docs/image.md has the bytes.
 
-use super::sums::Sum;
+use super::sums::StepSum;
 use crate::control;
 use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
 use std::fs::{self, File, OpenOptions};
@@ -39,7 +39,7 @@ struct StepV2 {
 }
 
 impl StepV2 {
-    fn of(sum: &Sum, masks: Vec<u32>, shards: &Shards) -> StepV2 {
+    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV2 {
         let note =
             |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.row);
         StepV2 {
@@ -64,7 +64,7 @@ impl StepV2 {
     }
 
     /// What of it is of these shards, which are in ascending order; `None` when it is of another table.
-    fn sum(&self, shards: &Shards, own: &[u32]) -> Option<Sum> {
+    fn sum(&self, shards: &Shards, own: &[u32]) -> Option<StepSum> {
         let write = [Write::Gradient, Write::Change].into_iter().nth(self.write as usize)?;
         let (table, floats) = (shards.schema().shards, shards.schema().write_floats(write));
         if self.values.len() != self.keys.len() * floats {
@@ -78,13 +78,13 @@ impl StepV2 {
         };
         let notes = self.notes.iter().map(note);
         let notes = notes.filter(|(shard, _)| own.binary_search(shard).is_ok()).collect();
-        Some(Sum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
+        Some(StepSum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
     }
 }
 
 /// What was found of steps when a table was opened.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Found {
+pub(super) struct RecoveredSteps {
     /// The steps below are applied, in all shards.
     pub(super) at: u64,
     /// Who was in them, the last first.
@@ -94,7 +94,7 @@ pub(super) struct Found {
 }
 
 /// The files of a range of shards; none where images die with the process.
-pub(super) struct Steps {
+pub(super) struct StepFiles {
     paths: Option<[PathBuf; 2]>,
     files: [Option<File>; 2],
     /// Which file the next step is written to: not that of the last step.
@@ -102,9 +102,9 @@ pub(super) struct Steps {
     buffer: Vec<u8>,
 }
 
-impl Steps {
+impl StepFiles {
     /// Of these shards of a store.
-    pub(super) fn new(store: &Store, shards: &Shards) -> Steps {
+    pub(super) fn new(store: &Store, shards: &Shards) -> StepFiles {
         let Range { start, end } = shards.range();
         let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
         let path = |folder: &Path, turn| folder.join(format!("{PREFIX}{start:04}-{end:04}.{turn}"));
@@ -112,14 +112,14 @@ impl Steps {
         // A file that cannot be read has been named when the table was opened.
         let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
         let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
-        Steps { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
+        StepFiles { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
     }
 
     /// Writes a step that is about to be applied.
     ///
     /// # Errors
     /// Why not, in words: nothing of the step is to be applied then.
-    pub(super) fn write(&mut self, shards: &Shards, sum: &Sum, masks: Vec<u32>) -> Result<(), String> {
+    pub(super) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
         let message = control::seal(&StepV2::of(sum, masks, shards));
@@ -161,7 +161,7 @@ fn read(path: &Path) -> io::Result<Option<StepV2>> {
 ///
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.
-pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<Found, String> {
+pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<RecoveredSteps, String> {
     let own = shards.range();
     // For each shard the first step that is not applied; and who was in the steps of each file.
     let mut reached = vec![0; own.len()];
@@ -201,7 +201,7 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     let masks = nearest.map_or_else(Vec::new, |(step, masks)| {
         masks.into_iter().skip(usize::try_from(step - at).unwrap_or(usize::MAX)).collect()
     });
-    Ok(Found { at, masks, ahead })
+    Ok(RecoveredSteps { at, masks, ahead })
 }
 
 /// The files of steps beside these images.
@@ -222,7 +222,7 @@ fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Applies a step: what the shards have of it already they drop.
-pub(super) fn apply(shards: &mut Shards, sum: &Sum, aggregate: u64) -> Result<Applied, PushError> {
+pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
     let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
     let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
     let (mut all, mut start) = (Applied::default(), 0);

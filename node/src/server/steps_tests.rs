@@ -1,9 +1,9 @@
 //! A step that a server was killed in, at any of its shards, is finished from its file; nothing else is.
 
 use super::*;
-use crate::server::clocks::{Clocks, Comer};
-use crate::server::sums::{Coming, Joining, Next, Room, Sums};
-use crate::sync::{Membership, Merge, SyncMode, Together};
+use crate::server::clocks::{Clocks, Joiner};
+use crate::server::sums::{IncomingPush, NextStep, StepAdmission, StepMerge, StepSums};
+use crate::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, Origin, Read, Schema, TableIdentity};
 use gannet_optim::{Add, Rule};
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ fn shard(key: u64) -> u32 {
 }
 
 /// Every key has 1 in each step; task 5's batches are in the steps.
-fn sum(step: u64, keys: u64) -> Sum {
+fn sum(step: u64, keys: u64) -> StepSum {
     let mut keys: Vec<u64> = (0..keys).collect();
     keys.sort_by_key(|&key| shard(key));
     let values = vec![1.0; keys.len()];
     let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, row: 0 };
     let rows = |of| keys.iter().filter(|&&key| shard(key) == of).count() as u32;
     let notes = (0..SHARDS).map(|shard| (shard, PushName { row: rows(shard), ..name })).collect();
-    Sum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
+    StepSum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
 }
 
 /// What a server comes to that applies the steps below `whole`, and of the next the first `shards` shards.
@@ -38,7 +38,7 @@ fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
     for range in ranges {
         let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
         let found = finish(&store, &mut own, AGGREGATE).unwrap();
-        let mut steps = Steps::new(&store, &own);
+        let mut steps = StepFiles::new(&store, &own);
         for step in found.at..=whole {
             let mut sum = sum(step, 100);
             sum.keys.retain(|&key| range.contains(&shard(key)));
@@ -99,7 +99,7 @@ fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
         let mut own = open(&WHOLE);
         finish(&store, &mut own, AGGREGATE).unwrap();
         own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
-        apply(&mut own, &Sum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
+        apply(&mut own, &StepSum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
     }
     for range in &ranges {
         let mut own = open(range);
@@ -163,44 +163,44 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     let origin = Origin { identity: TableIdentity::NONE, seed: 9 };
     (0..4).for_each(|_| drop(Shards::open_as(&store, &schema(), 0..8, &origin).unwrap()));
     let mut own = Shards::open_as(&store, &schema(), 0..8, &origin).unwrap();
-    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), RecoveredSteps::default());
     assert_eq!(own.stats().rows, 0);
     drop(own);
     // In memory there is nothing to finish.
     let store = Store::memory();
     let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
-    Steps::new(&store, &own).write(&own, &sum(0, 10), vec![1]).unwrap();
-    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), Found::default());
+    StepFiles::new(&store, &own).write(&own, &sum(0, 10), vec![1]).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), RecoveredSteps::default());
 }
 
 /// A worker of two that keep step over a range of shards.
-fn comer(rank: u32) -> Comer {
-    Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
+fn comer(rank: u32) -> Joiner {
+    Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
 }
 
 /// Two workers make the steps from `from` on, with all keys of these shards, as if nothing had been acknowledged.
-fn go_on(shards: &mut Shards, found: &Found, from: u64, to: u64) {
-    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Mean });
+fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
+    let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
     let timeout = Duration::from_secs(9);
-    let member = Membership { rank: 0, workers: 2, mode, worker_timeout: timeout, strict: false };
+    let member = SyncConfig { rank: 0, workers: 2, mode, worker_timeout: timeout, strict: false };
     let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
-    let mut sums = Sums::after(found);
+    let mut sums = StepSums::after(found);
     for rank in 0..2 {
         clocks.join(comer(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
         sums.join(rank, from, false);
     }
     for step in from..to {
         for rank in 0..2 {
-            let Sum { write, mut keys, mut values, .. } = sum(step, 100);
+            let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
             keys.retain(|&key| shards.range().contains(&shard(key)));
             values.truncate(keys.len());
-            let coming = Coming { write, keys: &keys, values: &values, name: None, ends: &[] };
-            assert_eq!(sums.keep(rank, step, &coming), Room::Kept);
+            let coming = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
+            assert_eq!(sums.keep(rank, step, &coming), StepAdmission::Kept);
             sums.tick(rank, step, step + 1, false);
             clocks.tick(rank, step + 1);
         }
-        let how = Joining { merge: Merge::Mean, floats: |_| 1, shards: SHARDS };
-        while let Next::Step(step) = sums.next(&clocks, 2, &how, |_, _| false) {
+        let how = StepMerge { merge: Merge::Mean, floats: |_| 1, shards: SHARDS };
+        while let NextStep::Step(step) = sums.next(&clocks, 2, &how, |_, _| false) {
             match step {
                 Some(sum) => {
                     apply(shards, &sum, AGGREGATE).unwrap();
@@ -231,7 +231,7 @@ fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothi
                     let (low, high) = (range.clone().map(reached).min(), range.clone().map(reached).max());
                     assert_eq!(Some(found.at), low, "{range:?}, cut at {at}");
                     assert_eq!(found.masks, vec![0b11; found.at as usize], "{range:?}, cut at {at}");
-                    assert_eq!(Some(Sums::after(&found).entry()), high, "{range:?}, cut at {at}");
+                    assert_eq!(Some(StepSums::after(&found).entry()), high, "{range:?}, cut at {at}");
                     go_on(&mut own, &found, found.at, 7);
                     assert!(rows(&mut own).values().all(|&sum| sum == 7.0), "{range:?}, cut at {at}");
                 }

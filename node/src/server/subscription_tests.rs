@@ -3,10 +3,10 @@
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
 use crate::limits::SUBSCRIBED_ROWS_MAX;
-use crate::message::{self, Push, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
+use crate::message::{self, PushFrame, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
 use gannet_core::Write;
 use gannet_transport::sim::{Sim, SimStream};
-use gannet_transport::{Head, Link, Nothing};
+use gannet_transport::{Head, Link, NoOwner};
 use std::time::Duration;
 
 fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64) -> Head {
@@ -18,8 +18,8 @@ fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64
 fn unasked(sim: &Sim, link: &mut Link<SimStream>, patience: Duration) -> Option<(Vec<u32>, Vec<f32>, bool)> {
     for _ in 0..patience.as_millis() {
         sim.run(Duration::from_millis(1));
-        link.fill(&mut Nothing).unwrap();
-        let Some(frame) = link.receive().peek(&mut Nothing).unwrap() else { continue };
+        link.fill(&mut NoOwner).unwrap();
+        let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() else { continue };
         let (head, payload) = (frame.head, frame.payload.to_vec());
         link.receive().consume();
         assert_eq!(head.kind, message::DELTA);
@@ -44,7 +44,7 @@ fn what_changes_is_sent_unasked() {
     let mut push = |keys: &[u64], values: &[f32]| {
         seq += 1;
         let (keys_of, write) = (keys.len() as u32, Write::Gradient);
-        let push = Push {
+        let push = PushFrame {
             table: same,
             keys: keys_of,
             write,

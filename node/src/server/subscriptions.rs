@@ -4,15 +4,15 @@
 //! frame of a sweep says that it is over, so that rows of which nothing was said are known to be as they were. Nothing of it is
 //! queued behind what the peer has not taken yet: it then waits for the next sweep, which tells of all changes since.
 
-use super::bulk::{Handled, Scratch, refuse, shards};
-use super::memory::Share;
-use super::tables::Tables;
+use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
+use super::memory::SessionShare;
+use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::limits::{FLUSH_BYTES, PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX, SWEEP_ROWS, part_keys};
 use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, clock_word, pair, unpair};
 use crate::newer::{bit, bit_words};
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Held, Newer, Read, Segments, hash, shard_of};
+use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
 
@@ -41,11 +41,11 @@ struct Subscription {
 /// Those of a session.
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
-    share: Share,
+    share: SessionShare,
 }
 
 impl Subscriptions {
-    pub(super) fn new(share: Share) -> Subscriptions {
+    pub(super) fn new(share: SessionShare) -> Subscriptions {
         Subscriptions { all: Vec::new(), share }
     }
 
@@ -58,10 +58,10 @@ impl Subscriptions {
     pub(super) fn add(
         &mut self,
         frame: &Frame<'_>,
-        tables: &mut Tables,
+        tables: &mut ServerTables,
         now: Duration,
         transmit: &mut Transmit,
-    ) -> Handled {
+    ) -> RequestOutcome {
         let ((table, count), (every_ms, flags)) = (unpair(frame.head.words[0]), unpair(frame.head.words[1]));
         let (shards, _) = shards(&mut tables.all, table)?;
         let Ok(generation) = u32::try_from(frame.head.words[2]) else {
@@ -136,8 +136,8 @@ impl Subscriptions {
     /// Sends what has changed of what is due.
     pub(super) fn sweep(
         &mut self,
-        tables: &mut Tables,
-        scratch: &mut Scratch,
+        tables: &mut ServerTables,
+        scratch: &mut RequestBuffers,
         transmit: &mut Transmit,
         now: Duration,
     ) {
@@ -168,8 +168,8 @@ impl Subscription {
         &mut self,
         chunk: usize,
         lowest: Option<u64>,
-        tables: &mut Tables,
-        scratch: &mut Scratch,
+        tables: &mut ServerTables,
+        scratch: &mut RequestBuffers,
         transmit: &mut Transmit,
     ) -> Option<usize> {
         let (shards, tally) = shards(&mut tables.all, self.table).ok()?;
@@ -178,11 +178,11 @@ impl Subscription {
         let (from, end) = (chunk * most, self.keys.len().min((chunk + 1) * most));
         let keys = &self.keys[from.min(end)..end];
         let stamp = self.stamps.get(chunk).copied().unwrap_or(0);
-        let Scratch { held, told, found, .. } = scratch;
+        let RequestBuffers { held, told, found, .. } = scratch;
         let of = |i: usize| match (i < self.known, bit(&self.none, i)) {
-            (false, _) => Held::Nothing,
-            (_, true) => Held::NoRow,
-            _ => Held::Row(stamp),
+            (false, _) => CachedVersion::Nothing,
+            (_, true) => CachedVersion::NoRow,
+            _ => CachedVersion::Row(stamp),
         };
         held.clear();
         held.extend((from..end).map(of));
@@ -196,8 +196,8 @@ impl Subscription {
         let (rows, stamp) = shards.pull_newer(keys, held, what, rows, found, told).ok()?;
         let mut numbers = 0;
         for (i, newer) in (from..end).zip(&*told) {
-            let gone = u32::from(*newer == Newer::NoRow);
-            if *newer != Newer::Same {
+            let gone = u32::from(*newer == NewerRow::NoRow);
+            if *newer != NewerRow::Same {
                 out[4 * numbers..4 * numbers + 4].copy_from_slice(&(i as u32 | gone << 31).to_le_bytes());
                 self.none[i / 64] = (self.none[i / 64] & !(1 << (i % 64))) | (u64::from(gone) << (i % 64));
                 numbers += 1;

@@ -4,10 +4,10 @@
 //! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them before.
 
 use super::clocks::Clocks;
-use super::kept::KeptShare;
-use super::steps::Found;
+use super::kept::StepBudgetShare;
+use super::steps::RecoveredSteps;
 use crate::error::Refusal;
-use crate::keyed::ByKey;
+use crate::keyed::KeyHashBuilder;
 use crate::limits::BSP_STEPS_REMEMBERED;
 use crate::sync::Merge;
 use gannet_core::{PushName, Write, hash, shard_of};
@@ -16,17 +16,17 @@ use std::ops::Range;
 
 /// What one worker has pushed in one step.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept {
+pub(super) struct WorkerStep {
     write: Option<Write>,
     keys: Vec<u64>,
     values: Vec<f32>,
     /// Which of the keys came under a name of data.
-    named: Vec<Named>,
+    named: Vec<DataNames>,
 }
 
 /// Keys that came under a name of data.
 #[derive(Debug, Clone)]
-struct Named {
+struct DataNames {
     name: PushName,
     keys: Range<usize>,
     /// Shards, and how many rows of the push's run there have come with these.
@@ -44,7 +44,7 @@ pub(super) fn run_ends(keys: &[u64], table: u32, row: u32) -> Vec<(u32, u32)> {
 
 /// Rows of one push that comes to be kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Coming<'a> {
+pub(super) struct IncomingPush<'a> {
     pub(super) write: Write,
     pub(super) keys: &'a [u64],
     pub(super) values: &'a [f32],
@@ -54,22 +54,22 @@ pub(super) struct Coming<'a> {
     pub(super) ends: &'a [(u32, u32)],
 }
 
-impl Coming<'_> {
+impl IncomingPush<'_> {
     fn bytes(&self) -> usize {
-        let named = self.name.map_or(0, |_| size_of::<Named>() + size_of_val(self.ends));
+        let named = self.name.map_or(0, |_| size_of::<DataNames>() + size_of_val(self.ends));
         self.keys.len() * 8 + self.values.len() * 4 + named
     }
 }
 
-impl Kept {
+impl WorkerStep {
     fn bytes(&self) -> usize {
-        let named = self.named.iter().map(|named| size_of::<Named>() + size_of_val(&*named.ends));
+        let named = self.named.iter().map(|named| size_of::<DataNames>() + size_of_val(&*named.ends));
         self.keys.len() * 8 + self.values.len() * 4 + named.sum::<usize>()
     }
 }
 
 /// Rows of one worker in a step.
-struct Rows<'a> {
+struct WorkerRows<'a> {
     rank: u32,
     keys: &'a [u64],
     values: &'a [f32],
@@ -77,7 +77,7 @@ struct Rows<'a> {
 
 /// What became of a push that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum KeepOutcome {
     /// Its step is not applied yet.
     Waits,
     Applied,
@@ -88,7 +88,7 @@ pub(super) enum Outcome {
 
 /// Whether a push can be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum StepAdmission {
     Kept,
     /// When a step has been applied, of this group or of another that shares its budget.
     Later,
@@ -100,7 +100,7 @@ pub(super) enum Room {
 
 /// A step as one push.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sum {
+pub(super) struct StepSum {
     pub(super) step: u64,
     /// In its name: whose rows are in it.
     pub(super) mask: u32,
@@ -114,18 +114,18 @@ pub(super) struct Sum {
 
 /// What is to be done about the next step.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Others are waited for.
     Wait,
     /// It is to be applied; `None`: nobody pushed anything, or it was applied before.
-    Step(Option<Sum>),
+    Step(Option<StepSum>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct StepSums {
     /// The first step that is not applied.
     at: u64,
-    kept: BTreeMap<(u64, u32), Kept>,
+    kept: BTreeMap<(u64, u32), WorkerStep>,
     /// Who has made a step, by step.
     made: BTreeMap<u64, u32>,
     /// Who was in the steps before `at`, the last first.
@@ -135,28 +135,28 @@ pub(super) struct Sums {
     /// Workers whose data in step `at` misses rows in a shard that is ahead: the step was applied there without them.
     late: u32,
     /// Step `at`, which could not be applied whole.
-    stuck: Option<Sum>,
+    stuck: Option<StepSum>,
     /// Why: until one of its workers has come again.
     trouble: Option<(Refusal, String)>,
     /// What is kept takes of the server's budget.
-    share: KeptShare,
+    share: StepBudgetShare,
 }
 
-impl Sums {
+impl StepSums {
     /// Where the steps that were found are applied.
-    pub(super) fn after(found: &Found) -> Sums {
+    pub(super) fn after(found: &RecoveredSteps) -> StepSums {
         let masks = found.masks.iter().copied().take(BSP_STEPS_REMEMBERED).collect();
-        Sums { at: found.at, masks, ahead: found.ahead.clone(), ..Sums::default() }
+        StepSums { at: found.at, masks, ahead: found.ahead.clone(), ..StepSums::default() }
     }
 
     /// What is to be found by those who come after all who are here have left.
-    pub(super) fn found(&self) -> Found {
-        Found { at: self.at, masks: Vec::new(), ahead: self.ahead.clone() }
+    pub(super) fn found(&self) -> RecoveredSteps {
+        RecoveredSteps { at: self.at, masks: Vec::new(), ahead: self.ahead.clone() }
     }
 
     /// With this share of the server's budget.
-    pub(super) fn with_share(self, share: KeptShare) -> Sums {
-        Sums { share, ..self }
+    pub(super) fn with_share(self, share: StepBudgetShare) -> StepSums {
+        StepSums { share, ..self }
     }
 
     /// Who is in the next step and was in those before it, the last first.
@@ -219,20 +219,20 @@ impl Sums {
     }
 
     /// Keeps rows of a step that is not applied.
-    pub(super) fn keep(&mut self, rank: u32, step: u64, rows: &Coming<'_>) -> Room {
+    pub(super) fn keep(&mut self, rank: u32, step: u64, rows: &IncomingPush<'_>) -> StepAdmission {
         if step == self.at && self.stuck.is_some() {
             // Its sum stands, and either has these rows or is applied without them.
-            return Room::Kept;
+            return StepAdmission::Kept;
         }
-        let mixes = |kept: &Kept| {
+        let mixes = |kept: &WorkerStep| {
             let of_data = !kept.named.is_empty();
             kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
         };
         if self.kept.get(&(step, rank)).is_some_and(mixes) {
-            return Room::Mixed;
+            return StepAdmission::Mixed;
         }
         let room = self.share.take(rows.bytes(), step == self.at);
-        if room != Room::Kept {
+        if room != StepAdmission::Kept {
             return room;
         }
         let kept = self.kept.entry((step, rank)).or_default();
@@ -241,8 +241,8 @@ impl Sums {
         kept.keys.extend_from_slice(rows.keys);
         kept.values.extend_from_slice(rows.values);
         let keys = from..kept.keys.len();
-        kept.named.extend(rows.name.map(|name| Named { name, keys, ends: rows.ends.to_vec() }));
-        Room::Kept
+        kept.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
+        StepAdmission::Kept
     }
 
     /// A worker has gone from one clock to another: it has made the step between, or (`skip`) left out those between.
@@ -255,14 +255,14 @@ impl Sums {
     }
 
     /// What became of a push.
-    pub(super) fn outcome(&self, rank: u32, step: u64) -> Outcome {
+    pub(super) fn outcome(&self, rank: u32, step: u64) -> KeepOutcome {
         if let Some(before) = self.at.checked_sub(step + 1) {
             let mask = self.masks.get(before as usize).copied().unwrap_or(0);
-            return if mask >> rank & 1 == 1 { Outcome::Applied } else { Outcome::Late };
+            return if mask >> rank & 1 == 1 { KeepOutcome::Applied } else { KeepOutcome::Late };
         }
         match &self.trouble {
-            Some((refusal, text)) if step == self.at => Outcome::Refused(*refusal, text.clone()),
-            _ => Outcome::Waits,
+            Some((refusal, text)) if step == self.at => KeepOutcome::Refused(*refusal, text.clone()),
+            _ => KeepOutcome::Waits,
         }
     }
 
@@ -277,34 +277,34 @@ impl Sums {
         &mut self,
         clocks: &Clocks,
         aggregate: u32,
-        how: &Joining<impl Fn(Write) -> usize>,
+        how: &StepMerge<impl Fn(Write) -> usize>,
         has: impl FnMut(u32, &PushName) -> bool,
-    ) -> Next {
+    ) -> NextStep {
         if self.trouble.is_some() {
-            return Next::Wait;
+            return NextStep::Wait;
         }
         if let Some(stuck) = &self.stuck {
-            return Next::Step(Some(stuck.clone()));
+            return NextStep::Step(Some(stuck.clone()));
         }
         let made = self.made.get(&self.at).copied().unwrap_or(0);
         let counted = clocks.counted().count();
         let all = counted > 0 && clocks.counted().all(|(_, rank)| rank.clock > self.at);
         if !all && made.count_ones() < aggregate && (counted > 0 || made == 0) {
-            return Next::Wait;
+            return NextStep::Wait;
         }
         let (sum, late) = self.sum(made, how, has);
         self.late = late;
-        Next::Step(sum)
+        NextStep::Step(sum)
     }
 
     /// The next step as one push, and who comes too late for it in a shard that is ahead.
     fn sum(
         &self,
         made: u32,
-        how: &Joining<impl Fn(Write) -> usize>,
+        how: &StepMerge<impl Fn(Write) -> usize>,
         has: impl FnMut(u32, &PushName) -> bool,
-    ) -> (Option<Sum>, u32) {
-        let parts: Vec<(u32, &Kept)> = self
+    ) -> (Option<StepSum>, u32) {
+        let parts: Vec<(u32, &WorkerStep)> = self
             .kept
             .range((self.at, 0)..=(self.at, u32::MAX))
             .map(|(&(_, rank), kept)| (rank, kept))
@@ -314,10 +314,10 @@ impl Sums {
         let floats = (how.floats)(write);
         let whole = |shard| self.is_ahead(shard);
         let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
-        let Taken { rows, notes, late } = taken(&parts, floats, how.shards, has, whole);
+        let UnappliedStep { rows, notes, late } = taken(&parts, floats, how.shards, has, whole);
         let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
         let (keys, values) = merged(&rows, floats, how.merge, how.shards);
-        ((mask != 0).then_some(Sum { step: self.at, mask, write, keys, values, notes }), late)
+        ((mask != 0).then_some(StepSum { step: self.at, mask, write, keys, values, notes }), late)
     }
 
     /// Whether all who have made the next step pushed the same kind; otherwise it cannot be made one.
@@ -355,7 +355,7 @@ impl Sums {
     }
 
     /// The next step could not be applied whole: it is tried again when one of its workers has come again, as it is.
-    pub(super) fn failed(&mut self, sum: Sum, refusal: Refusal, text: String) {
+    pub(super) fn failed(&mut self, sum: StepSum, refusal: Refusal, text: String) {
         (self.stuck, self.trouble) = (Some(sum), Some((refusal, text)));
     }
 
@@ -373,7 +373,7 @@ impl Sums {
 }
 
 /// How the rows of a step become one push.
-pub(super) struct Joining<F> {
+pub(super) struct StepMerge<F> {
     pub(super) merge: Merge,
     /// Floats of a row of a push.
     pub(super) floats: F,
@@ -382,8 +382,8 @@ pub(super) struct Joining<F> {
 }
 
 /// What of a step is still to be applied.
-struct Taken<'a> {
-    rows: Vec<Rows<'a>>,
+struct UnappliedStep<'a> {
+    rows: Vec<WorkerRows<'a>>,
     notes: Vec<(u32, PushName)>,
     /// Workers whose data a shard does not have, though it has the step.
     late: u32,
@@ -392,19 +392,19 @@ struct Taken<'a> {
 /// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given up) is the
 /// first's. `whole`: whether a shard has all of the step, if any may.
 fn taken<'a>(
-    parts: &[(u32, &'a Kept)],
+    parts: &[(u32, &'a WorkerStep)],
     floats: usize,
     table: u32,
     mut has: impl FnMut(u32, &PushName) -> bool,
     whole: Option<&dyn Fn(u32) -> bool>,
-) -> Taken<'a> {
+) -> UnappliedStep<'a> {
     let (mut all, mut notes, mut late) = (Vec::new(), Vec::new(), 0);
     let mut owners = HashMap::<(u32, u64, u64, u64), u32>::new();
     for &(rank, kept) in parts {
         let mut take = |range: Range<usize>| {
             let (keys, values) =
                 (&kept.keys[range.clone()], &kept.values[range.start * floats..range.end * floats]);
-            all.push(Rows { rank, keys, values });
+            all.push(WorkerRows { rank, keys, values });
         };
         let shard = |key: &u64| shard_of(hash(*key), table);
         match whole {
@@ -421,7 +421,7 @@ fn taken<'a>(
                 }
             }
         }
-        for Named { name, keys, ends } in &kept.named {
+        for DataNames { name, keys, ends } in &kept.named {
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
@@ -444,19 +444,20 @@ fn taken<'a>(
             }
         }
     }
-    Taken { rows: all, notes, late }
+    UnappliedStep { rows: all, notes, late }
 }
 
 /// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks that
 /// have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the sums, depends on
 /// what each worker sent to a shard and on nothing else.
-fn merged(parts: &[Rows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
+fn merged(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
     let most = parts.iter().map(|rows| rows.keys.len()).sum();
-    let mut places = HashMap::<u64, u32, ByKey>::with_capacity_and_hasher(most, ByKey::default());
+    let mut places =
+        HashMap::<u64, u32, KeyHashBuilder>::with_capacity_and_hasher(most, KeyHashBuilder::default());
     let (mut keys, mut sums): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
     // For each key how many ranks have it, and the last of them.
     let mut ranks: Vec<(u32, u32)> = Vec::new();
-    for &Rows { rank, keys: own, values } in parts {
+    for &WorkerRows { rank, keys: own, values } in parts {
         for (&key, row) in own.iter().zip(values.chunks_exact(floats)) {
             let place = *places.entry(key).or_insert(keys.len() as u32) as usize;
             if place == keys.len() {

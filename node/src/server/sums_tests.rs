@@ -1,8 +1,8 @@
 //! What a step comes to, beside a plain map; who is waited for, step by step.
 
 use super::*;
-use crate::server::clocks::Comer;
-use crate::sync::{Membership, SyncMode, Together};
+use crate::server::clocks::Joiner;
+use crate::sync::{StepReduce, SyncConfig, SyncMode};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -43,41 +43,41 @@ fn naive(parts: &[(Vec<u64>, Vec<f32>)], floats: usize, merge: Merge) -> BTreeMa
 }
 
 fn clocks(workers: u32, aggregate: u32) -> Clocks {
-    let mode = SyncMode::Bsp(Together { aggregate, merge: Merge::Sum });
+    let mode = SyncMode::Bsp(StepReduce { aggregate, merge: Merge::Sum });
     let worker_timeout = Duration::from_secs(5);
-    let member = Membership { rank: 0, workers, mode, worker_timeout, strict: false };
+    let member = SyncConfig { rank: 0, workers, mode, worker_timeout, strict: false };
     let mut clocks = Clocks::new(&member, 0, Duration::ZERO);
     for rank in 0..workers {
-        let comer = Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
+        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
         clocks.join(comer, None, 0, Duration::ZERO).unwrap();
     }
     clocks
 }
 
 /// A group of one thread.
-struct World {
+struct SumsModel {
     clocks: Clocks,
-    sums: Sums,
+    sums: StepSums,
     aggregate: u32,
 }
 
-impl World {
-    fn new(workers: u32, aggregate: u32) -> World {
-        World { clocks: clocks(workers, aggregate), sums: Sums::default(), aggregate }
+impl SumsModel {
+    fn new(workers: u32, aggregate: u32) -> SumsModel {
+        SumsModel { clocks: clocks(workers, aggregate), sums: StepSums::default(), aggregate }
     }
 
-    fn push(&mut self, rank: u32, key: u64) -> Room {
+    fn push(&mut self, rank: u32, key: u64) -> StepAdmission {
         self.push_as(rank, &[key], None)
     }
 
-    fn push_as(&mut self, rank: u32, keys: &[u64], name: Option<PushName>) -> Room {
+    fn push_as(&mut self, rank: u32, keys: &[u64], name: Option<PushName>) -> StepAdmission {
         let step = self.clocks.ranks[rank as usize].clock;
         let values = vec![1.0; keys.len()];
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, SHARDS, name.row));
         self.sums.keep(
             rank,
             step,
-            &Coming { write: Write::Gradient, keys, values: &values, name, ends: &ends },
+            &IncomingPush { write: Write::Gradient, keys, values: &values, name, ends: &ends },
         )
     }
 
@@ -88,24 +88,24 @@ impl World {
     }
 
     fn rejoin(&mut self, rank: u32, clock: u64, session: u32) {
-        let comer = Comer { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
+        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
         let clock = self.clocks.join(comer, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
         self.sums.join(rank, clock, false);
     }
 
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextStep {
         self.next_beside(|_, _| false)
     }
 
     /// Where shards have rows already.
-    fn next_beside(&mut self, has: impl FnMut(u32, &PushName) -> bool) -> Next {
-        let how = Joining { merge: Merge::Sum, floats: |_| 1, shards: SHARDS };
+    fn next_beside(&mut self, has: impl FnMut(u32, &PushName) -> bool) -> NextStep {
+        let how = StepMerge { merge: Merge::Sum, floats: |_| 1, shards: SHARDS };
         self.sums.next(&self.clocks, self.aggregate, &how, has)
     }
 
     /// The rows of the next step; it is then applied.
     fn apply(&mut self) -> Option<(u32, Vec<u64>, Vec<f32>)> {
-        let Next::Step(sum) = self.next() else { return None };
+        let NextStep::Step(sum) = self.next() else { return None };
         self.sums.applied();
         Some(sum.map_or((0, Vec::new(), Vec::new()), |sum| (sum.mask, sum.keys, sum.values)))
     }
@@ -125,8 +125,8 @@ proptest! {
         };
         let floats = floats.min(4);
         let parts: Vec<(Vec<u64>, Vec<f32>)> = seed_parts.into_iter().map(cut).collect();
-        let ranked: Vec<Rows<'_>> =
-            (0..).zip(&parts).map(|(rank, (keys, values))| Rows { rank, keys, values }).collect();
+        let ranked: Vec<WorkerRows<'_>> =
+            (0..).zip(&parts).map(|(rank, (keys, values))| WorkerRows { rank, keys, values }).collect();
         let (keys, values) = merged(&ranked, floats, merge, SHARDS);
         let shards: Vec<u32> = keys.iter().map(|&key| shard_of(hash(key), SHARDS)).collect();
         prop_assert!(shards.is_sorted());
@@ -141,30 +141,30 @@ proptest! {
 
 #[test]
 fn a_step_is_applied_when_all_have_made_it() {
-    let mut world = World::new(3, 3);
+    let mut world = SumsModel::new(3, 3);
     for rank in [2, 0] {
-        assert_eq!(world.push(rank, 7), Room::Kept);
+        assert_eq!(world.push(rank, 7), StepAdmission::Kept);
         world.tick(rank);
-        assert_eq!(world.next(), Next::Wait);
+        assert_eq!(world.next(), NextStep::Wait);
     }
     // Worker 1 has no data: its step is empty.
     world.tick(1);
     assert_eq!(world.apply(), Some((0b101, vec![7], vec![2.0])));
-    assert_eq!(world.next(), Next::Wait);
-    assert_eq!(world.sums.outcome(0, 0), Outcome::Applied);
+    assert_eq!(world.next(), NextStep::Wait);
+    assert_eq!(world.sums.outcome(0, 0), KeepOutcome::Applied);
     // One that is away is waited for; one that has left is not.
     world.push(0, 8);
     world.tick(0);
     world.tick(2);
     world.clocks.end(1, Duration::ZERO);
-    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.next(), NextStep::Wait);
     world.clocks.leave(1);
     assert_eq!(world.apply(), Some((0b1, vec![8], vec![1.0])));
 }
 
 #[test]
 fn with_fewer_to_aggregate_the_rest_comes_too_late() {
-    let mut world = World::new(3, 2);
+    let mut world = SumsModel::new(3, 2);
     world.push(0, 1);
     world.tick(0);
     // Half of worker 2's step is here, the other half is not.
@@ -172,23 +172,23 @@ fn with_fewer_to_aggregate_the_rest_comes_too_late() {
     world.push(1, 1);
     world.tick(1);
     assert_eq!(world.apply(), Some((0b11, vec![1], vec![2.0])));
-    assert_eq!(world.sums.outcome(2, 0), Outcome::Late);
+    assert_eq!(world.sums.outcome(2, 0), KeepOutcome::Late);
     world.tick(2);
-    assert_eq!(world.next(), Next::Wait);
-    assert_eq!((world.sums.outcome(2, 0), world.sums.bytes()), (Outcome::Late, 0));
+    assert_eq!(world.next(), NextStep::Wait);
+    assert_eq!((world.sums.outcome(2, 0), world.sums.bytes()), (KeepOutcome::Late, 0));
     // Who left steps out did not make them.
     world.sums.tick(2, 1, 3, true);
     world.clocks.tick(2, 3);
     world.push(0, 5);
     world.tick(0);
-    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.next(), NextStep::Wait);
     world.tick(1);
     assert_eq!(world.apply(), Some((0b1, vec![5], vec![1.0])));
 }
 
 #[test]
 fn what_a_lost_session_had_not_finished_comes_again() {
-    let mut world = World::new(2, 2);
+    let mut world = SumsModel::new(2, 2);
     world.push(0, 3);
     world.clocks.end(0, Duration::ZERO);
     world.sums.end(0, 0);
@@ -203,39 +203,39 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     world.rejoin(0, 0, 11);
     world.push(0, 3);
     world.tick(1);
-    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.next(), NextStep::Wait);
     world.tick(0);
     assert_eq!(world.apply(), Some((0b11, vec![3], vec![2.0])));
     // What comes again after it was applied is known.
     world.clocks.end(1, Duration::ZERO);
     world.rejoin(1, 0, 12);
-    assert_eq!(world.sums.outcome(1, 0), Outcome::Applied);
+    assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
 }
 
 /// A step that could not be applied whole is tried again as it is, whoever of its workers comes again.
 #[test]
 fn a_step_that_is_stuck_is_tried_again_as_it_is() {
-    let mut world = World::new(3, 3);
+    let mut world = SumsModel::new(3, 3);
     for rank in 0..3 {
         world.push(rank, 9 + u64::from(rank) / 2);
         world.tick(rank);
     }
-    let Next::Step(Some(sum)) = world.next() else { panic!("all have made it") };
+    let NextStep::Step(Some(sum)) = world.next() else { panic!("all have made it") };
     world.sums.failed(sum.clone(), Refusal::NoSpace, "full".into());
-    assert_eq!(world.next(), Next::Wait);
-    assert_eq!(world.sums.outcome(1, 0), Outcome::Refused(Refusal::NoSpace, "full".into()));
+    assert_eq!(world.next(), NextStep::Wait);
+    assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Refused(Refusal::NoSpace, "full".into()));
     assert_eq!(world.sums.begin(), 1, "who begins anew has nothing of it");
     // One comes again, another begins anew, the third is dead.
     world.clocks.end(2, Duration::ZERO);
     world.rejoin(1, 0, 11);
-    let comer = Comer { rank: 0, pusher: 1, incarnation: 2, session: 12 };
+    let comer = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
     let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
     world.sums.join(0, clock, true);
-    assert_eq!((clock, world.next()), (1, Next::Step(Some(sum.clone()))));
-    assert_eq!(world.push(1, 10), Room::Kept);
+    assert_eq!((clock, world.next()), (1, NextStep::Step(Some(sum.clone()))));
+    assert_eq!(world.push(1, 10), StepAdmission::Kept);
     world.tick(1);
     assert_eq!(world.apply(), Some((0b111, sum.keys, sum.values)));
-    assert_eq!(world.sums.outcome(1, 0), Outcome::Applied);
+    assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
     // What was resent of it is not of the next one.
     world.clocks.leave(2);
     world.tick(1);
@@ -247,13 +247,13 @@ fn a_step_that_is_stuck_is_tried_again_as_it_is() {
 /// A server that was started again goes on behind the last step, and knows who was in it.
 #[test]
 fn the_steps_before_are_known_by_who_was_in_them() {
-    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     let member =
-        Membership { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
+        SyncConfig { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
     let clocks = Clocks::new(&member, 5, Duration::ZERO);
-    let mut world = World {
+    let mut world = SumsModel {
         clocks,
-        sums: Sums::after(&Found { at: 5, masks: vec![0b101, 0b011], ahead: Vec::new() }),
+        sums: StepSums::after(&RecoveredSteps { at: 5, masks: vec![0b101, 0b011], ahead: Vec::new() }),
         aggregate: 2,
     };
     assert_eq!((world.sums.at(), world.sums.begin()), (5, 5));
@@ -261,11 +261,11 @@ fn the_steps_before_are_known_by_who_was_in_them() {
     world.rejoin(1, 5, 2);
     let outcomes =
         [(0, 4), (1, 4), (2, 4), (1, 3), (2, 3)].map(|(rank, step)| world.sums.outcome(rank, step));
-    let [yes, no] = [Outcome::Applied, Outcome::Late];
+    let [yes, no] = [KeepOutcome::Applied, KeepOutcome::Late];
     assert_eq!(outcomes, [yes.clone(), no.clone(), yes.clone(), yes, no]);
     world.push(1, 7);
     world.tick(1);
-    assert_eq!(world.next(), Next::Wait);
+    assert_eq!(world.next(), NextStep::Wait);
     for rank in 0..3 {
         world.rejoin(rank, 5, 10 + rank);
         world.push(rank, 7);
@@ -284,13 +284,13 @@ fn data(task: u64, seq: u64) -> Option<PushName> {
 fn data_is_taken_once() {
     let keys: Vec<u64> = sorted((0..20).map(|key| (key, vec![1.0])).collect()).0;
     let shard = |key: &u64| shard_of(hash(*key), SHARDS);
-    let mut world = World::new(3, 3);
+    let mut world = SumsModel::new(3, 3);
     // Worker 1 has died since, and worker 2 was given its piece.
     world.push_as(0, &keys, data(3, 7));
     world.push_as(1, &keys, data(4, 2));
     world.push_as(2, &keys, data(4, 2));
     (0..3).for_each(|rank| world.tick(rank));
-    let Next::Step(Some(sum)) = world.next_beside(|shard, name| name.seq == 7 && shard % 2 == 0) else {
+    let NextStep::Step(Some(sum)) = world.next_beside(|shard, name| name.seq == 7 && shard % 2 == 0) else {
         panic!("all have made it")
     };
     assert_eq!((sum.mask, &sum.keys), (0b011, &keys));
@@ -307,14 +307,14 @@ fn data_is_taken_once() {
     let want: Vec<_> = odd.chain(shards.iter().map(|&shard| note(data(4, 2), shard))).collect();
     assert_eq!(sum.notes, want);
     // Where all of it is there nothing is to be applied.
-    assert_eq!(world.next_beside(|_, _| true), Next::Step(None));
+    assert_eq!(world.next_beside(|_, _| true), NextStep::Step(None));
     // With and without names in one step: nobody could say which rows are whose.
     world.sums.pass(&world.clocks);
-    assert_eq!(world.push_as(0, &[1], data(3, 8)), Room::Kept);
-    assert_eq!(world.push_as(0, &[2], data(3, 8)), Room::Kept);
-    assert_eq!(world.push(0, 3), Room::Mixed);
-    assert_eq!(world.push(1, 3), Room::Kept);
-    assert_eq!(world.push_as(1, &[4], data(4, 3)), Room::Mixed);
+    assert_eq!(world.push_as(0, &[1], data(3, 8)), StepAdmission::Kept);
+    assert_eq!(world.push_as(0, &[2], data(3, 8)), StepAdmission::Kept);
+    assert_eq!(world.push(0, 3), StepAdmission::Mixed);
+    assert_eq!(world.push(1, 3), StepAdmission::Kept);
+    assert_eq!(world.push_as(1, &[4], data(4, 3)), StepAdmission::Mixed);
 }
 
 proptest! {
@@ -327,8 +327,8 @@ proptest! {
         batches in prop::collection::vec(prop::collection::vec(0..4u64, 3), 4),
         had in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
     ) {
-        let found = Found { at: 0, masks: Vec::new(), ahead: ahead.clone().into_iter().collect() };
-        let mut world = World { sums: Sums::after(&found), ..World::new(3, 3) };
+        let found = RecoveredSteps { at: 0, masks: Vec::new(), ahead: ahead.clone().into_iter().collect() };
+        let mut world = SumsModel { sums: StepSums::after(&found), ..SumsModel::new(3, 3) };
         let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
         let mut shards: Vec<u32> = keys.iter().map(|key| shard_of(hash(*key), SHARDS)).collect();
         shards.dedup();
@@ -337,10 +337,10 @@ proptest! {
             had.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
         for (step, of_step) in (0..).zip(&batches) {
             for (rank, &batch) in (0..).zip(of_step) {
-                prop_assert_eq!(world.push_as(rank, &keys, data(batch, batch)), Room::Kept);
+                prop_assert_eq!(world.push_as(rank, &keys, data(batch, batch)), StepAdmission::Kept);
                 world.tick(rank);
             }
-            let Next::Step(sum) = world.next_beside(|shard, name| had.contains(&(shard, name.seq))) else {
+            let NextStep::Step(sum) = world.next_beside(|shard, name| had.contains(&(shard, name.seq))) else {
                 panic!("all have made step {step}")
             };
             for (shard, name) in sum.iter().flat_map(|sum| &sum.notes) {
@@ -351,7 +351,7 @@ proptest! {
             world.sums.applied();
             for (rank, &batch) in (0..).zip(of_step) {
                 let whole = shards.iter().all(|&shard| had.contains(&(shard, batch)));
-                let outcome = if whole { Outcome::Applied } else { Outcome::Late };
+                let outcome = if whole { KeepOutcome::Applied } else { KeepOutcome::Late };
                 prop_assert_eq!(world.sums.outcome(rank, step), outcome, "worker {}, step {}", rank, step);
                 prop_assert_eq!(masks[0] >> rank & 1 == 1, whole, "as the file of the step says");
             }
@@ -362,14 +362,14 @@ proptest! {
 /// One of two threads had made a step without a worker, and the file of the other said that it was in it.
 #[test]
 fn a_push_that_the_shards_do_not_have_was_late_whatever_is_remembered() {
-    let mut sums = Sums::after(&Found { at: 8, masks: vec![0b101, 0b111], ahead: Vec::new() });
-    assert_eq!(sums.outcome(2, 7), Outcome::Applied);
+    let mut sums = StepSums::after(&RecoveredSteps { at: 8, masks: vec![0b101, 0b111], ahead: Vec::new() });
+    assert_eq!(sums.outcome(2, 7), KeepOutcome::Applied);
     sums.was_without(2, 7);
-    assert_eq!([0, 2].map(|rank| sums.outcome(rank, 7)), [Outcome::Applied, Outcome::Late]);
-    assert_eq!(sums.outcome(2, 6), Outcome::Applied);
+    assert_eq!([0, 2].map(|rank| sums.outcome(rank, 7)), [KeepOutcome::Applied, KeepOutcome::Late]);
+    assert_eq!(sums.outcome(2, 6), KeepOutcome::Applied);
     // Of steps that nobody remembers everything is late.
     sums.was_without(0, 1);
-    assert_eq!(sums.outcome(0, 1), Outcome::Late);
+    assert_eq!(sums.outcome(0, 1), KeepOutcome::Late);
 }
 
 /// Of a batch that two workers push the first one sent only what had not been acknowledged: the rest was lost.
@@ -378,7 +378,7 @@ fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() 
     let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
     let half: Vec<u64> = keys.iter().copied().filter(|key| shard_of(hash(*key), SHARDS) < 4).collect();
     assert!(!half.is_empty() && half.len() < keys.len());
-    let mut world = World::new(2, 2);
+    let mut world = SumsModel::new(2, 2);
     world.push_as(0, &half, data(3, 7));
     world.push_as(1, &keys, data(3, 7));
     (0..2).for_each(|rank| world.tick(rank));
@@ -388,7 +388,7 @@ fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() 
 /// Steps that nobody made are passed at once, however many.
 #[test]
 fn a_long_way_takes_no_time() {
-    let mut world = World::new(2, 2);
+    let mut world = SumsModel::new(2, 2);
     let far = crate::limits::CLOCK_MAX;
     for rank in [0, 1] {
         world.sums.tick(rank, 0, far - 5, true);
@@ -396,29 +396,29 @@ fn a_long_way_takes_no_time() {
     }
     world.push(0, 1);
     world.tick(0);
-    assert_eq!(world.next(), Next::Step(None));
+    assert_eq!(world.next(), NextStep::Step(None));
     world.sums.pass(&world.clocks);
-    assert_eq!((world.sums.at(), world.next()), (far - 5, Next::Wait));
+    assert_eq!((world.sums.at(), world.next()), (far - 5, NextStep::Wait));
     world.tick(1);
     assert_eq!(world.apply(), Some((0b1, vec![1], vec![1.0])));
     assert_eq!(
         (world.sums.outcome(0, far - 5), world.sums.outcome(0, far - 6)),
-        (Outcome::Applied, Outcome::Late)
+        (KeepOutcome::Applied, KeepOutcome::Late)
     );
 }
 
 #[test]
 fn kept_bytes_are_limited() {
-    let mut world = World::new(2, 2);
+    let mut world = SumsModel::new(2, 2);
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
-    let rows = Coming { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
+    let rows = IncomingPush { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
     let mut keep = |rank, step| world.sums.keep(rank, step, &rows);
     let many = crate::limits::BSP_BYTES_MAX / bytes;
-    assert!((0..many / 2).all(|_| keep(0, 0) == Room::Kept));
-    assert_eq!(keep(1, 1), Room::Later);
-    assert!((0..many / 2).all(|_| keep(0, 0) == Room::Kept));
-    assert_eq!(keep(1, 0), Room::Full);
-    let change = Coming { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
-    assert_eq!(world.sums.keep(0, 0, &change), Room::Mixed);
+    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
+    assert_eq!(keep(1, 1), StepAdmission::Later);
+    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
+    assert_eq!(keep(1, 0), StepAdmission::Full);
+    let change = IncomingPush { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
+    assert_eq!(world.sums.keep(0, 0, &change), StepAdmission::Mixed);
 }

@@ -1,18 +1,18 @@
 //! The tables of one server thread, and the rare requests about them.
 
-use super::bulk::{Handled, Pusher, Stop, refuse};
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::group::{AGGREGATE, Group, is_data};
-use super::identities::{Claim, Identities, to_begin_anew};
-use super::kept::KeptBudget;
+use super::identities::{Identities, IdentityClaim, to_begin_anew};
+use super::kept::StepBudget;
 use super::regions::Regions;
-use super::steps::{self, Found, Steps};
+use super::steps::{self, RecoveredSteps, StepFiles};
 use crate::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::message;
 use crate::partition::share;
-use crate::sparing::Sparing;
-use crate::tally::{ServerTally, TableTally};
+use crate::sparing::LogLimiter;
+use crate::tally::{ServerCounters, TableCounters};
 use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const NO_TABLES: &str = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
 
 /// A thread's part of a table.
-pub(super) struct Table {
+pub(super) struct ServerTable {
     pub(super) schema: Schema,
     /// Which table it is, and which of its servers this one is.
     identity: TableIdentity,
@@ -34,15 +34,15 @@ pub(super) struct Table {
     /// The workers that keep step over it.
     pub(super) group: Option<Group>,
     /// What the steps of its images have come to.
-    pub(super) found: Found,
+    pub(super) found: RecoveredSteps,
     /// Where a step stands while it is applied.
-    pub(super) steps: Option<Steps>,
-    pub(super) tally: Arc<TableTally>,
+    pub(super) steps: Option<StepFiles>,
+    pub(super) tally: Arc<TableCounters>,
 }
 
 /// All tables of a thread, numbered in the order in which they were opened.
-pub(super) struct Tables {
-    pub(super) all: Vec<Table>,
+pub(super) struct ServerTables {
+    pub(super) all: Vec<ServerTable>,
     /// What makes memory readable to peers, where a transport can.
     pub(super) registrar: Option<Arc<dyn Registrar>>,
     /// What some request waits for may have come.
@@ -50,12 +50,12 @@ pub(super) struct Tables {
     /// A push waits for room among those that are kept.
     pub(super) short: bool,
     /// For pushes that are kept for synchronous steps.
-    pub(super) kept: Option<Arc<KeptBudget>>,
+    pub(super) kept: Option<Arc<StepBudget>>,
     /// Of a table, pushers, and up to which life, whose sessions are to end.
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// It is to have none.
     pub(super) none: bool,
-    pub(super) sparing: Sparing,
+    pub(super) sparing: LogLimiter,
     /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
     pub(super) life: u64,
     /// As what all threads of the server have their tables.
@@ -63,18 +63,18 @@ pub(super) struct Tables {
     store: Store,
     thread: u32,
     threads: u32,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
 }
 
-impl Tables {
+impl ServerTables {
     pub(super) fn new(
         store: Store,
         identities: Arc<Identities>,
         thread: u32,
-        tally: Arc<ServerTally>,
-    ) -> Tables {
+        tally: Arc<ServerCounters>,
+    ) -> ServerTables {
         let threads = tally.threads.len() as u32;
-        Tables {
+        ServerTables {
             all: Vec::new(),
             registrar: None,
             moved: false,
@@ -82,7 +82,7 @@ impl Tables {
             kept: None,
             fenced: Vec::new(),
             none: false,
-            sparing: Sparing::default(),
+            sparing: LogLimiter::default(),
             life: 0,
             identities,
             store,
@@ -108,7 +108,7 @@ impl Tables {
     }
 
     /// Opens a table, or finds it open with the same schema.
-    pub(super) fn open(&mut self, schema: Schema, claim: Claim) -> Result<usize, Stop> {
+    pub(super) fn open(&mut self, schema: Schema, claim: IdentityClaim) -> Result<usize, RequestFailure> {
         if self.none {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
@@ -155,11 +155,11 @@ impl Tables {
             Ok(found) => found.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),
         };
-        let steps = shards.as_ref().map(|shards| Steps::new(&self.store, shards));
+        let steps = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(Table { schema, identity, range, regions, shards, group, found, steps, tally });
+        self.all.push(ServerTable { schema, identity, range, regions, shards, group, found, steps, tally });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -169,7 +169,7 @@ impl Tables {
         frame: &Frame<'_>,
         pusher: &Pusher,
         transmit: &mut Transmit,
-    ) -> Handled {
+    ) -> RequestOutcome {
         let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -182,7 +182,7 @@ impl Tables {
         }
         let OpenTableV2 { uid, server, servers, make_in, .. } = request;
         let identity = TableIdentity { uid: TableUid(uid), server, servers };
-        let number = self.open(schema, Claim { identity, make_in })?;
+        let number = self.open(schema, IdentityClaim { identity, make_in })?;
         let fenced = |shards: &Shards| {
             let newer = |p: &PusherStatus| p.pusher == pusher.pusher && p.incarnation > pusher.incarnation;
             shards.pushers().iter().any(newer)
@@ -190,7 +190,7 @@ impl Tables {
         if self.all[number].shards.as_ref().is_some_and(fenced) {
             return refuse(Refusal::Fenced, REPLACED);
         }
-        let Table { range, shards, identity, schema, .. } = &self.all[number];
+        let ServerTable { range, shards, identity, schema, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
         let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
@@ -217,7 +217,7 @@ impl Tables {
         frame: &Frame<'_>,
         pusher: &Pusher,
         transmit: &mut Transmit,
-    ) -> Handled {
+    ) -> RequestOutcome {
         pusher.must_have_incarnation()?;
         let DropTableV1 { table: name } = match control::open(frame.payload) {
             Ok(drop) => drop,
@@ -249,7 +249,7 @@ impl Tables {
     }
 
     /// Answers what this server holds of a table.
-    pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+    pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         match self.none {
             true => refuse(Refusal::Mismatch, NO_TABLES),
             false => self.identities.answer(frame, transmit),
@@ -257,7 +257,7 @@ impl Tables {
     }
 
     /// All servers of a table have made their shards.
-    pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+    pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         let ConfirmV1 { table: number, uid } = match control::open(frame.payload) {
             Ok(confirm) => confirm,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -278,7 +278,7 @@ impl Tables {
         Ok(())
     }
 
-    fn get(&mut self, frame: &Frame<'_>) -> Result<&mut Table, Stop> {
+    fn get(&mut self, frame: &Frame<'_>) -> Result<&mut ServerTable, RequestFailure> {
         let number = frame.head.words[0];
         match self.all.get_mut(number as usize) {
             Some(table) => Ok(table),
@@ -286,7 +286,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> Handled {
+    pub(super) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         let table = self.get(frame)?;
         let (stats, pushers) = match &table.shards {
             Some(shards) => (shards.stats(), shards.pushers()),
@@ -311,7 +311,7 @@ impl Tables {
         frame: &Frame<'_>,
         pusher: &Pusher,
         transmit: &mut Transmit,
-    ) -> Handled {
+    ) -> RequestOutcome {
         pusher.must_have_incarnation()?;
         let (of, incarnation) = match frame.head.words {
             [_, 0, ..] => (pusher.pusher, pusher.incarnation),
@@ -324,7 +324,7 @@ impl Tables {
             // Data that a fenced worker closed could be another's by now.
             let taken = shards.check_pusher(pusher.pusher, pusher.incarnation);
             let closed = taken.and_then(|()| shards.close_pusher(of, incarnation));
-            closed.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+            closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);
         Ok(())
@@ -359,6 +359,11 @@ impl Tables {
 }
 
 /// Queues a control answer.
-pub(super) fn answer(frame: &Frame<'_>, kind: u16, payload: &[u8], transmit: &mut Transmit) -> Handled {
+pub(super) fn answer(
+    frame: &Frame<'_>,
+    kind: u16,
+    payload: &[u8],
+    transmit: &mut Transmit,
+) -> RequestOutcome {
     Ok(transmit.send_copy(Head::new(kind, 0, frame.head.id, [0; 4]), payload)?)
 }

@@ -1,22 +1,22 @@
 //! A server thread: one poll, its links, its shards. `run_once` is the event loop.
 
-use super::bulk::{Pusher, Scratch};
+use super::bulk::{Pusher, RequestBuffers};
 use super::dispatch::turn_away;
-use super::incarnations::{Incarnations, Named};
-use super::kept::KeptBudget;
+use super::incarnations::{HighestIncarnation, Incarnations};
+use super::kept::StepBudget;
 use super::keysets::Keysets;
-use super::memory::{Memory, SessionLimits};
-use super::session::{End, Greeted, Room, Session};
-use super::tables::Tables;
+use super::memory::{SessionLimits, SessionMemory};
+use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
+use super::tables::ServerTables;
 use crate::control::WelcomeV1;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{HUNGER_LOOK, INBOX_MAX, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
-use crate::scheduler::feeding::Feeding;
-use crate::sparing::Sparing;
-use crate::tally::{ServerTally, ThreadTally};
+use crate::scheduler::feeding::DataServerConfig;
+use crate::sparing::LogLimiter;
+use crate::tally::{ServerCounters, ThreadCounters};
 use gannet_transport::limits::LINK_BYTES_MAX;
 use gannet_transport::{Event, Head, LinkError, Net, Poll, Stream};
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub(super) struct ShardThread<N: Net> {
     net: N,
     poll: N::Poll,
     events: Vec<Event>,
-    inbox: Receiver<Greeted<N::Stream>>,
+    inbox: Receiver<GreetedConnection<N::Stream>>,
     sessions: Vec<Option<Session<N::Stream>>>,
     /// Sessions with something to do, each once (`queued`).
     ready: VecDeque<usize>,
@@ -36,15 +36,15 @@ pub(super) struct ShardThread<N: Net> {
     /// Sessions that wait for memory, in the order in which they came to it, each once (`waiting`).
     hungry: VecDeque<usize>,
     waiting: Vec<bool>,
-    tables: Tables,
-    scratch: Scratch,
-    sparing: Sparing,
+    tables: ServerTables,
+    scratch: RequestBuffers,
+    sparing: LogLimiter,
     scheduler: Option<Schedulers>,
     /// The registry of runs, in thread 0 of a server that has tables.
     runs: Option<Registry>,
     /// The counter of incarnations, in thread 0.
     incarnations: Option<Incarnations>,
-    settings: Settings,
+    settings: ThreadSettings,
     next_session: u32,
     /// Until when a look costs less than a sleep.
     spin_until: Duration,
@@ -55,12 +55,12 @@ pub(super) struct ShardThread<N: Net> {
     next_room: Duration,
     /// When time limits were last looked at.
     ticked_at: Duration,
-    tally: Arc<ServerTally>,
+    tally: Arc<ServerCounters>,
 }
 
 /// What a thread is told of its server.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct ThreadSettings {
     pub(super) thread: u32,
     pub(super) threads: u32,
     pub(super) incarnation: u64,
@@ -68,23 +68,23 @@ pub(super) struct Settings {
     pub(super) spin: Duration,
     pub(super) limits: SessionLimits,
     /// For the buffers and the keysets of all sessions of the server.
-    pub(super) buffers: Arc<Memory>,
-    pub(super) keysets: Arc<Memory>,
+    pub(super) buffers: Arc<SessionMemory>,
+    pub(super) keysets: Arc<SessionMemory>,
     /// For the pushes that its threads keep for synchronous steps.
-    pub(super) kept: Arc<KeptBudget>,
+    pub(super) kept: Arc<StepBudget>,
     /// The data of a job that the scheduler is to feed.
-    pub(super) feeding: Option<Feeding>,
+    pub(super) feeding: Option<DataServerConfig>,
     /// The highest incarnation that any session has named.
-    pub(super) named: Named,
+    pub(super) named: HighestIncarnation,
 }
 
 impl<N: Net> ShardThread<N> {
     pub(super) fn new(
         net: N,
-        inbox: Receiver<Greeted<N::Stream>>,
-        mut tables: Tables,
-        settings: Settings,
-        tally: Arc<ServerTally>,
+        inbox: Receiver<GreetedConnection<N::Stream>>,
+        mut tables: ServerTables,
+        settings: ThreadSettings,
+        tally: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
@@ -114,8 +114,8 @@ impl<N: Net> ShardThread<N> {
             hungry: VecDeque::new(),
             waiting: Vec::new(),
             tables,
-            scratch: Scratch::default(),
-            sparing: Sparing::default(),
+            scratch: RequestBuffers::default(),
+            sparing: LogLimiter::default(),
             scheduler,
             runs,
             incarnations,
@@ -180,7 +180,7 @@ impl<N: Net> ShardThread<N> {
     }
 
     /// This thread's block of the server's counts.
-    fn own_tally(&self) -> &ThreadTally {
+    fn own_tally(&self) -> &ThreadCounters {
         &self.tally.threads[self.settings.thread as usize]
     }
 
@@ -197,7 +197,8 @@ impl<N: Net> ShardThread<N> {
         let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
         let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
         let runs = self.runs.as_mut();
-        let mut room = Room { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
+        let mut room =
+            RequestContext { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
         match session.turn(&mut room, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
@@ -232,7 +233,7 @@ impl<N: Net> ShardThread<N> {
                 let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
                 let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
                 let runs = self.runs.as_mut();
-                let room = &mut Room {
+                let room = &mut RequestContext {
                     tables,
                     scratch,
                     tally,
@@ -270,7 +271,7 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    fn end(&mut self, token: usize, end: &End) {
+    fn end(&mut self, token: usize, end: &SessionEnd) {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
         self.tables.end_session(number, self.net.now());
@@ -284,11 +285,11 @@ impl<N: Net> ShardThread<N> {
         let tally = self.own_tally();
         tally.over(session.over).ended.add(1);
         match end {
-            End::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
-            End::Link(_) | End::Fenced(_) | End::Gone(_) => {}
-            End::Overrun { .. } => tally.overruns.add(1),
-            End::Stalled(..) => tally.stalled.add(1),
-            End::Silent(..) => tally.silent.add(1),
+            SessionEnd::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
+            SessionEnd::Link(_) | SessionEnd::Fenced(_) | SessionEnd::Gone(_) => {}
+            SessionEnd::Overrun { .. } => tally.overruns.add(1),
+            SessionEnd::Stalled(..) => tally.stalled.add(1),
+            SessionEnd::Silent(..) => tally.silent.add(1),
         }
     }
 
@@ -346,8 +347,8 @@ impl<N: Net> ShardThread<N> {
         Ok(())
     }
 
-    fn begin(&self, greeted: Greeted<N::Stream>) -> Session<N::Stream> {
-        let Settings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
+    fn begin(&self, greeted: GreetedConnection<N::Stream>) -> Session<N::Stream> {
+        let ThreadSettings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
             &self.settings;
         let (session, threads) = (self.next_session, *threads);
         self.settings.named.note(greeted.hello.incarnation);
@@ -359,7 +360,7 @@ impl<N: Net> ShardThread<N> {
         Session::new(greeted, (head, welcome), limits, keysets, buffers.clone(), self.net.now())
     }
 
-    fn refuse(&mut self, mut greeted: Greeted<N::Stream>, why: String) {
+    fn refuse(&mut self, mut greeted: GreetedConnection<N::Stream>, why: String) {
         if let Some(kept_back) = self.sparing.allow(self.net.now()) {
             tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
         }

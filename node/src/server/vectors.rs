@@ -1,7 +1,7 @@
 //! Programs on tables of vectors: one shard a request, so that other sessions have their turn in between.
 
-use super::bulk::{Handled, Pusher, Stop, refuse, shards};
-use super::tables::Table;
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse, shards};
+use super::tables::ServerTable;
 use crate::control::{self, VectorDoneV1, VectorV1};
 use crate::error::Refusal;
 use crate::limits::PART_BYTES_MAX;
@@ -16,10 +16,10 @@ const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX
 /// Runs a program and answers its sums.
 pub(super) fn run(
     frame: &Frame<'_>,
-    tables: &mut [Table],
+    tables: &mut [ServerTable],
     pusher: &mut Pusher,
     transmit: &mut Transmit,
-) -> Handled {
+) -> RequestOutcome {
     let request: VectorV1 = match control::open(frame.payload) {
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -45,7 +45,7 @@ pub(super) fn run(
     // Room for the answer first: what is done is always answered.
     transmit.reserve(sums * 8 + ANSWER_HEAD_BYTES).ok_or(Full)?;
     let sums = Shards::run_program(shards, shard, &name, &program);
-    let sums = sums.map_err(|error| Stop::Refused(Refusal::of_push(&error), error.to_string()))?;
+    let sums = sums.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
     let done = control::seal(&VectorDoneV1 { sums });
     Ok(transmit.send_copy(Head::new(message::VECTOR_DONE, 0, frame.head.id, [0; 4]), &done)?)
 }

@@ -1,10 +1,10 @@
 //! What of a session waits for other workers: answers that come when a step has been applied, a request that stays where it is.
 
-use super::bulk::{Pusher, Stop};
+use super::bulk::{Pusher, RequestFailure};
 use super::dispatch::answer_refused;
-use super::memory::Share;
-use super::sums::Outcome;
-use super::tables::Tables;
+use super::memory::SessionShare;
+use super::sums::KeepOutcome;
+use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::limits::{ASIDE_BYTES_SPARE, WAITS_TOLD};
 use crate::message;
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// An answer that is due, or will be; they go in the order of their requests.
-pub(super) enum Owed {
+pub(super) enum PendingReply {
     /// To a push that is kept for its step.
     Push { id: u64, table: u32, step: u64, rows: u32, not_finite: u32 },
     /// To what came behind one.
@@ -24,11 +24,11 @@ pub(super) enum Owed {
     Refused { head: Head, refusal: Refusal, text: String },
     /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be heard, unless
     /// it changes rows and would be heard before a pull.
-    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: Share },
+    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: SessionShare },
 }
 
 /// What became of an answer.
-pub(super) enum Settled {
+pub(super) enum ReplyOutcome {
     Given,
     /// Its step is not applied yet.
     Waits,
@@ -36,30 +36,30 @@ pub(super) enum Settled {
     NoRoom,
 }
 
-impl Owed {
+impl PendingReply {
     /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
     /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and what every session may
     /// put aside without any): it then stays where it is. `owed`: what waits already.
     pub(super) fn request(
         frame: &Frame<'_>,
         table: u32,
-        mut share: Share,
-        owed: &VecDeque<Owed>,
-    ) -> Option<Owed> {
+        mut share: SessionShare,
+        owed: &VecDeque<PendingReply>,
+    ) -> Option<PendingReply> {
         let (head, bytes) = (frame.head, frame.payload.len());
-        let aside = || owed.iter().map(Owed::spare_bytes).sum::<usize>() + bytes;
+        let aside = || owed.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
         if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
             return None;
         }
         let mut payload = vec![0u64; bytes.div_ceil(8)];
         cast_slice_mut(&mut payload)[..bytes].copy_from_slice(frame.payload);
-        Some(Owed::Request { head, payload, bytes, table, memory: share })
+        Some(PendingReply::Request { head, payload, bytes, table, memory: share })
     }
 
     /// Bytes of a request that stands in no memory that is counted.
     fn spare_bytes(&self) -> usize {
         match self {
-            Owed::Request { bytes, memory, .. } if memory.bytes() == 0 => *bytes,
+            PendingReply::Request { bytes, memory, .. } if memory.bytes() == 0 => *bytes,
             _ => 0,
         }
     }
@@ -67,33 +67,38 @@ impl Owed {
     /// The table whose step it waits for, and its id.
     pub(super) fn waits_for(&self) -> Option<(u32, u64)> {
         match self {
-            Owed::Push { id, table, .. } => Some((*table, *id)),
-            Owed::Request { head, table, .. } => Some((*table, head.id)),
+            PendingReply::Push { id, table, .. } => Some((*table, *id)),
+            PendingReply::Request { head, table, .. } => Some((*table, head.id)),
             _ => None,
         }
     }
 
     /// Gives the answer if it has come due; a request's is its session's to give.
-    pub(super) fn settle(&self, tables: &Tables, pusher: &mut Pusher, transmit: &mut Transmit) -> Settled {
+    pub(super) fn settle(
+        &self,
+        tables: &ServerTables,
+        pusher: &mut Pusher,
+        transmit: &mut Transmit,
+    ) -> ReplyOutcome {
         let sent = match self {
-            Owed::Request { .. } => return Settled::Waits,
-            Owed::Ready(head) => transmit.send(*head).is_ok(),
-            Owed::Refused { head, refusal, text } => {
+            PendingReply::Request { .. } => return ReplyOutcome::Waits,
+            PendingReply::Ready(head) => transmit.send(*head).is_ok(),
+            PendingReply::Refused { head, refusal, text } => {
                 answer_refused(head, *refusal, text.clone(), transmit).is_ok()
             }
-            &Owed::Push { id, table, step, rows, not_finite } => {
+            &PendingReply::Push { id, table, step, rows, not_finite } => {
                 let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
                 match tables.outcome(table, step, pusher) {
-                    Outcome::Waits => return Settled::Waits,
-                    Outcome::Applied => {
+                    KeepOutcome::Waits => return ReplyOutcome::Waits,
+                    KeepOutcome::Applied => {
                         transmit.send(message::ack_head(id, Applied { applied: left, ..none }, 0)).is_ok()
                     }
-                    Outcome::Late => {
+                    KeepOutcome::Late => {
                         let sent = transmit.send(message::ack_head(id, none, left)).is_ok();
                         tables.count_late(table, if sent { left } else { 0 });
                         sent
                     }
-                    Outcome::Refused(refusal, text) => {
+                    KeepOutcome::Refused(refusal, text) => {
                         pusher.blocked |= refusal.asks_for_resend();
                         let head = Head::new(message::PUSH, 0, id, [0; 4]);
                         answer_refused(&head, refusal, text, transmit).is_ok()
@@ -101,35 +106,39 @@ impl Owed {
                 }
             }
         };
-        if sent { Settled::Given } else { Settled::NoRoom }
+        if sent { ReplyOutcome::Given } else { ReplyOutcome::NoRoom }
     }
 }
 
 /// A request behind answers that wait for other workers waits too, unless they wait for what comes behind it.
-pub(super) fn behind(owed: &VecDeque<Owed>, tables: &Tables, pusher: &Pusher) -> Stop {
+pub(super) fn behind(
+    owed: &VecDeque<PendingReply>,
+    tables: &ServerTables,
+    pusher: &Pusher,
+) -> RequestFailure {
     let pushes = owed.iter().filter_map(|owed| match owed {
-        Owed::Push { table, step, .. } => Some((*table, *step)),
+        PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
     let mut open = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
-    match (open.next(), owed.iter().find_map(Owed::waits_for)) {
-        (Some((_, step)), _) => Stop::Refused(
+    match (open.next(), owed.iter().find_map(PendingReply::waits_for)) {
+        (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
             format!("a request that would wait for pushes of step {step}, which was not said to be made"),
         ),
-        (None, Some((table, _))) => Stop::Parked(table),
-        (None, None) => Stop::Full,
+        (None, Some((table, _))) => RequestFailure::Parked(table),
+        (None, None) => RequestFailure::Full,
     }
 }
 
 /// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for may be
 /// a fence that comes behind it.
-pub(super) fn no_memory(tables: &Tables, table: u32, kind: u16) -> Option<Stop> {
+pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
     let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
     refused.then(|| {
         let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a larger \
                     --keyset-memory";
-        Stop::Refused(Refusal::Limit, text.into())
+        RequestFailure::Refused(Refusal::Limit, text.into())
     })
 }
 
@@ -139,16 +148,16 @@ fn keeps_its_place(kind: u16) -> bool {
 }
 
 /// The table over which a pull waits that this kind of request must stay behind.
-pub(super) fn before(kind: u16, owed: &VecDeque<Owed>) -> Option<u32> {
-    let pull = |owed: &Owed| match owed {
-        Owed::Request { head, table, .. } if head.kind == message::PULL => Some(*table),
+pub(super) fn before(kind: u16, owed: &VecDeque<PendingReply>) -> Option<u32> {
+    let pull = |owed: &PendingReply| match owed {
+        PendingReply::Request { head, table, .. } if head.kind == message::PULL => Some(*table),
         _ => None,
     };
     owed.iter().find_map(pull).filter(|_| keeps_its_place(kind))
 }
 
 /// A request that waits.
-pub(super) struct Waiting {
+pub(super) struct WaitingRequest {
     pub(super) table: u32,
     pub(super) id: u64,
     pub(super) since: Duration,
@@ -156,7 +165,7 @@ pub(super) struct Waiting {
     pub(super) told: Option<Duration>,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// Whether its peer is to be told now.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         now.saturating_sub(self.told.unwrap_or(self.since)) >= WAITS_TOLD

@@ -8,10 +8,10 @@ mod server;
 mod table;
 mod worker;
 
-pub use server::ServerTally;
-pub(crate) use server::{Kind, Over, ThreadTally};
-pub(crate) use table::TableTally;
-pub use worker::WorkerTally;
+pub use server::ServerCounters;
+pub(crate) use server::{Carrier, RequestKind, ThreadCounters};
+pub(crate) use table::TableCounters;
+pub use worker::WorkerCounters;
 
 use gannet_core::Applied;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Where numbers are told, a call each. Numbers of the same name and labels belong to several threads: they add up.
 ///
 /// Names follow Prometheus: counters end in `_total`, units are seconds and bytes.
-pub trait Page {
+pub trait MetricsSink {
     /// A number that only grows.
     fn counter(
         &mut self,

@@ -1,6 +1,6 @@
 //! A server's counts: the acceptor's, each thread's, each table's on each thread.
 
-use super::{Buckets, Count, Histogram, Page, TableTally};
+use super::{Buckets, Count, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
 use crate::limits::STUCK_TIME;
 use crate::message;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Kinds of requests, as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Pull,
     Push,
     Scan,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl RequestKind {
     const NAMES: [&str; 22] = [
         "pull",
         "push",
@@ -60,40 +60,40 @@ impl Kind {
         "drop_table",
         "unknown",
     ];
-    pub(crate) const COUNT: usize = Kind::NAMES.len();
+    pub(crate) const COUNT: usize = RequestKind::NAMES.len();
 
     /// Of a frame.
-    pub(crate) fn of(kind: u16) -> Kind {
+    pub(crate) fn of(kind: u16) -> RequestKind {
         match kind {
-            message::PULL => Kind::Pull,
-            message::PUSH => Kind::Push,
-            message::SCAN => Kind::Scan,
-            message::IDENTIFY => Kind::Identify,
-            message::OPEN_TABLE => Kind::OpenTable,
-            message::CONFIRM => Kind::Confirm,
-            message::STATUS => Kind::Status,
-            message::CLOSE_PUSHER => Kind::ClosePusher,
-            message::PING => Kind::Ping,
-            message::IMAGES => Kind::Images,
-            message::REGIONS => Kind::Regions,
-            message::JOIN => Kind::Join,
-            message::TICK => Kind::Tick,
-            message::FENCE => Kind::Fence,
-            message::LEAVE => Kind::Leave,
-            message::BOOK | message::JOB_TABLE => Kind::Book,
-            message::VECTOR => Kind::Vector,
-            message::FEED => Kind::Feed,
-            message::ALLOCATE => Kind::Allocate,
-            message::RUN => Kind::Run,
-            message::DROP_TABLE => Kind::DropTable,
-            _ => Kind::Unknown,
+            message::PULL => RequestKind::Pull,
+            message::PUSH => RequestKind::Push,
+            message::SCAN => RequestKind::Scan,
+            message::IDENTIFY => RequestKind::Identify,
+            message::OPEN_TABLE => RequestKind::OpenTable,
+            message::CONFIRM => RequestKind::Confirm,
+            message::STATUS => RequestKind::Status,
+            message::CLOSE_PUSHER => RequestKind::ClosePusher,
+            message::PING => RequestKind::Ping,
+            message::IMAGES => RequestKind::Images,
+            message::REGIONS => RequestKind::Regions,
+            message::JOIN => RequestKind::Join,
+            message::TICK => RequestKind::Tick,
+            message::FENCE => RequestKind::Fence,
+            message::LEAVE => RequestKind::Leave,
+            message::BOOK | message::JOB_TABLE => RequestKind::Book,
+            message::VECTOR => RequestKind::Vector,
+            message::FEED => RequestKind::Feed,
+            message::ALLOCATE => RequestKind::Allocate,
+            message::RUN => RequestKind::Run,
+            message::DROP_TABLE => RequestKind::DropTable,
+            _ => RequestKind::Unknown,
         }
     }
 }
 
 /// What carries a session's bytes, as it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum Carrier {
     Tcp,
     Shm,
     Verbs,
@@ -101,23 +101,23 @@ pub(crate) enum Over {
     Other,
 }
 
-impl Over {
+impl Carrier {
     const NAMES: [&str; 4] = ["tcp", "shm", "verbs", "other"];
 
     /// Of what a stream calls its transport.
-    pub(crate) fn of(transport: &str) -> Over {
+    pub(crate) fn of(transport: &str) -> Carrier {
         match transport {
-            "tcp" => Over::Tcp,
-            "shm" => Over::Shm,
-            "verbs" => Over::Verbs,
-            _ => Over::Other,
+            "tcp" => Carrier::Tcp,
+            "shm" => Carrier::Shm,
+            "verbs" => Carrier::Verbs,
+            _ => Carrier::Other,
         }
     }
 }
 
 /// Counts of the sessions over one transport.
 #[derive(Debug, Default)]
-pub(crate) struct OverTally {
+pub(crate) struct CarrierCounters {
     /// Bytes of requests handled and of their answers, heads included.
     pub(crate) received_bytes: Count,
     pub(crate) sent_bytes: Count,
@@ -127,16 +127,16 @@ pub(crate) struct OverTally {
 
 /// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
 #[derive(Debug)]
-pub struct ServerTally {
+pub struct ServerCounters {
     since: Instant,
-    pub(crate) acceptor: AcceptorTally,
-    pub(crate) threads: Vec<ThreadTally>,
+    pub(crate) acceptor: AcceptorCounters,
+    pub(crate) threads: Vec<ThreadCounters>,
 }
 
 /// The acceptor's counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct AcceptorTally {
+pub(crate) struct AcceptorCounters {
     /// Connections accepted.
     pub(crate) accepted: Count,
     /// Connections that ended before they had a session: nothing said in time, nonsense said, refused.
@@ -150,11 +150,11 @@ pub(crate) struct AcceptorTally {
 /// One shard-owning thread's counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct ThreadTally {
-    /// From the receipt of a request to its answer in the out queue, by [`Kind`].
-    pub(crate) took: [Histogram; Kind::COUNT],
+pub(crate) struct ThreadCounters {
+    /// From the receipt of a request to its answer in the out queue, by [`RequestKind`].
+    pub(crate) took: [Histogram; RequestKind::COUNT],
     /// By what carries the session's bytes.
-    over: [OverTally; Over::NAMES.len()],
+    over: [CarrierCounters; Carrier::NAMES.len()],
     /// Requests refused, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
     /// Sessions refused because there were as many as the thread takes.
@@ -187,12 +187,12 @@ pub(crate) struct ThreadTally {
     pub(crate) kept_limit_bytes: Count,
     /// Stretches of images that are registered for READs.
     pub(crate) regions: Count,
-    pub(crate) tables: Mutex<Vec<Arc<TableTally>>>,
+    pub(crate) tables: Mutex<Vec<Arc<TableCounters>>>,
     /// Nanoseconds after the server began at which it last looked at its time limits.
     ticked_nanos: Count,
 }
 
-fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn Page) {
+fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn MetricsSink) {
     for (reason, count) in Refusal::names().zip(refused) {
         page.counter(
             "gannet_server_refused_total",
@@ -203,8 +203,8 @@ fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn Page) {
     }
 }
 
-impl AcceptorTally {
-    fn tell(&self, page: &mut dyn Page) {
+impl AcceptorCounters {
+    fn tell(&self, page: &mut dyn MetricsSink) {
         page.counter(
             "gannet_server_accepted_connections_total",
             "Connections accepted.",
@@ -227,9 +227,9 @@ impl AcceptorTally {
     }
 }
 
-impl ThreadTally {
+impl ThreadCounters {
     /// The block of sessions over this transport.
-    pub(crate) fn over(&self, over: Over) -> &OverTally {
+    pub(crate) fn over(&self, over: Carrier) -> &CarrierCounters {
         &self.over[over as usize]
     }
 
@@ -246,14 +246,14 @@ impl ThreadTally {
     }
 
     /// A new table's block.
-    pub(crate) fn add_table(&self, name: &str) -> Arc<TableTally> {
-        let table = Arc::new(TableTally { name: name.to_owned(), ..TableTally::default() });
+    pub(crate) fn add_table(&self, name: &str) -> Arc<TableCounters> {
+        let table = Arc::new(TableCounters { name: name.to_owned(), ..TableCounters::default() });
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table.clone());
         table
     }
 
-    fn tell(&self, thread: &str, page: &mut dyn Page) {
-        for (kind, took) in Kind::NAMES.iter().zip(&self.took) {
+    fn tell(&self, thread: &str, page: &mut dyn MetricsSink) {
+        for (kind, took) in RequestKind::NAMES.iter().zip(&self.took) {
             let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());
             let requests = took.count() as f64;
             page.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
@@ -356,8 +356,8 @@ impl ThreadTally {
         }
     }
 
-    fn tell_over(&self, page: &mut dyn Page) {
-        for (name, over) in Over::NAMES.iter().zip(&self.over) {
+    fn tell_over(&self, page: &mut dyn MetricsSink) {
+        for (name, over) in Carrier::NAMES.iter().zip(&self.over) {
             if *name == "other" && over.begun.get() == 0 {
                 continue;
             }
@@ -373,10 +373,10 @@ impl ThreadTally {
     }
 }
 
-impl ServerTally {
-    pub(crate) fn new(threads: usize) -> Arc<ServerTally> {
-        let threads = (0..threads).map(|_| ThreadTally::default()).collect();
-        Arc::new(ServerTally { since: Instant::now(), acceptor: AcceptorTally::default(), threads })
+impl ServerCounters {
+    pub(crate) fn new(threads: usize) -> Arc<ServerCounters> {
+        let threads = (0..threads).map(|_| ThreadCounters::default()).collect();
+        Arc::new(ServerCounters { since: Instant::now(), acceptor: AcceptorCounters::default(), threads })
     }
 
     /// The thread looks at its time limits.
@@ -385,7 +385,7 @@ impl ServerTally {
     }
 
     /// How long ago a thread last looked at its time limits, which it does each second.
-    fn silent(&self, thread: &ThreadTally) -> Duration {
+    fn silent(&self, thread: &ThreadCounters) -> Duration {
         self.since.elapsed().saturating_sub(Duration::from_nanos(thread.ticked_nanos.get()))
     }
 
@@ -396,7 +396,7 @@ impl ServerTally {
     }
 
     /// Tells all of it, all threads' together.
-    pub fn tell(&self, page: &mut dyn Page) {
+    pub fn tell(&self, page: &mut dyn MetricsSink) {
         self.acceptor.tell(page);
         for (number, thread) in self.threads.iter().enumerate() {
             let name = number.to_string();
@@ -418,9 +418,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_does_not_tick_is_stuck() {
-        let threads = vec![ThreadTally::default(), ThreadTally::default()];
+        let threads = vec![ThreadCounters::default(), ThreadCounters::default()];
         let since = Instant::now().checked_sub(2 * STUCK_TIME).unwrap();
-        let tally = ServerTally { since, acceptor: AcceptorTally::default(), threads };
+        let tally = ServerCounters { since, acceptor: AcceptorCounters::default(), threads };
         tally.tick(0);
         assert!(tally.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
         tally.tick(1);

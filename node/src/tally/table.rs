@@ -1,13 +1,13 @@
 //! A table's counts on one of a server's threads.
 
-use super::{Buckets, Count, Histogram, Outcomes, Page};
+use super::{Buckets, Count, Histogram, MetricsSink, Outcomes};
 use gannet_core::{Applied, Shards};
 use std::time::Duration;
 
 /// One table's counts on one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct TableTally {
+pub(crate) struct TableCounters {
     pub(crate) name: String,
     pub(crate) pulled_rows: Count,
     /// Rows of pulls that were not answered because the worker has them as they are.
@@ -33,7 +33,7 @@ pub(crate) struct TableTally {
     pub(crate) grown_by_grower: Count,
 }
 
-impl TableTally {
+impl TableCounters {
     /// Takes over what the shards say of themselves.
     pub(crate) fn note(&self, shards: &Shards) {
         let (stats, growth) = (shards.stats(), shards.growth());
@@ -59,7 +59,7 @@ impl TableTally {
         self.pushed.count(applied);
     }
 
-    pub(super) fn tell(&self, thread: &str, page: &mut dyn Page) {
+    pub(super) fn tell(&self, thread: &str, page: &mut dyn MetricsSink) {
         let labels = [("table", self.name.as_str())];
         let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
         counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);

@@ -1,6 +1,6 @@
 //! A worker's counts: what it sent and got back, what is under way, how long it took.
 
-use super::{Count, Histogram, Outcomes, Page};
+use super::{Count, Histogram, MetricsSink, Outcomes};
 use crate::limits::STALENESS_BUCKETS;
 use crate::worker::Counters;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a worker has done and what it has under way. Its thread writes it, anyone may read it at any time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct WorkerTally {
+pub struct WorkerCounters {
     pub(crate) frames_sent: Count,
     pub(crate) frames_received: Count,
     pub(crate) bytes_sent: Count,
@@ -57,20 +57,20 @@ pub struct WorkerTally {
     pub(crate) waits_for: Count,
     pub(crate) waits_clock: Count,
     /// Pulls by how many steps the worker furthest behind was behind them; the last: that many or more.
-    pub(crate) behind: Behind,
+    pub(crate) behind: StepsBehind,
 }
 
 /// Pulls, by steps behind.
 #[derive(Debug)]
-pub(crate) struct Behind([Count; STALENESS_BUCKETS + 1]);
+pub(crate) struct StepsBehind([Count; STALENESS_BUCKETS + 1]);
 
-impl Default for Behind {
-    fn default() -> Behind {
-        Behind(std::array::from_fn(|_| Count::default()))
+impl Default for StepsBehind {
+    fn default() -> StepsBehind {
+        StepsBehind(std::array::from_fn(|_| Count::default()))
     }
 }
 
-impl Behind {
+impl StepsBehind {
     /// A pull has been answered.
     pub(crate) fn observe(&self, steps: u64) {
         self.0[(steps as usize).min(STALENESS_BUCKETS)].add(1);
@@ -81,7 +81,7 @@ impl Behind {
     }
 }
 
-impl WorkerTally {
+impl WorkerCounters {
     /// The counts that [`crate::Worker::counters`] tells.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
@@ -128,7 +128,7 @@ impl WorkerTally {
     }
 
     /// Tells all of it.
-    pub fn tell(&self, page: &mut dyn Page) {
+    pub fn tell(&self, page: &mut dyn MetricsSink) {
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
         counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);

@@ -2,13 +2,13 @@
 //! push, and one that fences the dead when the worker has to. Fencing takes as long as servers take to answer, and the
 //! signs of life go on meanwhile. Others ask the scheduler through the same link, one at a time.
 
-use super::Seat;
+use super::JobClient;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
-use crate::scheduler::book::{Given, Orders};
+use crate::scheduler::book::{HeartbeatReply, SplitGrant};
 use crate::scheduler::holdings::TableRecord;
-use crate::scheduler::member::{Doing, Life, Told, Work};
-use crate::tally::WorkerTally;
+use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
+use crate::tally::WorkerCounters;
 use gannet_transport::Net;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,37 +16,37 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Fences a life at every shard owner: nothing that it pushes is taken afterwards.
-pub type Hands = Box<dyn FnMut(Life) -> Result<(), WorkerError> + Send>;
+pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> + Send>;
 
 /// See the module. Dropping it ends the signs of life without a word: the worker is then taken for dead. A fence that
 /// is under way then is not waited for: whoever has to fence next begins it anew.
-pub struct Attendance<N: Net> {
-    shared: Arc<Shared<N>>,
+pub struct Heartbeat<N: Net> {
+    shared: Arc<HeartbeatShared<N>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared<N: Net> {
-    seat: Mutex<Seat<N>>,
-    state: Mutex<State>,
+struct HeartbeatShared<N: Net> {
+    seat: Mutex<JobClient<N>>,
+    state: Mutex<HeartbeatState>,
     changed: Condvar,
     /// Of the worker that trains.
-    tally: Arc<WorkerTally>,
+    tally: Arc<WorkerCounters>,
     read_timeout: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    told: Told,
-    orders: Orders,
+struct HeartbeatState {
+    told: Progress,
+    orders: HeartbeatReply,
     /// Tasks that this worker has.
     holding: Vec<u64>,
     /// What it is at, where that is said.
-    doing: Option<Doing>,
+    doing: Option<ActivityKind>,
     /// Things that it got done without its links.
     progress: u64,
     /// Lives that it is to fence, no more than a job can have unfenced, and the one that it is fencing.
-    to_fence: BTreeSet<Life>,
-    fencing: Option<Life>,
+    to_fence: BTreeSet<WorkerIncarnation>,
+    fencing: Option<WorkerIncarnation>,
     /// It saves what there is so far: it was stopped while tasks were left.
     saves_early: bool,
     /// Why it is in the job no more.
@@ -58,7 +58,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<N> Attendance<N>
+impl<N> Heartbeat<N>
 where
     N: Net + Send + 'static,
     N::Stream: Send,
@@ -69,37 +69,41 @@ where
     ///
     /// # Errors
     /// The system gives no threads.
-    pub fn begin(seat: Seat<N>, hands: Hands, tally: Arc<WorkerTally>) -> std::io::Result<Attendance<N>> {
+    pub fn begin(
+        seat: JobClient<N>,
+        hands: FenceFn,
+        tally: Arc<WorkerCounters>,
+    ) -> std::io::Result<Heartbeat<N>> {
         let every = (seat.plan().worker_timeout() / BEATS).min(BEAT_MAX);
         let read_timeout = seat.plan().read_timeout();
         let (seat, state) = (Mutex::new(seat), Mutex::default());
-        let shared = Arc::new(Shared { seat, state, changed: Condvar::new(), tally, read_timeout });
+        let shared = Arc::new(HeartbeatShared { seat, state, changed: Condvar::new(), tally, read_timeout });
         let (beating, fencing) = (shared.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("gannet-member".into());
         let thread = Some(builder.spawn(move || beating.attend(every))?);
         // From here on dropping it ends both.
-        let attendance = Attendance { shared, thread };
+        let attendance = Heartbeat { shared, thread };
         std::thread::Builder::new().name("gannet-fence".into()).spawn(move || fencing.fence_all(hands))?;
         Ok(attendance)
     }
 }
 
-impl<N: Net> Shared<N> {
+impl<N: Net> HeartbeatShared<N> {
     /// What is said with a sign of life.
-    fn told(&self) -> (Told, Work) {
+    fn told(&self) -> (Progress, Activity) {
         let state = lock(&self.state);
         let (clock, staleness, waits_for) = self.tally.step();
         let doing = state.doing.unwrap_or(match (waits_for, state.holding.is_empty()) {
-            (Some(_), _) => Doing::Waiting,
-            (None, true) => Doing::Idle,
-            (None, false) => Doing::Learning,
+            (Some(_), _) => ActivityKind::Waiting,
+            (None, true) => ActivityKind::Idle,
+            (None, false) => ActivityKind::Learning,
         });
-        let work = Work { doing, progress: state.progress.wrapping_add(self.tally.turns()) };
-        (Told { clock, staleness, waits_for, ..state.told.clone() }, work)
+        let work = Activity { doing, progress: state.progress.wrapping_add(self.tally.turns()) };
+        (Progress { clock, staleness, waits_for, ..state.told.clone() }, work)
     }
 
     /// Gives a sign of life, and takes note of the orders.
-    fn beat(&self) -> Result<Orders, WorkerError> {
+    fn beat(&self) -> Result<HeartbeatReply, WorkerError> {
         let (told, work) = self.told();
         let orders = lock(&self.seat).beat(told, work)?;
         let mut state = lock(&self.state);
@@ -131,7 +135,7 @@ impl<N: Net> Shared<N> {
 
     /// Fences whom it is told to, one at a time, until the end. A fence that fails is told again with the next sign of
     /// life.
-    fn fence_all(&self, mut hands: Hands) {
+    fn fence_all(&self, mut hands: FenceFn) {
         while let Some(life) = self.next_to_fence() {
             let fenced = hands(life).and_then(|()| lock(&self.seat).fenced(life));
             if let Err(error) = fenced {
@@ -141,9 +145,9 @@ impl<N: Net> Shared<N> {
         }
     }
 
-    fn next_to_fence(&self) -> Option<Life> {
+    fn next_to_fence(&self) -> Option<WorkerIncarnation> {
         let state = lock(&self.state);
-        let waits = |state: &mut State| !state.over && state.to_fence.is_empty();
+        let waits = |state: &mut HeartbeatState| !state.over && state.to_fence.is_empty();
         let mut state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
         if state.over {
             return None;
@@ -159,14 +163,14 @@ impl<N: Net> Shared<N> {
     }
 }
 
-impl<N: Net> Attendance<N> {
+impl<N: Net> Heartbeat<N> {
     /// Changes what is said with the next sign of life.
-    pub fn tell(&self, tell: impl FnOnce(&mut Told)) {
+    pub fn tell(&self, tell: impl FnOnce(&mut Progress)) {
         tell(&mut lock(&self.shared.state).told);
     }
 
     /// Says what this worker is at; `None`: it trains, and what it tells besides shows how.
-    pub fn is_at(&self, doing: Option<Doing>) {
+    pub fn is_at(&self, doing: Option<ActivityKind>) {
         lock(&self.shared.state).doing = doing;
     }
 
@@ -185,7 +189,7 @@ impl<N: Net> Attendance<N> {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn beat_now(&self) -> Result<Orders, String> {
+    pub fn beat_now(&self) -> Result<HeartbeatReply, String> {
         match self.lost() {
             Some(why) => Err(why),
             None => self.shared.beat().map_err(|error| error.to_string()),
@@ -200,13 +204,13 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// As [`take`](Self::take): then nobody is known to have saved.
     pub fn sum_up(&self, stop: &dyn Fn() -> bool) -> Result<bool, String> {
-        self.is_at(Some(Doing::Ending));
-        let mut wait = Wait::begin();
+        self.is_at(Some(ActivityKind::Ending));
+        let mut wait = LoggedWait::begin();
         loop {
-            let Orders { chief, saver, trained, saved, .. } = self.beat_now()?;
+            let HeartbeatReply { chief, saver, trained, saved, .. } = self.beat_now()?;
             if chief || saved || !trained || stop() {
                 let saves = chief && !saved;
-                self.is_at(saves.then_some(Doing::Saving).or(Some(Doing::Ending)));
+                self.is_at(saves.then_some(ActivityKind::Saving).or(Some(ActivityKind::Ending)));
                 lock(&self.shared.state).saves_early = saves && !trained;
                 return Ok(saves);
             }
@@ -232,7 +236,7 @@ impl<N: Net> Attendance<N> {
             return Ok(());
         }
         self.ask(|seat| seat.saved())?;
-        let wait = Wait::begin();
+        let wait = LoggedWait::begin();
         while wait.since.elapsed() < FAREWELL_TIME && self.beat_now()?.live > 1 {
             std::thread::sleep(ASK_EVERY);
         }
@@ -245,7 +249,7 @@ impl<N: Net> Attendance<N> {
         state.lost.clone().or_else(|| state.orders.failed.clone())
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(&mut Seat<N>) -> Result<T, WorkerError>) -> Result<T, String> {
+    fn ask<T>(&self, ask: impl FnOnce(&mut JobClient<N>) -> Result<T, WorkerError>) -> Result<T, String> {
         match self.lost() {
             Some(why) => Err(why),
             None => ask(&mut lock(&self.shared.seat)).map_err(|error| error.to_string()),
@@ -256,8 +260,8 @@ impl<N: Net> Attendance<N> {
     ///
     /// # Errors
     /// Why this worker cannot go on.
-    pub fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Given>, String> {
-        let mut wait = Wait::begin();
+    pub fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<SplitGrant>, String> {
+        let mut wait = LoggedWait::begin();
         loop {
             if stop() {
                 return Ok(None);
@@ -266,21 +270,21 @@ impl<N: Net> Attendance<N> {
             let given = self.ask(|seat| {
                 let holding = lock(&self.shared.state).holding.clone();
                 let given = seat.take(&holding)?;
-                if let Given::Task { index, .. } = given {
+                if let SplitGrant::Task { index, .. } = given {
                     lock(&self.shared.state).holding.push(index);
                 }
                 Ok(given)
             });
             match given? {
-                Given::Over => return Ok(None),
-                Given::Wait => {
+                SplitGrant::Over => return Ok(None),
+                SplitGrant::Wait => {
                     if wait.is_to_be_logged() {
                         let seconds = wait.seconds();
                         tracing::info!(seconds, "no task is free: others hold the last ones");
                     }
                     std::thread::sleep(ASK_EVERY);
                 }
-                given @ Given::Task { .. } => return Ok(Some(given)),
+                given @ SplitGrant::Task { .. } => return Ok(Some(given)),
             }
         }
     }
@@ -311,8 +315,8 @@ impl<N: Net> Attendance<N> {
     /// # Errors
     /// As [`take`](Self::take); somebody has not come in time.
     pub fn meet(&self, name: &str, limit: Duration, stop: &dyn Fn() -> bool) -> Result<bool, String> {
-        let mut wait = Wait::begin();
-        self.is_at(Some(Doing::Meeting));
+        let mut wait = LoggedWait::begin();
+        self.is_at(Some(ActivityKind::Meeting));
         loop {
             let missing = self.ask(|seat| seat.meet(name))?;
             self.moved();
@@ -357,7 +361,7 @@ impl<N: Net> Attendance<N> {
     }
 }
 
-impl<N: Net> Attendance<N> {
+impl<N: Net> Heartbeat<N> {
     fn end(&mut self) {
         lock(&self.shared.state).over = true;
         self.shared.changed.notify_all();
@@ -368,21 +372,21 @@ impl<N: Net> Attendance<N> {
     }
 }
 
-impl<N: Net> Drop for Attendance<N> {
+impl<N: Net> Drop for Heartbeat<N> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// A wait, which is logged now and then.
-struct Wait {
+struct LoggedWait {
     since: Instant,
     logged: Duration,
 }
 
-impl Wait {
-    fn begin() -> Wait {
-        Wait { since: Instant::now(), logged: Duration::ZERO }
+impl LoggedWait {
+    fn begin() -> LoggedWait {
+        LoggedWait { since: Instant::now(), logged: Duration::ZERO }
     }
 
     fn seconds(&self) -> f64 {

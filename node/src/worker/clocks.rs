@@ -2,21 +2,21 @@
 //! behind the pushes of each step, and pulls that wait for the others.
 
 use super::Worker;
-use super::flights::{ControlFlight, PullPart, Request, Work};
-use super::laid::Laid;
-use super::tables::{Ask, TableId, To};
+use super::flights::{ControlInFlight, PullPart, Request, RequestWork};
+use super::laid::Relayout;
+use super::tables::{ControlRequest, Recipients, TableId};
 use crate::control::{self, JoinedV1, WaitsV1};
 use crate::error::WorkerError;
 use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
 use crate::message::{self, pair};
-use crate::sync::{Membership, SyncMode, Together};
+use crate::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet_core::NO_CLOCK;
 use gannet_transport::Net;
 use std::time::Duration;
 
 /// How a worker keeps step over one table.
-pub(super) struct Keeping {
-    pub(super) member: Membership,
+pub(super) struct TableClock {
+    pub(super) member: SyncConfig,
     /// The step that it is in.
     clock: u64,
     /// Pushes of a synchronous step have begun, and it has not been said to be made.
@@ -48,14 +48,14 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The others keep step in another way; a newer life of this worker is there; it has joined before; or a peer is lost for
     /// good.
-    pub fn join(&mut self, table: TableId, member: Membership) -> Result<u64, WorkerError> {
+    pub fn join(&mut self, table: TableId, member: SyncConfig) -> Result<u64, WorkerError> {
         member.check().map_err(WorkerError::Call)?;
         if self.tables[table.0].group.is_some() {
             return Err(WorkerError::Call("this worker has joined before".into()));
         }
         self.drain()?;
         let payload = |_: usize, _: u32| control::seal(&member.request(NO_CLOCK, 0));
-        let join = Ask::of(message::JOIN, Some(table), &payload);
+        let join = ControlRequest::of(message::JOIN, Some(table), &payload);
         let mut clock = 0;
         for answer in self.ask_of_links(&join)? {
             let peer = &mut self.peers[answer.link];
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
             clock = clock.max(joined.clock);
         }
         let (late, fenced) = (Vec::new(), Vec::new());
-        self.tables[table.0].group = Some(Keeping { member, clock, open: false, late, fenced });
+        self.tables[table.0].group = Some(TableClock { member, clock, open: false, late, fenced });
         let links: Vec<usize> = self.links_now().collect();
         links.into_iter().try_for_each(|link| self.keep_for_fences(link))?;
         // Where the group is not as far, this worker has nothing for the steps before.
@@ -81,8 +81,8 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// As [`Worker::join`]; or the steps would be made by some of the workers, which could be others in each table.
-    pub fn join_all(&mut self, tables: &[TableId], member: Membership) -> Result<u64, WorkerError> {
-        if let SyncMode::Bsp(Together { aggregate, .. }) = member.mode
+    pub fn join_all(&mut self, tables: &[TableId], member: SyncConfig) -> Result<u64, WorkerError> {
+        if let SyncMode::Bsp(StepReduce { aggregate, .. }) = member.mode
             && aggregate < member.workers
             && tables.len() > 1
         {
@@ -134,7 +134,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         self.drain()?;
-        self.ask(&Ask::plain(message::LEAVE, table, [0; 4]), To::All)?;
+        self.ask(&ControlRequest::plain(message::LEAVE, table, [0; 4]), Recipients::All)?;
         self.tables[table.0].group = None;
         Ok(())
     }
@@ -165,8 +165,8 @@ impl<N: Net> Worker<N> {
     fn tell_all(&mut self, kind: u16, table: TableId, words: [u64; 4]) -> Result<(), WorkerError> {
         let (now, links) = (self.net.now(), self.links_now().collect::<Vec<_>>());
         let (table, answers) = (Some(table.0), vec![None; links.len()]);
-        let control = ControlFlight { kind, table, words, answers, ..ControlFlight::default() };
-        let id = self.flights.add(Work::Control(control), links.len(), 0, now);
+        let control = ControlInFlight { kind, table, words, answers, ..ControlInFlight::default() };
+        let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
         for (chunk, number) in links.into_iter().enumerate() {
             let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
             match kind {
@@ -214,7 +214,7 @@ impl<N: Net> Worker<N> {
 
     /// How long a server may give no sign: one that has others wait says so.
     pub(super) fn patience(&self) -> Duration {
-        let waits = |keeping: &Keeping| keeping.member.mode != SyncMode::Asp;
+        let waits = |keeping: &TableClock| keeping.member.mode != SyncMode::Asp;
         let least = match self.tables.iter().any(|table| table.group.as_ref().is_some_and(waits)) {
             true => WAITS_SILENCE,
             false => Duration::ZERO,
@@ -236,7 +236,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Counts a push of a synchronous step on the links that it goes over.
-    pub(super) fn count_step_push(&mut self, laid: &Laid, floats: usize) -> Result<(), WorkerError> {
+    pub(super) fn count_step_push(&mut self, laid: &Relayout, floats: usize) -> Result<(), WorkerError> {
         let mut most: (usize, u64) = (0, 0);
         for chunk in laid.chunks() {
             let peer = &mut self.peers[chunk.peer as usize];
@@ -263,13 +263,13 @@ impl<N: Net> Worker<N> {
         let mut step: (usize, u64) = (0, 0);
         for request in &peer.queue {
             match flights.at(request.place).map(|flight| &flight.work) {
-                Some(Work::Push(push)) if is_bsp(push.laid.table()) => {
+                Some(RequestWork::Push(push)) if is_bsp(push.laid.table()) => {
                     step = (step.0 + 1, step.1 + u64::from(request.bytes));
                     if step.0 > 1 && (step.0 >= peer.credit.frames || step.1 > peer.credit.bytes) {
                         return Err(too_large(step.0, step.1));
                     }
                 }
-                Some(Work::Control(control)) if control.kind == message::TICK => step = (0, 0),
+                Some(RequestWork::Control(control)) if control.kind == message::TICK => step = (0, 0),
                 _ => {}
             }
         }
@@ -406,7 +406,7 @@ impl<N: Net> Worker<N> {
         // Workers that keep step are called by their rank + 1.
         let rank = u32::try_from(pusher.wrapping_sub(1)).unwrap_or(u32::MAX);
         let words = [pair(0, rank), pusher, incarnation, 0];
-        self.ask(&Ask::plain(message::FENCE, table, words), To::All).map(|_| ())
+        self.ask(&ControlRequest::plain(message::FENCE, table, words), Recipients::All).map(|_| ())
     }
 
     fn fence_everywhere(

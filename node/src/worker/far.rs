@@ -3,28 +3,28 @@
 //! Where a row stands is known from an answer to an earlier pull (handles.rs); keys without a handle are asked for, with
 //! their slots. A batch of rows is three rounds of READs, each completed before the next: the lines that say that each
 //! shard is served, in the life that was registered, with the rows' versions; the rows; the versions again (core's
-//! `Glimpse`). Rows in one line need no versions of their own where the server's device reads lines whole: two rounds, one
+//! `RemoteRowReader`). Rows in one line need no versions of their own where the server's device reads lines whole: two rounds, one
 //! READ a row. What does not prove itself is asked for. Lease and own pushes are as for images (near.rs).
 
-use super::handles::Handles;
-use super::near::Wanted;
+use super::handles::RowHandles;
+use super::near::PullSpec;
 use crate::control::RegionsV1;
 use crate::limits::HANDLE_BYTES_MAX;
 use gannet_core::{
-    Glimpse, HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, Schema, VERSION_BYTES, hash, is_served,
-    lowest_of, shard_of,
+    HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, RemoteRowReader, Schema, VERSION_BYTES, hash,
+    is_served, lowest_of, shard_of,
 };
-use gannet_transport::{RemoteReader, Want};
+use gannet_transport::{ReadRequest, RemoteReader};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
 /// One table's shards of one server thread, as far as they are readable.
-pub(super) struct FarTable {
+pub(super) struct RdmaTable {
     schema: Schema,
     first: u32,
-    shards: Vec<FarShard>,
-    handles: Handles,
+    shards: Vec<RdmaShard>,
+    handles: RowHandles,
     /// Lines are read as they are at one moment.
     whole_lines: bool,
     /// Rows stand where nothing was registered when it was asked last.
@@ -34,15 +34,15 @@ pub(super) struct FarTable {
     /// What it must be for rows to be taken.
     least: u64,
     // Used again from pull to pull.
-    wants: Vec<Want>,
-    rows: Vec<Candidate>,
+    wants: Vec<ReadRequest>,
+    rows: Vec<RowRead>,
     checked: Vec<usize>,
     /// Shards in whose rows steps are missing that are asked for.
     behind: Vec<usize>,
 }
 
 /// A shard as its owner registered it.
-struct FarShard {
+struct RdmaShard {
     incarnation: u64,
     header: (u64, u32),
     rows: Vec<Extent>,
@@ -57,7 +57,7 @@ struct Extent {
 }
 
 /// A row that is to be read.
-struct Candidate {
+struct RowRead {
     /// Its place in the chunk.
     place: usize,
     shard: usize,
@@ -67,14 +67,14 @@ struct Candidate {
     one_line: bool,
 }
 
-impl FarTable {
+impl RdmaTable {
     /// Of shards from `first` on.
-    pub(super) fn new(schema: &Schema, first: u32) -> FarTable {
-        FarTable {
+    pub(super) fn new(schema: &Schema, first: u32) -> RdmaTable {
+        RdmaTable {
             schema: schema.clone(),
             first,
             shards: Vec::new(),
-            handles: Handles::new(HANDLE_BYTES_MAX),
+            handles: RowHandles::new(HANDLE_BYTES_MAX),
             whole_lines: false,
             outgrown: false,
             lowest: NO_CLOCK,
@@ -100,7 +100,7 @@ impl FarTable {
                 addr: row.addr,
                 rkey: row.rkey,
             };
-            self.shards.push(FarShard {
+            self.shards.push(RdmaShard {
                 incarnation: region.incarnation,
                 header: (region.header_addr, region.header_rkey),
                 rows: region.rows.iter().map(extent).collect(),
@@ -123,7 +123,7 @@ impl FarTable {
     }
 
     /// Where in registered memory a row of so many bytes is.
-    fn locate(&mut self, place: usize, key: u64, glimpse: &Glimpse) -> Option<Candidate> {
+    fn locate(&mut self, place: usize, key: u64, glimpse: &RemoteRowReader) -> Option<RowRead> {
         let slot = self.handles.get(key)?;
         let shard = shard_of(hash(key), self.schema.shards).checked_sub(self.first)? as usize;
         let at = self.shards.get(shard).filter(|shard| !shard.over)?;
@@ -135,7 +135,7 @@ impl FarTable {
             self.outgrown |= at.rows.last().is_none_or(|row| end > row.bytes.end);
             return None;
         };
-        Some(Candidate {
+        Some(RowRead {
             place,
             shard,
             addr: row.addr.wrapping_add(offset - row.bytes.start),
@@ -152,13 +152,13 @@ impl FarTable {
         &mut self,
         reader: &mut dyn RemoteReader,
         keys: &[u64],
-        wanted: &Wanted,
+        wanted: &PullSpec,
         values: &mut [f32],
         timeout: Duration,
     ) -> io::Result<Vec<u32>> {
         let mut slots = vec![NO_SLOT; keys.len()];
         (self.lowest, self.least) = (NO_CLOCK, wanted.least);
-        let Ok(mut glimpse) = Glimpse::new(&self.schema, wanted.read, wanted.segments) else {
+        let Ok(mut glimpse) = RemoteRowReader::new(&self.schema, wanted.read, wanted.segments) else {
             return Ok(slots);
         };
         let mut rows = std::mem::take(&mut self.rows);
@@ -181,7 +181,7 @@ impl FarTable {
     fn read_rounds(
         &mut self,
         reader: &mut dyn RemoteReader,
-        rows: &[Candidate],
+        rows: &[RowRead],
         layout: &Layout,
         timeout: Duration,
     ) -> io::Result<()> {
@@ -193,11 +193,11 @@ impl FarTable {
                 let (header, rkey) = self.shards[row.shard].header;
                 let at = (self.checked.len() * HEADER_LINE_BYTES) as u32;
                 let addr = header.wrapping_add(HEADER_LINE_AT as u64);
-                self.wants.push(Want { addr, rkey, bytes: HEADER_LINE_BYTES as u32, at });
+                self.wants.push(ReadRequest { addr, rkey, bytes: HEADER_LINE_BYTES as u32, at });
                 self.checked.push(row.shard);
             }
         }
-        let want = |row: &Candidate, bytes: usize, at: usize| Want {
+        let want = |row: &RowRead, bytes: usize, at: usize| ReadRequest {
             addr: row.addr,
             rkey: row.rkey,
             bytes: bytes as u32,
@@ -222,10 +222,10 @@ impl FarTable {
     fn believe(
         &mut self,
         landed: &[u8],
-        rows: &[Candidate],
+        rows: &[RowRead],
         layout: &Layout,
         keys: &[u64],
-        glimpse: &mut Glimpse,
+        glimpse: &mut RemoteRowReader,
         (values, slots): (&mut [f32], &mut [u32]),
     ) {
         let floats = glimpse.floats();
@@ -277,7 +277,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(rows: &[Candidate], row_bytes: usize) -> Layout {
+    fn new(rows: &[RowRead], row_bytes: usize) -> Layout {
         let shards = rows.chunk_by(|a, b| a.shard == b.shard).count();
         let stride = row_bytes.next_multiple_of(8);
         let before = shards * HEADER_LINE_BYTES;

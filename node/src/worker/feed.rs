@@ -1,33 +1,33 @@
 //! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not wait
 //! behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
 
-use super::tables::{Ask, To};
+use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
 use crate::limits::{FEED_BYTES_MAX, FEEDS_UNDER_WAY};
 use crate::message;
-use crate::scheduler::feeding::{Fed, Feed, OfferV1};
-use crate::scheduler::plan::Plan;
+use crate::scheduler::feeding::{DataReply, DataRequest, OfferV1};
+use crate::scheduler::plan::JobPlan;
 use gannet_transport::{Head, Net};
 
 /// A link to the client that feeds a job.
-pub struct FeedLink<N: Net> {
+pub struct DataLink<N: Net> {
     worker: Worker<N>,
 }
 
 /// What a client offers to workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct DataOffer {
     /// The job.
-    pub plan: Plan,
+    pub plan: JobPlan,
     /// How its data is read, in the client's words.
     pub reading: String,
 }
 
 /// Some bytes of a task's text, or of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Text {
+pub struct TextChunk {
     /// The byte of its file at which the text begins.
     pub start: u64,
     /// Bytes of the whole text, or of the file.
@@ -36,34 +36,34 @@ pub struct Text {
     pub bytes: Vec<u8>,
 }
 
-impl<N: Net> FeedLink<N> {
+impl<N: Net> DataLink<N> {
     /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it: bytes are given
     /// to those in the job only.
     ///
     /// # Errors
     /// The client is lost.
-    pub fn connect(net: N, config: WorkerConfig) -> Result<FeedLink<N>, WorkerError> {
-        Ok(FeedLink { worker: Worker::connect(net, WorkerConfig { one_thread: true, ..config })? })
+    pub fn connect(net: N, config: WorkerConfig) -> Result<DataLink<N>, WorkerError> {
+        Ok(DataLink { worker: Worker::connect(net, WorkerConfig { one_thread: true, ..config })? })
     }
 
     /// The job, for those who have not got its data.
     ///
     /// # Errors
     /// The client is lost, or has no data to feed.
-    pub fn offer(&mut self) -> Result<Offer, WorkerError> {
-        let (_, payload) = self.ask(&[Feed::Offer])?.swap_remove(0);
+    pub fn offer(&mut self) -> Result<DataOffer, WorkerError> {
+        let (_, payload) = self.ask(&[DataRequest::Offer])?.swap_remove(0);
         let OfferV1 { plan, reading } =
             control::open(&payload).map_err(|error| self.nonsense(error.to_string()))?;
         plan.check().map_err(|why| self.nonsense(why))?;
-        Ok(Offer { plan, reading })
+        Ok(DataOffer { plan, reading })
     }
 
     /// The first bytes of a file, at most so many.
     ///
     /// # Errors
     /// The client is lost, or refuses: this worker is in the job no more, or the data is not what it was.
-    pub fn head(&mut self, file: u32, most: usize) -> Result<Text, WorkerError> {
-        let feed = Feed::Head { file, bytes: most.min(FEED_BYTES_MAX) };
+    pub fn head(&mut self, file: u32, most: usize) -> Result<TextChunk, WorkerError> {
+        let feed = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
         let (head, payload) = self.ask(&[feed])?.swap_remove(0);
         self.checked(feed, &head, payload, 0)
     }
@@ -73,13 +73,14 @@ impl<N: Net> FeedLink<N> {
     ///
     /// # Errors
     /// As [`head`](Self::head); also when this worker does not hold the task.
-    pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<Text, WorkerError> {
+    pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<TextChunk, WorkerError> {
         let chunk = FEED_BYTES_MAX as u64;
         let chunks = expected.div_ceil(chunk).clamp(1, FEEDS_UNDER_WAY as u64);
-        let feed = |k: u64| Feed::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
-        let feeds: Vec<Feed> = (0..chunks).map(feed).collect();
+        let feed =
+            |k: u64| DataRequest::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
+        let feeds: Vec<DataRequest> = (0..chunks).map(feed).collect();
         let answers = self.ask(&feeds)?;
-        let mut text = Text::default();
+        let mut text = TextChunk::default();
         for (at, (feed, (head, payload))) in feeds.into_iter().zip(answers).enumerate() {
             let part = self.checked(feed, &head, payload, from + at as u64 * chunk)?;
             if at > 0 && (part.start, part.whole) != (text.start, text.whole) {
@@ -94,9 +95,11 @@ impl<N: Net> FeedLink<N> {
         Ok(text)
     }
 
-    fn ask(&mut self, feeds: &[Feed]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+    fn ask(&mut self, feeds: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
         let payload = |nth: usize, _: u32| feeds[nth].payload();
-        let answers = self.worker.ask(&Ask::of(message::FEED, None, &payload), To::First(feeds.len()))?;
+        let answers = self
+            .worker
+            .ask(&ControlRequest::of(message::FEED, None, &payload), Recipients::First(feeds.len()))?;
         match answers.len() == feeds.len() {
             true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
             false => Err(self.nonsense("fewer answers than requests".into())),
@@ -104,8 +107,14 @@ impl<N: Net> FeedLink<N> {
     }
 
     /// What an answer brought: all that stands there, and nothing that was hurt on its way.
-    fn checked(&self, feed: Feed, head: &Head, mut payload: Vec<u8>, from: u64) -> Result<Text, WorkerError> {
-        let Some(Fed { start, whole, bytes, crc }) = Fed::of(head.words) else {
+    fn checked(
+        &self,
+        feed: DataRequest,
+        head: &Head,
+        mut payload: Vec<u8>,
+        from: u64,
+    ) -> Result<TextChunk, WorkerError> {
+        let Some(DataReply { start, whole, bytes, crc }) = DataReply::of(head.words) else {
             return Err(self.nonsense(format!("words {:?}", head.words)));
         };
         let due = whole.saturating_sub(from).min(feed.bytes() as u64);
@@ -116,7 +125,7 @@ impl<N: Net> FeedLink<N> {
         if crc32c::crc32c(&payload) != crc {
             return Err(self.nonsense("bytes of the data whose checksum is wrong".into()));
         }
-        Ok(Text { start, whole, bytes: payload })
+        Ok(TextChunk { start, whole, bytes: payload })
     }
 
     fn nonsense(&self, what: String) -> WorkerError {

@@ -1,12 +1,12 @@
 //! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
 
 use super::cache::{AskedPart, RowCache};
-use super::laid::Laid;
-use crate::message::{self, Pull, Push};
+use super::laid::Relayout;
+use crate::message::{self, PullFrame, PushFrame};
 use crate::newer::{bit_words, told};
-use crate::tally::WorkerTally;
+use crate::tally::WorkerCounters;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Newer, Read, Segments, Write};
+use gannet_core::{NewerRow, Read, Segments, Write};
 use gannet_transport::{Head, Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Names a flight: its place and which of the flights that had this place it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FlightId {
+pub(super) struct InFlightId {
     pub(super) place: u32,
     pub(super) turn: u32,
 }
@@ -45,14 +45,14 @@ pub(super) struct PullPart {
     /// The epoch of the link on which it was kept; 0: not kept.
     pub(super) kept: u64,
     /// Rows of it were read where they are.
-    pub(super) near: Option<Box<NearPart>>,
+    pub(super) near: Option<Box<LocalHits>>,
     /// The clock that the worker furthest behind had, as its owner said.
     pub(super) lowest: Option<u64>,
 }
 
 /// What was read of a part without asking, and what is still to be asked for.
 #[derive(Debug, Default)]
-pub(super) struct NearPart {
+pub(super) struct LocalHits {
     /// For each key of the chunk, where its row was found; `NO_SLOT` where it was not.
     pub(super) slots: Vec<u32>,
     /// The keys to ask for, their places in the chunk, and where the answer lands. Empty: nothing is asked.
@@ -74,8 +74,8 @@ impl PullPart {
     }
 }
 
-pub(super) struct PullFlight {
-    pub(super) laid: Laid,
+pub(super) struct PullInFlight {
+    pub(super) laid: Relayout,
     pub(super) read: Read,
     pub(super) segments: Segments,
     pub(super) floats: usize,
@@ -85,7 +85,7 @@ pub(super) struct PullFlight {
     pub(super) clock: Option<u64>,
 }
 
-impl PullFlight {
+impl PullInFlight {
     /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock of the
     /// worker furthest behind, as it says.
     pub(super) fn settle(&mut self, chunk: usize, lowest: Option<u64>) {
@@ -116,13 +116,13 @@ impl PullFlight {
         let (newer, rows) = told(payload, near.keys.len(), floats)?;
         let mut rows = rows.chunks_exact(floats);
         for (&place, newer) in near.places.iter().zip(&newer) {
-            if *newer != Newer::Same {
+            if *newer != NewerRow::Same {
                 values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
             }
         }
         asked.fill((&near.keys, &near.places), values, (&newer, stamp), lowest);
         part.lowest = lowest.min(near.lowest.or(lowest));
-        Some(newer.iter().filter(|newer| **newer == Newer::Same).count() as u64)
+        Some(newer.iter().filter(|newer| **newer == NewerRow::Same).count() as u64)
     }
 
     /// Whether a part asks for what is newer.
@@ -144,8 +144,8 @@ impl PullFlight {
     }
 }
 
-pub(super) struct PushFlight {
-    pub(super) laid: Laid,
+pub(super) struct PushInFlight {
+    pub(super) laid: Relayout,
     pub(super) write: Write,
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
@@ -160,21 +160,21 @@ pub(super) struct PushFlight {
     /// Rows of it came when their step had been applied without them.
     pub(super) late: bool,
     /// For each part, where its keyset is of some of its rows only: which, a bit each, and the keys of the others.
-    pub(super) some: Vec<Option<SomeKeys>>,
+    pub(super) some: Vec<Option<KeysetRows>>,
     /// What is to hear of rows that do not become what the push made of them.
     pub(super) cache: Option<Arc<RowCache>>,
 }
 
 /// The rows of a part that its keyset is of, and the keys of the others.
 #[derive(Debug)]
-pub(super) struct SomeKeys {
+pub(super) struct KeysetRows {
     pub(super) bits: Vec<u64>,
     pub(super) others: Vec<u64>,
 }
 
-impl SomeKeys {
+impl KeysetRows {
     /// `places`: those of the keyset's rows among `keys`, ascending.
-    pub(super) fn new(keys: &[u64], places: &[u32]) -> SomeKeys {
+    pub(super) fn new(keys: &[u64], places: &[u32]) -> KeysetRows {
         let mut bits = vec![0; bit_words(keys.len())];
         let (mut others, mut next) =
             (Vec::with_capacity(keys.len() - places.len()), places.iter().peekable());
@@ -184,16 +184,16 @@ impl SomeKeys {
                 None => others.push(key),
             }
         }
-        SomeKeys { bits, others }
+        KeysetRows { bits, others }
     }
 }
 
-impl PushFlight {
+impl PushInFlight {
     fn slots(&self, chunk: usize) -> &[u32] {
         self.slots.get(chunk).map_or(&[], Vec::as_slice)
     }
 
-    fn some(&self, chunk: usize) -> Option<&SomeKeys> {
+    fn some(&self, chunk: usize) -> Option<&KeysetRows> {
         self.some.get(chunk).and_then(Option::as_ref).filter(|_| self.keysets[chunk] != 0)
     }
 
@@ -207,7 +207,7 @@ impl PushFlight {
 
 /// A request that is no bulk: one for each link it goes to (`peers`), or one.
 #[derive(Default)]
-pub(super) struct ControlFlight {
+pub(super) struct ControlInFlight {
     pub(super) kind: u16,
     pub(super) table: Option<usize>,
     pub(super) words: [u64; 4],
@@ -218,14 +218,14 @@ pub(super) struct ControlFlight {
     pub(super) again: bool,
 }
 
-pub(super) enum Work {
-    Pull(PullFlight),
-    Push(PushFlight),
-    Control(ControlFlight),
+pub(super) enum RequestWork {
+    Pull(PullInFlight),
+    Push(PushInFlight),
+    Control(ControlInFlight),
 }
 
-pub(super) struct Flight {
-    pub(super) work: Work,
+pub(super) struct InFlightRequest {
+    pub(super) work: RequestWork,
     /// Parts not yet answered.
     pub(super) left: u32,
     pub(super) bytes: usize,
@@ -235,11 +235,11 @@ pub(super) struct Flight {
     begun: Duration,
 }
 
-impl Flight {
+impl InFlightRequest {
     /// No call waits for its answer.
     pub(super) fn is_unasked(&self) -> bool {
         let unasked = |kind| message::is_of_link(kind) || matches!(kind, message::TICK | message::FENCE);
-        matches!(&self.work, Work::Control(control) if unasked(control.kind))
+        matches!(&self.work, RequestWork::Control(control) if unasked(control.kind))
     }
 
     /// Its place among those that were begun, before `next`: more are older.
@@ -254,8 +254,8 @@ impl Flight {
 }
 
 /// All flights, by place.
-pub(super) struct Flights {
-    places: Vec<Option<Flight>>,
+pub(super) struct InFlight {
+    places: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
     pub(super) next_turn: u32,
     /// Bytes under way, requests and answers.
@@ -263,13 +263,13 @@ pub(super) struct Flights {
     /// Pushes not wholly acknowledged.
     pub(super) pushes: usize,
     pulls: usize,
-    tally: Arc<WorkerTally>,
+    tally: Arc<WorkerCounters>,
 }
 
-impl Flights {
-    pub(super) fn new(tally: Arc<WorkerTally>) -> Flights {
+impl InFlight {
+    pub(super) fn new(tally: Arc<WorkerCounters>) -> InFlight {
         let (places, free) = (Vec::new(), Vec::new());
-        Flights { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+        InFlight { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
     }
 
     /// What is under way now, in the counts.
@@ -279,40 +279,46 @@ impl Flights {
         self.tally.pushes.set(self.pushes as u64);
     }
 
-    pub(super) fn add(&mut self, work: Work, parts: usize, bytes: usize, now: Duration) -> FlightId {
+    pub(super) fn add(&mut self, work: RequestWork, parts: usize, bytes: usize, now: Duration) -> InFlightId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as u32 - 1
         });
         self.next_turn = self.next_turn.wrapping_add(1);
         self.bytes += bytes;
-        self.pushes += usize::from(matches!(work, Work::Push(_)));
-        self.pulls += usize::from(matches!(work, Work::Pull(_)));
+        self.pushes += usize::from(matches!(work, RequestWork::Push(_)));
+        self.pulls += usize::from(matches!(work, RequestWork::Pull(_)));
         self.publish();
-        self.places[place as usize] =
-            Some(Flight { work, left: parts as u32, bytes, failed: false, turn: self.next_turn, begun: now });
-        FlightId { place, turn: self.next_turn }
+        self.places[place as usize] = Some(InFlightRequest {
+            work,
+            left: parts as u32,
+            bytes,
+            failed: false,
+            turn: self.next_turn,
+            begun: now,
+        });
+        InFlightId { place, turn: self.next_turn }
     }
 
     /// The flight, unless it has been taken.
-    pub(super) fn get(&self, id: FlightId) -> Option<&Flight> {
+    pub(super) fn get(&self, id: InFlightId) -> Option<&InFlightRequest> {
         self.places.get(id.place as usize)?.as_ref().filter(|flight| flight.turn == id.turn)
     }
 
-    pub(super) fn at(&mut self, place: u32) -> Option<&mut Flight> {
+    pub(super) fn at(&mut self, place: u32) -> Option<&mut InFlightRequest> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    fn here(&self, place: u32) -> Option<&Flight> {
+    fn here(&self, place: u32) -> Option<&InFlightRequest> {
         self.places.get(place as usize)?.as_ref()
     }
 
-    pub(super) fn take(&mut self, place: u32) -> Option<Flight> {
+    pub(super) fn take(&mut self, place: u32) -> Option<InFlightRequest> {
         let flight = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         self.bytes -= flight.bytes;
-        self.pushes -= usize::from(matches!(flight.work, Work::Push(_)));
-        self.pulls -= usize::from(matches!(flight.work, Work::Pull(_)));
+        self.pushes -= usize::from(matches!(flight.work, RequestWork::Push(_)));
+        self.pulls -= usize::from(matches!(flight.work, RequestWork::Pull(_)));
         self.publish();
         Some(flight)
     }
@@ -322,9 +328,9 @@ impl Flights {
         let Some(flight) = self.here(place) else { return };
         let took = now.saturating_sub(flight.begun);
         match flight.work {
-            Work::Pull(_) => self.tally.pull_took.observe(took, 1),
-            Work::Push(_) => self.tally.push_took.observe(took, 1),
-            Work::Control(_) => {}
+            RequestWork::Pull(_) => self.tally.pull_took.observe(took, 1),
+            RequestWork::Push(_) => self.tally.push_took.observe(took, 1),
+            RequestWork::Control(_) => {}
         }
     }
 
@@ -333,7 +339,7 @@ impl Flights {
         let flight = self.here(request.place).expect("a queued request has its flight");
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
-            Work::Pull(pull) => {
+            RequestWork::Pull(pull) => {
                 let keys = pull.parts[chunk].asked(pull.laid.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
@@ -341,9 +347,9 @@ impl Flights {
                 let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
                 let (newer, plain) = (asked.is_some(), keys as usize * 8);
                 let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
-                (Pull { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
+                (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
             }
-            Work::Push(push) => {
+            RequestWork::Push(push) => {
                 let keys = push.laid.chunks()[chunk].len;
                 let keyset = push.keysets[chunk];
                 let (table, write, row) =
@@ -356,9 +362,9 @@ impl Flights {
                 let name_bytes = if named { message::NAME_BYTES } else { 0 };
                 let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
                 let some = some.is_some();
-                (Push { table, keys, write, seq, row, keyset, slots, named, some }.head(id), bytes)
+                (PushFrame { table, keys, write, seq, row, keyset, slots, named, some }.head(id), bytes)
             }
-            Work::Control(control) => {
+            RequestWork::Control(control) => {
                 let mut words = control.words;
                 if let Some(own) = control.table {
                     words[0] |= u64::from(table(own));
@@ -371,27 +377,27 @@ impl Flights {
     /// The request's kind.
     pub(super) fn kind(&self, place: u32) -> Option<u16> {
         Some(match &self.here(place)?.work {
-            Work::Pull(_) => message::PULL,
-            Work::Push(_) => message::PUSH,
-            Work::Control(control) => control.kind,
+            RequestWork::Pull(_) => message::PULL,
+            RequestWork::Push(_) => message::PUSH,
+            RequestWork::Control(control) => control.kind,
         })
     }
 }
 
 /// Lends the flights' memory to one link.
-pub(super) struct Lender<'a> {
-    pub(super) flights: &'a mut Flights,
+pub(super) struct InFlightOwner<'a> {
+    pub(super) flights: &'a mut InFlight,
     pub(super) queue: &'a VecDeque<Request>,
     /// Posted requests whose payload has not all gone, oldest first.
     pub(super) unsent: &'a mut VecDeque<u64>,
 }
 
-impl Owner for Lender<'_> {
+impl Owner for InFlightOwner<'_> {
     fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>) {
         let (chunk, place) = message::unpair(token);
         let Some(flight) = self.flights.here(place) else { return };
         match &flight.work {
-            Work::Pull(pull) => match &pull.parts[chunk as usize].near {
+            RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
                 Some(near) => match &near.asked {
                     None => parts.push(cast_slice(&near.keys)),
                     Some(asked) => {
@@ -405,7 +411,7 @@ impl Owner for Lender<'_> {
                     parts.push(cast_slice(&pull.laid.keys()[chunk.floats(1)]));
                 }
             },
-            Work::Push(push) => {
+            RequestWork::Push(push) => {
                 let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
                 if let Some((_, name)) = &push.name {
                     parts.push(cast_slice(name));
@@ -422,7 +428,7 @@ impl Owner for Lender<'_> {
                 }
                 parts.push(cast_slice(&push.values[chunk.floats(push.floats)]));
             }
-            Work::Control(control) => parts.push(&control.payloads[chunk as usize]),
+            RequestWork::Control(control) => parts.push(&control.payloads[chunk as usize]),
         }
     }
 
@@ -434,7 +440,7 @@ impl Owner for Lender<'_> {
     fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
         let request =
             self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
-        let Work::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+        let RequestWork::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
         if pull.asks_newer(request.chunk as usize) {
             return None;
         }

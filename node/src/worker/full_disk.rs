@@ -4,11 +4,11 @@
 use super::{Worker, WorkerConfig};
 use crate::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV2, WelcomeV1};
 use crate::error::{Refusal, WorkerError};
-use crate::message::{self, Push, ack_head};
+use crate::message::{self, PushFrame, ack_head};
 use gannet_core::{Applied, Schema, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::sim::{Faults, Sim};
-use gannet_transport::{Head, Link, Listener, Net, Nothing};
+use gannet_transport::{Head, Link, Listener, Net, NoOwner};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
             links.push((Link::new(stream), false));
         }
         links.retain_mut(|(link, blocked)| {
-            if link.fill(&mut Nothing).is_err() {
+            if link.fill(&mut NoOwner).is_err() {
                 return false;
             }
             let (receive, transmit) = link.halves();
-            while let Some(frame) = receive.peek(&mut Nothing).unwrap() {
+            while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
                 let id = frame.head.id;
-                let push = Push::of(&frame.head).filter(|_| frame.head.kind == message::PUSH);
+                let push = PushFrame::of(&frame.head).filter(|_| frame.head.kind == message::PUSH);
                 if push.is_some_and(|push| push.seq == 2 && refused < refusals) {
                     (*blocked, refused) = (true, refused + 1);
                 }
@@ -75,7 +75,7 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
                 transmit.send_copy(head, &payload).unwrap();
                 receive.consume();
             }
-            link.flush(&mut Nothing).is_ok()
+            link.flush(&mut NoOwner).is_ok()
         });
     });
     (addr, taken)

@@ -8,27 +8,27 @@ const ENTRIES_MIN: usize = 1 << 10;
 const WAYS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct HandleEntry {
     key: u64,
     /// `NO_SLOT`: free.
     slot: u32,
 }
 
-const FREE: Entry = Entry { key: 0, slot: NO_SLOT };
+const FREE: HandleEntry = HandleEntry { key: 0, slot: NO_SLOT };
 
 /// The slots of one table's rows. Beyond its limit new keys take the places of old ones.
 #[derive(Debug)]
-pub(super) struct Handles {
-    entries: Vec<Entry>,
+pub(super) struct RowHandles {
+    entries: Vec<HandleEntry>,
     used: usize,
     entries_max: usize,
 }
 
-impl Handles {
+impl RowHandles {
     /// Of at most so many bytes.
-    pub(super) fn new(bytes_max: usize) -> Handles {
-        let most = (bytes_max / size_of::<Entry>()).max(ENTRIES_MIN);
-        Handles { entries: Vec::new(), used: 0, entries_max: 1 << most.ilog2() }
+    pub(super) fn new(bytes_max: usize) -> RowHandles {
+        let most = (bytes_max / size_of::<HandleEntry>()).max(ENTRIES_MIN);
+        RowHandles { entries: Vec::new(), used: 0, entries_max: 1 << most.ilog2() }
     }
 
     fn homes(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
@@ -65,7 +65,7 @@ impl Handles {
             last = at;
         }
         self.used += usize::from(free.is_some());
-        self.entries[free.unwrap_or(last)] = Entry { key, slot };
+        self.entries[free.unwrap_or(last)] = HandleEntry { key, slot };
     }
 
     /// The row of this key is not where it was.
@@ -101,7 +101,7 @@ mod tests {
         /// It may forget; what it says is what was said last.
         #[test]
         fn like_a_map_that_forgets(steps in prop::collection::vec((0u64..4000, 0u32..9, 0u8..8), 1..3000)) {
-            let mut handles = Handles::new(2048 * size_of::<Entry>());
+            let mut handles = RowHandles::new(2048 * size_of::<HandleEntry>());
             let mut model: HashMap<u64, u32> = HashMap::new();
             let mut known = 0;
             for (key, slot, what) in steps {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn within_its_limit_nearly_all_is_kept() {
-        let mut handles = Handles::new(1 << 20);
+        let mut handles = RowHandles::new(1 << 20);
         (0..30_000u64).for_each(|key| handles.put(key, key as u32));
         let kept = (0..30_000u64).filter(|&key| handles.get(key) == Some(key as u32)).count();
         assert!(kept > 29_500, "{kept}");

@@ -4,12 +4,12 @@
 use super::Worker;
 use super::peer::Peer;
 use super::reconnect::refused;
-use super::tables::{Answer, Ask, TableId, To};
+use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
 use crate::error::{Refusal, WorkerError};
 use crate::message;
 use crate::partition::{in_words, share};
-use crate::scheduler::holdings::{Holder, TableRecord};
+use crate::scheduler::holdings::{ShardHolder, TableRecord};
 use gannet_core::{Schema, TableUid};
 use gannet_transport::Net;
 use std::ops::Range;
@@ -81,7 +81,7 @@ fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
 
 /// As what a table is to be opened, by what the servers say that they hold.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan {
+struct TablePlan {
     /// `None`: nobody has it.
     uid: Option<TableUid>,
     places: Vec<u32>,
@@ -92,12 +92,12 @@ struct Plan {
 }
 
 /// Decides as what a table is opened.
-fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Plan, WorkerError> {
+fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<TablePlan, WorkerError> {
     let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
     let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
     let confirmed = held.iter().flatten().any(|held| held.confirmed);
     let without = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
-    let plan = Plan { uid, places, without, confirmed };
+    let plan = TablePlan { uid, places, without, confirmed };
     match lost(schema, addrs, &plan) {
         Some(why) => Err(WorkerError::Gone(why)),
         None => Ok(plan),
@@ -155,7 +155,7 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
 }
 
 /// Says which rows are gone, if a server has nothing of a table that may have had pushes.
-fn lost(schema: &Schema, addrs: &[String], plan: &Plan) -> Option<String> {
+fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Option<String> {
     let own = |at: usize| share(0..schema.shards, plan.places[at], addrs.len() as u32);
     let without = || plan.without.iter().filter(|_| plan.confirmed);
     let mut shards: Vec<_> = without().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
@@ -181,7 +181,7 @@ struct Links {
 }
 
 /// What one attempt to open a table came to.
-enum Attempt {
+enum OpenAttempt {
     Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
     /// What the servers hold has changed meanwhile; why.
     Again(String),
@@ -196,8 +196,8 @@ impl<N: Net> Worker<N> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
-                Attempt::Opened(opened, answers) => return Ok((opened, answers)),
-                Attempt::Again(why) => why,
+                OpenAttempt::Opened(opened, answers) => return Ok((opened, answers)),
+                OpenAttempt::Again(why) => why,
             };
             let waited = self.net.now().saturating_sub(begun);
             if waited > self.config.peer_timeout {
@@ -209,7 +209,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    fn try_to_open(&mut self, schema: &Schema) -> Result<Attempt, WorkerError> {
+    fn try_to_open(&mut self, schema: &Schema) -> Result<OpenAttempt, WorkerError> {
         let servers = self.config.servers.len();
         let before = self.links_as_they_are();
         let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
@@ -224,9 +224,9 @@ impl<N: Net> Worker<N> {
         }
         let lives: Vec<u64> = fronts.iter().map(|&front| self.peers[front].life).collect();
         if let Some(why) = self.made_again(&before) {
-            return Ok(Attempt::Again(why));
+            return Ok(OpenAttempt::Again(why));
         }
-        let Plan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
+        let TablePlan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if without.contains(&server) { lives[server] } else { 0 };
@@ -240,14 +240,14 @@ impl<N: Net> Worker<N> {
             for one in order {
                 let request = opened.request_in(schema, one, make_in(one));
                 let payload = |_: usize, _: u32| request.clone();
-                let open = Ask::of(message::OPEN_TABLE, None, &payload);
-                let answers = self.ask(&open, To::Links(&fronts[one..one + 1]))?;
+                let open = ControlRequest::of(message::OPEN_TABLE, None, &payload);
+                let answers = self.ask(&open, Recipients::Links(&fronts[one..one + 1]))?;
                 match self.opened(&answers, 1)? {
                     Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
                         opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
                     }
-                    Ok(_) => return Ok(Attempt::Again("another worker was making it".into())),
-                    Err(why) => return Ok(Attempt::Again(why)),
+                    Ok(_) => return Ok(OpenAttempt::Again("another worker was making it".into())),
+                    Err(why) => return Ok(OpenAttempt::Again(why)),
                 }
             }
         }
@@ -256,16 +256,17 @@ impl<N: Net> Worker<N> {
             let server = server as usize;
             opened.request_in(schema, server, make_in(server))
         };
-        let answers = self.ask(&Ask::of(message::OPEN_TABLE, None, &request), To::Links(&all))?;
+        let answers =
+            self.ask(&ControlRequest::of(message::OPEN_TABLE, None, &request), Recipients::Links(&all))?;
         let answers = match self.opened(&answers, all.len())? {
             Ok(answers) => answers,
-            Err(why) => return Ok(Attempt::Again(why)),
+            Err(why) => return Ok(OpenAttempt::Again(why)),
         };
         self.take_births(&mut opened, &answers)?;
         if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&before)) {
-            return Ok(Attempt::Again(why));
+            return Ok(OpenAttempt::Again(why));
         }
-        Ok(Attempt::Opened(opened, answers))
+        Ok(OpenAttempt::Opened(opened, answers))
     }
 
     /// Says which link has been made again since: what was answered before was perhaps of another life.
@@ -288,8 +289,9 @@ impl<N: Net> Worker<N> {
     /// What each server holds of a table.
     fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
         let request = |_: usize, _: u32| control::seal(&IdentifyV1 { table: schema.name.clone() });
-        let answers = self.ask(&Ask::of(message::IDENTIFY, None, &request), To::Links(fronts))?;
-        let held = answers.iter().map(|Answer { link, head, payload: answer }| {
+        let answers =
+            self.ask(&ControlRequest::of(message::IDENTIFY, None, &request), Recipients::Links(fronts))?;
+        let held = answers.iter().map(|ControlReply { link, head, payload: answer }| {
             let peer = &self.peers[*link].name;
             if head.kind == message::REFUSED {
                 return Err(refused(peer, message::IDENTIFY, head.aux, answer));
@@ -307,14 +309,14 @@ impl<N: Net> Worker<N> {
     #[allow(clippy::type_complexity)]
     fn opened(
         &self,
-        answers: &[Answer],
+        answers: &[ControlReply],
         asked: usize,
     ) -> Result<Result<Vec<(usize, TableOpenedV2)>, String>, WorkerError> {
         if answers.len() < asked {
             return Ok(Err("a server came back with another number of threads".into()));
         }
         let mut all = Vec::new();
-        for Answer { link, head, payload: answer } in answers {
+        for ControlReply { link, head, payload: answer } in answers {
             let peer = &self.peers[*link].name;
             match head.kind {
                 message::REFUSED => match refused(peer, message::OPEN_TABLE, head.aux, answer) {
@@ -368,10 +370,11 @@ impl<N: Net> Worker<N> {
         let request =
             |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
         // Where a server came back with other threads there are no answers; the caller looks at the links.
-        let answers = self.ask(&Ask::of(message::CONFIRM, None, &request), To::Links(&links))?;
+        let answers =
+            self.ask(&ControlRequest::of(message::CONFIRM, None, &request), Recipients::Links(&links))?;
         let refusal = answers.iter().find(|answer| answer.head.kind == message::REFUSED);
         // It has been started again: what it holds now is to be asked for anew.
-        Ok(refusal.map(|Answer { link, head, payload }| {
+        Ok(refusal.map(|ControlReply { link, head, payload }| {
             refused(&self.peers[*link].name, message::CONFIRM, head.aux, payload).to_string()
         }))
     }
@@ -385,7 +388,7 @@ impl<N: Net> Worker<N> {
         let opened = &table.opened;
         let holders = self.config.servers.iter().enumerate().map(|(server, addr)| {
             let shards = opened.of_server(server);
-            Holder { addr: addr.clone(), first: shards.start, end: shards.end }
+            ShardHolder { addr: addr.clone(), first: shards.start, end: shards.end }
         });
         TableRecord {
             table: table.schema.name.clone(),

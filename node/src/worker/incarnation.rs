@@ -1,10 +1,10 @@
 //! How a worker gets its incarnation: a server hands it out, of one counter for the run, and no clock is asked.
 
-use super::tables::{Ask, To};
+use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::message;
-use crate::tally::WorkerTally;
+use crate::tally::WorkerCounters;
 use gannet_transport::Net;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<N: Net> Worker<N> {
     pub fn allocate_incarnation_told(
         net: N,
         config: &WorkerConfig,
-        tally: Arc<WorkerTally>,
+        tally: Arc<WorkerCounters>,
     ) -> Result<u64, WorkerError> {
         let (links, wanted) = (tally.links.get(), tally.links_wanted.get());
         let config = WorkerConfig { incarnation: NO_INCARNATION, one_thread: true, ..config.clone() };
@@ -71,8 +71,8 @@ impl<N: Net> Worker<N> {
 
     /// Asks thread 0 of each of these servers: a number, and whether it hands out any.
     fn allocate(&mut self, floor: u64, looks: u64, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
-        let ask = Ask::words(message::ALLOCATE, [floor, looks, 0, 0]);
-        let answers = self.ask(&ask, To::Links(of))?;
+        let ask = ControlRequest::words(message::ALLOCATE, [floor, looks, 0, 0]);
+        let answers = self.ask(&ask, Recipients::Links(of))?;
         match answers.len() == of.len() {
             true => {
                 Ok(answers.iter().map(|answer| (answer.head.words[0], answer.head.words[1] == 1)).collect())

@@ -1,7 +1,7 @@
 //! Thousands of incarnations in the simulated world: many ask at once, links are lost, and the server that counts is
 //! killed between keeping a number and answering it.
 
-use super::flights::{ControlFlight, FlightId, Request, Work};
+use super::flights::{ControlInFlight, InFlightId, Request, RequestWork};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::message;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// A server that can be killed, with the folder that it leaves.
-struct Place {
+struct KilledServer {
     store: Store,
     addr: String,
     actor: u64,
@@ -27,13 +27,13 @@ fn start(sim: &Sim, addr: &str, store: &Store) -> (String, u64) {
     (addr, sim.add_actor(move || server.run().unwrap()))
 }
 
-impl Place {
-    fn new(sim: &Sim) -> Place {
+impl KilledServer {
+    fn new(sim: &Sim) -> KilledServer {
         // What is synced thousands of times is not the disk, where that can be had.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         let (addr, actor) = start(sim, "sim:0", &store);
-        Place { store, addr, actor, _folder: folder }
+        KilledServer { store, addr, actor, _folder: folder }
     }
 
     /// What was not sent is lost; the next life has a clock of its own, which may have gone back.
@@ -46,28 +46,28 @@ impl Place {
 }
 
 /// Somebody who asks, without ever waiting: first all servers for what they know, then the first for a number.
-struct Asker {
+struct AsyncClient {
     worker: Worker<Sim>,
-    looks: Option<FlightId>,
-    asks: Option<FlightId>,
+    looks: Option<InFlightId>,
+    asks: Option<InFlightId>,
     /// The highest number that had been answered to anybody when it began.
     before: u64,
 }
 
-impl Asker {
-    fn begin(sim: &Sim, servers: &[String], before: u64) -> Result<Asker, WorkerError> {
+impl AsyncClient {
+    fn begin(sim: &Sim, servers: &[String], before: u64) -> Result<AsyncClient, WorkerError> {
         let config = WorkerConfig { one_thread: true, ..WorkerConfig::reader(servers) };
         let worker = Worker::connect(sim.clone(), config)?;
-        let mut asker = Asker { worker, looks: None, asks: None, before };
+        let mut asker = AsyncClient { worker, looks: None, asks: None, before };
         let all: Vec<usize> = (0..servers.len()).collect();
         asker.looks = Some(asker.post([0, message::ALLOCATE_LOOK, 0, 0], &all)?);
         Ok(asker)
     }
 
-    fn post(&mut self, words: [u64; 4], peers: &[usize]) -> Result<FlightId, WorkerError> {
+    fn post(&mut self, words: [u64; 4], peers: &[usize]) -> Result<InFlightId, WorkerError> {
         let (worker, answers) = (&mut self.worker, vec![None; peers.len()]);
         let now = worker.net.now();
-        let control = ControlFlight {
+        let control = ControlInFlight {
             kind: message::ALLOCATE,
             table: None,
             words,
@@ -75,7 +75,7 @@ impl Asker {
             answers,
             again: false,
         };
-        let id = worker.flights.add(Work::Control(control), peers.len(), 0, now);
+        let id = worker.flights.add(RequestWork::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
             let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
             worker.peers[number].enqueue(request, now);
@@ -85,9 +85,9 @@ impl Asker {
     }
 
     /// The numbers that came to a request, if all have.
-    fn taken(&mut self, id: Option<FlightId>) -> Option<Vec<u64>> {
+    fn taken(&mut self, id: Option<InFlightId>) -> Option<Vec<u64>> {
         let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
-        let Work::Control(control) = self.worker.flights.take(id.place)?.work else { return None };
+        let RequestWork::Control(control) = self.worker.flights.take(id.place)?.work else { return None };
         Some(control.answers.into_iter().flatten().map(|(head, _)| head.words[0]).collect())
     }
 
@@ -113,13 +113,13 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
             ..Faults::none()
         };
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
-        let mut places = [Place::new(&sim), Place::new(&sim)];
+        let mut places = [KilledServer::new(&sim), KilledServer::new(&sim)];
         let mut order = [0, 1];
         let (mut askers, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
         while numbers.len() < 300 {
             if askers.len() < 6 && prng.below(3) > 0 {
                 let servers: Vec<String> = order.iter().map(|&at: &usize| places[at].addr.clone()).collect();
-                let asker = Asker::begin(&sim, &servers, highest);
+                let asker = AsyncClient::begin(&sim, &servers, highest);
                 askers.push(asker.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
             }
             sim.run(Duration::from_micros(prng.below(400)));

@@ -4,27 +4,27 @@
 //! flight has its own. Those of a flight under way never change their numbers, which are on the wire: what is cut anew
 //! is added behind them, and the chunk that it was has no rows any more.
 
-use crate::cut::{Chunk, Cut};
+use crate::cut::{Chunk, ShardedKeys};
 use gannet_core::Schema;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(super) struct Laid {
-    pub(super) cut: Arc<Cut>,
+pub(super) struct Relayout {
+    pub(super) cut: Arc<ShardedKeys>,
     own: Option<Vec<Chunk>>,
 }
 
-impl Laid {
+impl Relayout {
     /// A cut for the links of this layout, whose shards have these owners.
-    pub(super) fn new(cut: Arc<Cut>, layout: u64, schema: &Schema, owners: &[u32]) -> Laid {
+    pub(super) fn new(cut: Arc<ShardedKeys>, layout: u64, schema: &Schema, owners: &[u32]) -> Relayout {
         let own = (cut.layout != layout).then(|| {
             let mut chunks = Vec::new();
             cut.chunks_of(0..cut.keys().len() as u32, schema, owners, &mut chunks);
             chunks
         });
-        Laid { cut, own }
+        Relayout { cut, own }
     }
 
     pub(super) fn chunks(&self) -> &[Chunk] {
@@ -41,7 +41,7 @@ impl Laid {
     }
 
     /// Whether another batch of the same keys has the same chunks.
-    pub(super) fn is_as(&self, other: &Laid) -> bool {
+    pub(super) fn is_as(&self, other: &Relayout) -> bool {
         let cut_alike = self.own.is_none() && other.own.is_none() && self.cut.layout == other.cut.layout;
         cut_alike && (Arc::ptr_eq(&self.cut, &other.cut) || self.keys() == other.keys())
     }
@@ -49,7 +49,7 @@ impl Laid {
     /// Cuts the rows of these chunks anew, for shards that have these owners: the numbers of the chunks that they are
     /// now.
     pub(super) fn cut_anew(&mut self, chunks: &[u32], schema: &Schema, owners: &[u32]) -> Range<u32> {
-        let Laid { cut, own } = self;
+        let Relayout { cut, own } = self;
         let own = own.get_or_insert_with(|| cut.chunks().to_vec());
         let mut rows: Vec<Range<u32>> = chunks
             .iter()

@@ -17,17 +17,17 @@
 //! - images, regions and subscriptions end with their link, as ever. What the cache asked for is of no link that there
 //!   will be.
 
-use super::flights::{PullPart, Request, Work};
+use super::flights::{PullPart, Request, RequestWork};
 use super::peer::Peer;
-use super::stamps::Stamps;
-use super::{Table, Worker};
+use super::stamps::OwnPushFilter;
+use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
 use crate::message;
 use gannet_transport::Net;
 use std::ops::Range;
 
 /// A request for one of the new threads, and what its place among the others depends on.
-struct Sorted {
+struct RequestOrder {
     /// Pushes and ticks go first; then the oldest do, in the order of their rows.
     unordered: bool,
     younger: u32,
@@ -36,7 +36,7 @@ struct Sorted {
     request: Request,
 }
 
-impl Table {
+impl WorkerTable {
     /// Which of the shards each of a server's links has now.
     fn own(&mut self, shards: Range<u32>, link: usize) {
         self.owners[shards.start as usize..shards.end as usize].fill(link as u32);
@@ -86,7 +86,7 @@ impl<N: Net> Worker<N> {
             (peer.threads, peer.clocks) = (threads, clocks.clone());
             // No link of the server is called as one before it was.
             peer.epoch = epoch.unwrap_or(0);
-            peer.near.stamps = Stamps::new();
+            peer.near.stamps = OwnPushFilter::new();
             (peer.good_at, peer.attempt_at, peer.wait_logged) = (now, now, false);
             if !peer.is_wanted() {
                 peer.opening = None;
@@ -107,15 +107,15 @@ impl<N: Net> Worker<N> {
     /// What was not answered goes to those who are responsible now.
     fn hand_on(&mut self, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
         waiting.sort_by_key(|(_, request)| request.place);
-        let mut sorted: Vec<Sorted> = Vec::with_capacity(waiting.len());
+        let mut sorted: Vec<RequestOrder> = Vec::with_capacity(waiting.len());
         for flight in waiting.chunk_by(|a, b| a.1.place == b.1.place) {
             self.hand_on_flight(flight, own, &mut sorted);
         }
         sorted.sort_by_key(|sorted| (sorted.unordered, sorted.younger, sorted.start));
         let now = self.net.now();
-        for Sorted { peer, request, .. } in sorted {
+        for RequestOrder { peer, request, .. } in sorted {
             self.peers[peer].enqueue(request, now);
-            if let Some(Work::Push(push)) = self.flights.at(request.place).map(|flight| &flight.work) {
+            if let Some(RequestWork::Push(push)) = self.flights.at(request.place).map(|flight| &flight.work) {
                 let chunk = push.laid.chunks()[request.chunk as usize];
                 self.peers[peer].near.stamps.begin(&push.laid.cut, &chunk);
             }
@@ -123,7 +123,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// The requests that a flight's are now.
-    fn hand_on_flight(&mut self, waiting: &[(usize, Request)], own: &[usize], sorted: &mut Vec<Sorted>) {
+    fn hand_on_flight(
+        &mut self,
+        waiting: &[(usize, Request)],
+        own: &[usize],
+        sorted: &mut Vec<RequestOrder>,
+    ) {
         let place = waiting[0].1.place;
         let next = self.flights.next_turn;
         let Worker { flights, tables, peers, .. } = self;
@@ -133,10 +138,10 @@ impl<N: Net> Worker<N> {
         let before = sorted.len();
         let mut add = |unordered: bool, start: u32, peer: usize, chunk: u32, push: bool, bytes: u32| {
             let request = Request { place, chunk, push, bytes };
-            sorted.push(Sorted { unordered, younger, start, peer, request });
+            sorted.push(RequestOrder { unordered, younger, start, peer, request });
         };
         match &mut flight.work {
-            Work::Pull(pull) => {
+            RequestWork::Pull(pull) => {
                 let table = &tables[pull.laid.table()];
                 for (peer, request) in waiting {
                     let part = std::mem::take(&mut pull.parts[request.chunk as usize]);
@@ -151,7 +156,7 @@ impl<N: Net> Worker<N> {
                     add(true, chunk.start, chunk.peer as usize, number, false, bytes);
                 }
             }
-            Work::Push(push) => {
+            RequestWork::Push(push) => {
                 let table = &tables[push.laid.table()];
                 let new = push.laid.cut_anew(&numbers, &table.schema, &table.owners);
                 let parts = new.end as usize;
@@ -169,7 +174,7 @@ impl<N: Net> Worker<N> {
                     add(false, chunk.start, chunk.peer as usize, number, true, bytes);
                 }
             }
-            Work::Control(control) if message::is_for_each(control.kind) => {
+            RequestWork::Control(control) if message::is_for_each(control.kind) => {
                 let (first, unordered) = (control.answers.len(), !message::is_ordered(control.kind));
                 control.answers.resize(first + own.len(), None);
                 // What each link is asked alike has a payload for each.
@@ -180,7 +185,7 @@ impl<N: Net> Worker<N> {
                     add(unordered, 0, peer, number, false, 0);
                 }
             }
-            Work::Control(control) => control.again = true,
+            RequestWork::Control(control) => control.again = true,
         }
         let added = (sorted.len() - before) as u32;
         flight.left = flight.left - numbers.len() as u32 + added;

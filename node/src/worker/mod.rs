@@ -34,31 +34,31 @@ mod stamps;
 mod tables;
 mod vectors;
 
-pub use attendance::{Attendance, Hands};
+pub use attendance::{FenceFn, Heartbeat};
 pub use builder::WorkerBuilder;
 pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
-pub use feed::{FeedLink, Offer, Text};
+pub use feed::{DataLink, DataOffer, TextChunk};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
-pub use pipeline::{DataName, PullId, Pulled, PushId, Saw};
-pub use run::{RunSeat, RunWanted};
-pub use seat::{JobStatus, Joined, Seat};
+pub use pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
+pub use run::{RunClient, RunRequest};
+pub use seat::{JobAnswer, JobClient, JobStatus};
 pub use tables::{TableId, TableStatus};
 
-use crate::cut::Cut;
+use crate::cut::ShardedKeys;
 use crate::error::WorkerError;
 use crate::runs::RunId;
-use crate::tally::WorkerTally;
+use crate::tally::WorkerCounters;
 use crate::token::Token;
 use cache::Caching;
-use clocks::Keeping;
-use flights::Flights;
+use clocks::TableClock;
+use flights::InFlight;
 use gannet_core::Schema;
 use gannet_transport::sim::Prng;
 use gannet_transport::{Event, Net};
 use identity::OpenedAs;
-use peer::{Answered, Peer};
-use pipeline::Kept;
+use peer::{Peer, ReplyResult};
+use pipeline::KeptKeysets;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +187,7 @@ pub struct Counters {
 }
 
 /// A table as this worker knows it.
-struct Table {
+struct WorkerTable {
     schema: Schema,
     /// As what the servers have it.
     opened: OpenedAs,
@@ -197,7 +197,7 @@ struct Table {
     one_owner: bool,
     last_seq: u64,
     /// How it keeps step with others.
-    group: Option<Keeping>,
+    group: Option<TableClock>,
     /// Rows that pulls may be answered from.
     cache: Option<Caching>,
 }
@@ -211,16 +211,16 @@ pub struct Worker<N: Net> {
     peers: Vec<Peer<N::Stream>>,
     /// Which layout of the links it is.
     layout: u64,
-    flights: Flights,
-    tables: Vec<Table>,
-    tally: Arc<WorkerTally>,
-    answers: Vec<Answered>,
-    kept: VecDeque<Kept>,
+    flights: InFlight,
+    tables: Vec<WorkerTable>,
+    tally: Arc<WorkerCounters>,
+    answers: Vec<ReplyResult>,
+    kept: VecDeque<KeptKeysets>,
     /// Flights whose pushes were refused for good, until a call has told of it.
     refused: VecDeque<WorkerError>,
     /// Memory of acknowledged pushes, for [`Worker::spare`].
     spare: Vec<Vec<f32>>,
-    cut: Arc<Cut>,
+    cut: Arc<ShardedKeys>,
     next_tick: Duration,
     /// When time limits were last looked at.
     looked_at: Duration,
@@ -248,7 +248,7 @@ impl<N: Net> Worker<N> {
     pub fn connect_told(
         net: N,
         mut config: WorkerConfig,
-        tally: Arc<WorkerTally>,
+        tally: Arc<WorkerCounters>,
     ) -> Result<Worker<N>, WorkerError> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
@@ -267,7 +267,7 @@ impl<N: Net> Worker<N> {
             events: Vec::new(),
             peers: Vec::new(),
             layout: 0,
-            flights: Flights::new(tally.clone()),
+            flights: InFlight::new(tally.clone()),
             tables: Vec::new(),
             tally,
             answers: Vec::new(),
@@ -293,7 +293,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Its counts, for whoever tells of them while it runs.
-    pub fn tally(&self) -> Arc<WorkerTally> {
+    pub fn tally(&self) -> Arc<WorkerCounters> {
         self.tally.clone()
     }
 

@@ -6,17 +6,17 @@
 //! counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes touch which are
 //! not acknowledged (stamps.rs). How images and regions come to be known: reach.rs.
 
-use super::far::FarTable;
-use super::flights::{NearPart, PullPart};
+use super::far::RdmaTable;
+use super::flights::{LocalHits, PullPart};
 use super::peer::Peer;
-use super::reach::Seeking;
-use super::stamps::Stamps;
+use super::reach::ReadPathQuery;
+use super::stamps::OwnPushFilter;
 use super::tables::TableId;
 use super::{OneSided, Worker};
 use crate::cut::Chunk;
 use crate::error::WorkerError;
 use crate::limits::{LEASE, LEASE_PING};
-use gannet_core::{NO_CLOCK, NO_SLOT, Read, Segments, View};
+use gannet_core::{MappedShards, NO_CLOCK, NO_SLOT, Read, Segments};
 use gannet_transport::{LinkError, Net, Stream};
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use std::time::Duration;
 const NEAR_LOOK: Duration = Duration::from_millis(5);
 
 /// What of one server thread this worker can read.
-pub(super) struct Near {
+pub(super) struct OneSidedReads {
     /// By table.
-    pub(super) tables: Vec<Option<Reach>>,
-    pub(super) seeking: Option<Seeking>,
+    pub(super) tables: Vec<Option<ReadPath>>,
+    pub(super) seeking: Option<ReadPathQuery>,
     /// The server lets nothing be read over this link.
     pub(super) refused: bool,
     /// When that was begun which was answered last.
@@ -35,27 +35,27 @@ pub(super) struct Near {
     pinged: Duration,
     /// When it was last asked what it has registered since.
     pub(super) asked_again: Duration,
-    pub(super) stamps: Stamps,
+    pub(super) stamps: OwnPushFilter,
 }
 
 /// How rows of a table are read.
-pub(super) enum Reach {
+pub(super) enum ReadPath {
     /// In its images.
-    View(Box<View>),
+    View(Box<MappedShards>),
     /// By READs.
-    Far(Box<FarTable>),
+    Far(Box<RdmaTable>),
 }
 
-impl Near {
-    pub(super) fn new() -> Near {
-        Near {
+impl OneSidedReads {
+    pub(super) fn new() -> OneSidedReads {
+        OneSidedReads {
             tables: Vec::new(),
             seeking: None,
             refused: false,
             heard: Duration::ZERO,
             pinged: Duration::ZERO,
             asked_again: Duration::ZERO,
-            stamps: Stamps::new(),
+            stamps: OwnPushFilter::new(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Near {
 
     /// An answer says where rows are.
     pub(super) fn learn(&mut self, table: usize, keys: &[u64], slots: &[u32]) {
-        if let Some(Some(Reach::Far(far))) = self.tables.get_mut(table) {
+        if let Some(Some(ReadPath::Far(far))) = self.tables.get_mut(table) {
             far.learn(keys, slots);
         }
     }
@@ -88,7 +88,7 @@ impl Near {
     }
 
     /// How a table is read, while what is read may be taken for current.
-    fn fresh(&mut self, table: usize, now: Duration) -> Option<&mut Reach> {
+    fn fresh(&mut self, table: usize, now: Duration) -> Option<&mut ReadPath> {
         self.tables.get_mut(table)?.as_mut().filter(|_| now.saturating_sub(self.heard) < LEASE)
     }
 
@@ -97,10 +97,10 @@ impl Near {
         &mut self,
         keys: &[u64],
         slots: Vec<u32>,
-        wanted: &Wanted,
+        wanted: &PullSpec,
         with_slots: bool,
-    ) -> Box<NearPart> {
-        let mut near = NearPart { slots, with_slots, ..NearPart::default() };
+    ) -> Box<LocalHits> {
+        let mut near = LocalHits { slots, with_slots, ..LocalHits::default() };
         let touched = self.stamps.open();
         for (place, (&key, &slot)) in keys.iter().zip(&near.slots).enumerate() {
             if slot == NO_SLOT || touched.is_some_and(|touched| touched.has(key)) {
@@ -122,7 +122,7 @@ fn known(lowest: u64) -> Option<u64> {
 }
 
 /// What a pull wants of each row.
-pub(super) struct Wanted {
+pub(super) struct PullSpec {
     pub(super) table: usize,
     pub(super) read: Read,
     pub(super) segments: Segments,
@@ -141,17 +141,17 @@ impl<S: Stream> Peer<S> {
     fn read_near(
         &mut self,
         keys: &[u64],
-        wanted: &Wanted,
+        wanted: &PullSpec,
         values: &mut [f32],
         now: Duration,
         timeout: Duration,
-    ) -> Result<Option<Box<NearPart>>, WorkerError> {
+    ) -> Result<Option<Box<LocalHits>>, WorkerError> {
         let Peer { link: Some(link), near, .. } = self else { return Ok(None) };
-        let &Wanted { table, read, segments, .. } = wanted;
+        let &PullSpec { table, read, segments, .. } = wanted;
         let (slots, lowest, with_slots) = match near.fresh(table, now) {
             None => return Ok(None),
-            Some(Reach::View(_)) if !wanted.images => return Ok(None),
-            Some(Reach::View(view)) => {
+            Some(ReadPath::View(_)) if !wanted.images => return Ok(None),
+            Some(ReadPath::View(view)) => {
                 // Before the rows: they have what it speaks of.
                 let lowest = view.lowest();
                 if lowest < wanted.least {
@@ -162,13 +162,13 @@ impl<S: Stream> Peer<S> {
                     // All are there, and nothing is under way to them.
                     Ok(0) if !near.stamps.any() => {
                         let slots = if wanted.keep { slots } else { Vec::new() };
-                        return Ok(Some(Box::new(NearPart { slots, lowest, ..NearPart::default() })));
+                        return Ok(Some(Box::new(LocalHits { slots, lowest, ..LocalHits::default() })));
                     }
                     Ok(_) => (slots, lowest, false),
                     Err(_) => return Ok(None),
                 }
             }
-            Some(Reach::Far(far)) => {
+            Some(ReadPath::Far(far)) => {
                 let peer = link.peer().clone();
                 let Some(reader) = link.stream_mut().reader() else { return Ok(None) };
                 let slots = far.read(reader, keys, wanted, values, timeout);
@@ -197,19 +197,19 @@ impl<N: Net> Worker<N> {
         floats: usize,
         keep: bool,
         clock: Option<u64>,
-    ) -> Wanted {
+    ) -> PullSpec {
         let always = self.config.one_sided == OneSided::Always;
         let images = always || !keep || 4 * floats >= self.config.near_kept_bytes_min;
         let least = self.least(table, clock);
-        Wanted { table: table.0, read, segments, floats, keep, images, least }
+        PullSpec { table: table.0, read, segments, floats, keep, images, least }
     }
 
     /// Whether any rows of such a pull are read without asking.
-    pub(super) fn reads(&self, wanted: &Wanted) -> bool {
+    pub(super) fn reads(&self, wanted: &PullSpec) -> bool {
         let linked = self.peers.iter().filter(|peer| peer.link.is_some());
         linked.flat_map(|peer| peer.near.tables.get(wanted.table)).flatten().any(|reach| match reach {
-            Reach::View(_) => wanted.images,
-            Reach::Far(_) => true,
+            ReadPath::View(_) => wanted.images,
+            ReadPath::Far(_) => true,
         })
     }
 
@@ -236,10 +236,10 @@ impl<N: Net> Worker<N> {
         &mut self,
         chunk: &Chunk,
         keys: &[u64],
-        wanted: &Wanted,
+        wanted: &PullSpec,
         values: &mut [f32],
         now: Duration,
-    ) -> Result<Option<Box<NearPart>>, WorkerError> {
+    ) -> Result<Option<Box<LocalHits>>, WorkerError> {
         let (number, timeout) = (chunk.peer as usize, self.config.stall_timeout);
         let near = match self.peers[number].read_near(keys, wanted, values, now, timeout) {
             Ok(Some(near)) => near,
@@ -276,7 +276,7 @@ impl<N: Net> Worker<N> {
         if near.stamps.any() {
             return Ok(false);
         }
-        let Some(Reach::View(view)) = near.fresh(table.0, now) else { return Ok(false) };
+        let Some(ReadPath::View(view)) = near.fresh(table.0, now) else { return Ok(false) };
         let lowest = view.lowest();
         if lowest < least {
             return Ok(false);

@@ -8,13 +8,13 @@ use crate::control::{self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, Tab
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
 use crate::message;
-use crate::token::{Nonce, Nonces, Side, draw};
-use gannet_transport::{Head, Link, LinkError, Net, NetError, Nothing, Poll, Stream};
+use crate::token::{Nonce, Nonces, ProofSide, draw};
+use gannet_transport::{Head, Link, LinkError, Net, NetError, NoOwner, Poll, Stream};
 use std::time::Duration;
 
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum OpeningStep {
     /// The challenge; this is the nonce that was sent.
     Knock(Nonce),
     /// The server's proof.
@@ -27,12 +27,12 @@ pub(super) enum Step {
     Join(usize),
 }
 
-impl Step {
+impl OpeningStep {
     /// Nothing has been answered yet.
     fn is_first(self, token: bool) -> bool {
         match self {
-            Step::Knock(_) => true,
-            Step::Hello => !token,
+            OpeningStep::Knock(_) => true,
+            OpeningStep::Hello => !token,
             _ => false,
         }
     }
@@ -41,7 +41,7 @@ impl Step {
 /// A connection that is no link yet. One request at a time is under way on it.
 pub(super) struct Opening<S> {
     pub(super) link: Link<S>,
-    pub(super) step: Step,
+    pub(super) step: OpeningStep,
     begun: Duration,
     welcome: Option<(WelcomeV1, Credit)>,
     /// The numbers of the tables opened so far.
@@ -54,13 +54,13 @@ impl<S: Stream> Opening<S> {
         self.welcome.is_some()
     }
 
-    fn ask(&mut self, step: Step, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
+    fn ask(&mut self, step: OpeningStep, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
         self.ask_with(step, kind, [0; 4], payload)
     }
 
     fn ask_with(
         &mut self,
-        step: Step,
+        step: OpeningStep,
         kind: u16,
         words: [u64; 4],
         payload: &[u8],
@@ -72,25 +72,25 @@ impl<S: Stream> Opening<S> {
 
     fn kind(&self) -> u16 {
         match self.step {
-            Step::Knock(_) => message::KNOCK,
-            Step::Prove(_) => message::PROVE,
-            Step::Hello => message::HELLO,
-            Step::Table(_) => message::OPEN_TABLE,
-            Step::Join(_) => message::JOIN,
+            OpeningStep::Knock(_) => message::KNOCK,
+            OpeningStep::Prove(_) => message::PROVE,
+            OpeningStep::Hello => message::HELLO,
+            OpeningStep::Table(_) => message::OPEN_TABLE,
+            OpeningStep::Join(_) => message::JOIN,
         }
     }
 
     /// The next answer, if it is here.
     fn hear(&mut self) -> Result<Option<(Head, Vec<u8>)>, LinkError> {
-        self.link.flush(&mut Nothing)?;
+        self.link.flush(&mut NoOwner)?;
         if self.link.is_readable() {
-            self.link.fill(&mut Nothing)?;
+            self.link.fill(&mut NoOwner)?;
             // A handshake of TLS that is over lets go what was put off: no event will tell of it.
             if self.link.can_send() {
-                self.link.flush(&mut Nothing)?;
+                self.link.flush(&mut NoOwner)?;
             }
         }
-        let Some(frame) = self.link.receive().peek(&mut Nothing)? else { return Ok(None) };
+        let Some(frame) = self.link.receive().peek(&mut NoOwner)? else { return Ok(None) };
         let answer = (frame.head, frame.payload.to_vec());
         self.link.receive().consume();
         Ok(Some(answer))
@@ -106,12 +106,13 @@ impl<N: Net> Worker<N> {
         peer.attempts += 1;
         let link = Link::new(self.net.begin_connect(&peer.addr, attempt)?);
         self.poll.add(link.stream(), number as u64)?;
-        let mut opening = Opening { link, step: Step::Hello, begun, welcome: None, tables: Vec::new() };
+        let mut opening =
+            Opening { link, step: OpeningStep::Hello, begun, welcome: None, tables: Vec::new() };
         match self.config.token {
             Some(_) => {
                 let nonce =
                     draw().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
-                opening.ask(Step::Knock(nonce), message::KNOCK, &control::seal(&KnockV1 { nonce }))?;
+                opening.ask(OpeningStep::Knock(nonce), message::KNOCK, &control::seal(&KnockV1 { nonce }))?;
             }
             None => self.greet(number, &mut opening)?,
         }
@@ -122,7 +123,7 @@ impl<N: Net> Worker<N> {
     fn greet(&self, number: usize, opening: &mut Opening<N::Stream>) -> Result<(), WorkerError> {
         let (pusher, incarnation) = (self.config.pusher, self.config.incarnation);
         let hello = HelloV1 { pusher, incarnation, thread: self.peers[number].thread };
-        opening.ask(Step::Hello, message::HELLO, &control::seal(&hello))
+        opening.ask(OpeningStep::Hello, message::HELLO, &control::seal(&hello))
     }
 
     /// Takes the steps whose answers have come. An error ends the attempt.
@@ -147,7 +148,7 @@ impl<N: Net> Worker<N> {
 
     /// The peer has not proved that it has the token, which it must.
     fn is_unproved(&self, opening: &Opening<N::Stream>) -> bool {
-        self.config.token.is_some() && matches!(opening.step, Step::Knock(_) | Step::Prove(_))
+        self.config.token.is_some() && matches!(opening.step, OpeningStep::Knock(_) | OpeningStep::Prove(_))
     }
 
     fn is_doubted(&self, number: usize, opening: &Opening<N::Stream>, error: &WorkerError) -> bool {
@@ -185,7 +186,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// A connection that ends before its hello has gone was none.
-    fn not_connected(&self, number: usize, (step, sent): (Step, bool), error: LinkError) -> WorkerError {
+    fn not_connected(
+        &self,
+        number: usize,
+        (step, sent): (OpeningStep, bool),
+        error: LinkError,
+    ) -> WorkerError {
         match error {
             LinkError::Io { source, .. } if step.is_first(self.config.token.is_some()) && !sent => {
                 NetError::Connect { addr: self.peers[number].addr.clone(), source }.into()
@@ -209,7 +215,7 @@ impl<N: Net> Worker<N> {
         if head.kind == message::REFUSED {
             return Err(match opening.step {
                 // What it had when it was opened first.
-                Step::Table(table) if Refusal::of(head.aux) == Refusal::Identity => {
+                OpeningStep::Table(table) if Refusal::of(head.aux) == Refusal::Identity => {
                     let table = &self.tables[table];
                     table.opened.gone(&table.schema.name, &self.peers[number])
                 }
@@ -220,26 +226,30 @@ impl<N: Net> Worker<N> {
             return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
         }
         let next = match opening.step {
-            Step::Knock(worker) => {
+            OpeningStep::Knock(worker) => {
                 let ChallengeV1 { nonce: server } =
                     control::open(answer).map_err(|error| nonsense(error.to_string()))?;
                 let nonces = Nonces { worker, server };
                 let token =
                     self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
-                let proof = control::seal(&ProofV1 { proof: token.prove(Side::Worker, &nonces) });
-                opening.ask(Step::Prove(nonces), message::PROVE, &proof)?;
+                let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
+                opening.ask(OpeningStep::Prove(nonces), message::PROVE, &proof)?;
                 return Ok(false);
             }
-            Step::Prove(nonces) => {
+            OpeningStep::Prove(nonces) => {
                 let ProofV1 { proof } = control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-                if !self.config.token.as_ref().is_some_and(|token| token.check(Side::Server, &nonces, &proof))
+                if !self
+                    .config
+                    .token
+                    .as_ref()
+                    .is_some_and(|token| token.check(ProofSide::Server, &nonces, &proof))
                 {
                     return Err(WorkerError::Impostor { peer: name.clone() });
                 }
                 self.greet(number, opening)?;
                 return Ok(false);
             }
-            Step::Hello => {
+            OpeningStep::Hello => {
                 let welcome: WelcomeV1 =
                     control::open(answer).map_err(|error| nonsense(error.to_string()))?;
                 if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads
@@ -253,7 +263,7 @@ impl<N: Net> Worker<N> {
                 }
                 0
             }
-            Step::Table(table) => {
+            OpeningStep::Table(table) => {
                 let opened: TableOpenedV2 =
                     control::open_as(2, answer).map_err(|error| nonsense(error.to_string()))?;
                 let before = &self.tables[table];
@@ -261,14 +271,14 @@ impl<N: Net> Worker<N> {
                 opening.tables.push(opened.table);
                 table + 1
             }
-            Step::Join(table) => {
+            OpeningStep::Join(table) => {
                 control::open::<JoinedV1>(answer).map_err(|error| nonsense(error.to_string()))?;
                 return self.join_next(number, opening, table + 1);
             }
         };
         let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
         let request = table.opened.request(&table.schema, server);
-        opening.ask(Step::Table(next), message::OPEN_TABLE, &request)?;
+        opening.ask(OpeningStep::Table(next), message::OPEN_TABLE, &request)?;
         Ok(false)
     }
 
@@ -287,7 +297,7 @@ impl<N: Net> Worker<N> {
         let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
         let words = [u64::from(opening.tables[table]), 0, 0, 0];
         let request = control::seal(&member.request(clock, left));
-        opening.ask_with(Step::Join(table), message::JOIN, words, &request)?;
+        opening.ask_with(OpeningStep::Join(table), message::JOIN, words, &request)?;
         Ok(false)
     }
 

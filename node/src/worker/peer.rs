@@ -7,13 +7,13 @@
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
 use super::cache::{Delta, Followed};
-use super::flights::{Flights, Lender, Request, Work};
-use super::near::Near;
+use super::flights::{InFlight, InFlightOwner, Request, RequestWork};
+use super::near::OneSidedReads;
 use super::opening::Opening;
 use crate::control::{self, WaitsV1};
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
-use crate::tally::WorkerTally;
+use crate::tally::WorkerCounters;
 use gannet_transport::{Filled, Frame, Link, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(super) struct Peer<S> {
     /// By table, rows that it keeps fresh in the cache.
     pub(super) followed: Vec<Followed>,
     /// Its images, when it is on this host.
-    pub(super) near: Near,
+    pub(super) near: OneSidedReads,
     /// Places of keysets that are free.
     free_keysets: Vec<u32>,
     next_keyset: u32,
@@ -88,7 +88,7 @@ pub(super) struct Credit {
 }
 
 /// What became of an answer.
-pub(super) enum Answered {
+pub(super) enum ReplyResult {
     /// A part of this flight, perhaps its last.
     Part(u32),
     /// Refused for good.
@@ -133,7 +133,7 @@ impl<S: Stream> Peer<S> {
             wait_logged: false,
             loss_logged: None,
             followed: Vec::new(),
-            near: Near::new(),
+            near: OneSidedReads::new(),
             free_keysets: Vec::new(),
             next_keyset: 0,
         }
@@ -163,9 +163,9 @@ impl<S: Stream> Peer<S> {
     /// Moves what can be moved, without waiting; `true` when anything was.
     pub(super) fn turn(
         &mut self,
-        flights: &mut Flights,
-        tally: &WorkerTally,
-        answers: &mut Vec<Answered>,
+        flights: &mut InFlight,
+        tally: &WorkerCounters,
+        answers: &mut Vec<ReplyResult>,
         now: Duration,
     ) -> Result<bool, WorkerError> {
         let Peer { link: Some(link), queue, unsent, .. } = self else { return Ok(false) };
@@ -174,21 +174,21 @@ impl<S: Stream> Peer<S> {
             if !link.is_readable() {
                 break;
             }
-            let filled = link.fill(&mut Lender { flights, queue, unsent })?;
+            let filled = link.fill(&mut InFlightOwner { flights, queue, unsent })?;
             moved |= matches!(filled, Filled::Bytes(_));
             loop {
                 let (receive, _) = link.halves();
-                let Some(frame) = receive.peek(&mut Lender { flights, queue, unsent })? else { break };
+                let Some(frame) = receive.peek(&mut InFlightOwner { flights, queue, unsent })? else { break };
                 if frame.head.kind == message::WAITS {
                     self.waits = Some(waits(&frame, self.posted, &self.name)?);
                     receive.consume();
-                    answers.push(Answered::Waits);
+                    answers.push(ReplyResult::Waits);
                     (self.good_at, self.wait_logged) = (now, false);
                     continue;
                 }
                 if frame.head.kind == message::DELTA {
                     let payload = bytemuck::cast_slice(frame.payload).to_vec();
-                    answers.push(Answered::Delta(Box::new(Delta { head: frame.head, payload })));
+                    answers.push(ReplyResult::Delta(Box::new(Delta { head: frame.head, payload })));
                     tally.bytes_received.add(u64::from(frame.head.len));
                     receive.consume();
                     continue;
@@ -214,7 +214,11 @@ impl<S: Stream> Peer<S> {
     }
 
     /// Posts what there is room for, and sends.
-    pub(super) fn post(&mut self, flights: &mut Flights, tally: &WorkerTally) -> Result<bool, WorkerError> {
+    pub(super) fn post(
+        &mut self,
+        flights: &mut InFlight,
+        tally: &WorkerCounters,
+    ) -> Result<bool, WorkerError> {
         let Peer { link: Some(link), queue, unsent, tables, .. } = self else { return Ok(false) };
         let mut moved = false;
         loop {
@@ -230,7 +234,7 @@ impl<S: Stream> Peer<S> {
                 }
                 let (head, bytes) =
                     flights.head(request, |table| tables.get(table).copied().unwrap_or(u32::MAX));
-                let owner = Lender { flights, queue, unsent };
+                let owner = InFlightOwner { flights, queue, unsent };
                 if link.transmit().post(head, bytes, request.id(), &owner).is_err() {
                     break;
                 }
@@ -246,14 +250,20 @@ impl<S: Stream> Peer<S> {
             }
             moved = true;
             // When all has gone there may be room for more.
-            if !link.flush(&mut Lender { flights, queue, unsent })? || self.posted == queue.len() {
+            if !link.flush(&mut InFlightOwner { flights, queue, unsent })? || self.posted == queue.len() {
                 return Ok(moved);
             }
         }
     }
 
     /// The link is gone: everything in the queue is to go again, but for what was of this link only.
-    pub(super) fn lose(&mut self, why: String, flights: &mut Flights, tally: &WorkerTally, now: Duration) {
+    pub(super) fn lose(
+        &mut self,
+        why: String,
+        flights: &mut InFlight,
+        tally: &WorkerCounters,
+        now: Duration,
+    ) {
         if self.link.take().is_some() {
             tally.links.sub(1);
             tally.links_lost.add(1);
@@ -273,14 +283,14 @@ impl<S: Stream> Peer<S> {
             !of_this_link
         });
         for push in self.queue.iter().filter(|request| request.push) {
-            if let Some(Work::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
+            if let Some(RequestWork::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
                 flight.keysets[push.chunk as usize] = 0;
             }
         }
     }
 
     /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
-    pub(super) fn reorder(&mut self, flights: &Flights) {
+    pub(super) fn reorder(&mut self, flights: &InFlight) {
         let place = |request: &Request| match flights.kind(request.place) {
             Some(message::FENCE) => 0,
             Some(kind) if message::is_ordered(kind) => 1,
@@ -320,7 +330,7 @@ struct Context<'a> {
     name: &'a Arc<str>,
     session_epoch: u64,
     clocks: &'a mut Vec<(u64, u64)>,
-    near: &'a mut Near,
+    near: &'a mut OneSidedReads,
 }
 
 /// Whom the server says that a request waits for.
@@ -336,12 +346,12 @@ fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV1, W
 fn answer(
     frame: &Frame<'_>,
     context: Context<'_>,
-    flights: &mut Flights,
+    flights: &mut InFlight,
     queue: &VecDeque<Request>,
     unsent: &VecDeque<u64>,
     posted: usize,
-    tally: &WorkerTally,
-) -> Result<Answered, WorkerError> {
+    tally: &WorkerCounters,
+) -> Result<ReplyResult, WorkerError> {
     let head = &frame.head;
     let nonsense = |what: String| WorkerError::Protocol { peer: context.name.clone(), what };
     let Some(&request) = queue.front().filter(|request| posted > 0 && request.id() == head.id) else {
@@ -367,17 +377,17 @@ fn answer(
             let what = format!("push {:#x}", head.id);
             return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
         }
-        if let Some(Work::Push(push)) = flights.at(request.place).map(|flight| &flight.work) {
+        if let Some(RequestWork::Push(push)) = flights.at(request.place).map(|flight| &flight.work) {
             push.doubt(request.chunk as usize);
         }
-        return Ok(Answered::Refused { request, refusal, text });
+        return Ok(ReplyResult::Refused { request, refusal, text });
     }
     if head.kind != answer_to(kind) {
         return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
     }
     let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
     match &mut flight.work {
-        Work::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
+        RequestWork::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
             let (lowest, stamp) = (head.words[3].checked_sub(1), head.words[2]);
             let Some(same) = pull.settle_newer(request.chunk as usize, frame.payload, stamp, lowest) else {
                 return Err(nonsense(format!("rows of {} bytes that are not what was asked for", head.len)));
@@ -388,7 +398,7 @@ fn answer(
             tally.cache_same.add(same);
             tally.bytes_received.add(u64::from(head.len));
         }
-        Work::Pull(pull) => {
+        RequestWork::Pull(pull) => {
             let bytes = pull.answer_floats(request.chunk as usize) * 4;
             if head.len as usize != bytes.next_multiple_of(8) {
                 return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
@@ -402,7 +412,7 @@ fn answer(
             pull.settle(request.chunk as usize, head.words[3].checked_sub(1));
             tally.bytes_received.add(u64::from(head.len));
         }
-        Work::Push(push) => {
+        RequestWork::Push(push) => {
             let (applied, late) = acked(head);
             tally.pushed.count(&applied);
             tally.late_rows.add(u64::from(late));
@@ -411,7 +421,7 @@ fn answer(
                 push.doubt(request.chunk as usize);
             }
         }
-        Work::Control(control) => {
+        RequestWork::Control(control) => {
             if let Some(table) = control.table.filter(|_| kind == message::TICK) {
                 context.clocks.resize(context.clocks.len().max(table + 1), (0, 0));
                 context.clocks[table] = (control.words[1], head.words[2]);
@@ -419,5 +429,5 @@ fn answer(
             control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
         }
     }
-    Ok(Answered::Part(request.place))
+    Ok(ReplyResult::Part(request.place))
 }

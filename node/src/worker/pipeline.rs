@@ -2,10 +2,10 @@
 //! they are.
 
 use super::Worker;
-use super::flights::{FlightId, PullFlight, PullPart, PushFlight, Request, SomeKeys, Work};
-use super::laid::Laid;
+use super::flights::{InFlightId, KeysetRows, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
+use super::laid::Relayout;
 use super::tables::TableId;
-use crate::cut::Cut;
+use crate::cut::ShardedKeys;
 use crate::error::WorkerError;
 use crate::limits::KEPT_PULLS_MAX;
 use crate::message::pair;
@@ -20,11 +20,11 @@ pub(super) const SPARE_MAX: usize = 16;
 
 /// Names a pull under way, and afterwards its keysets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PullId(FlightId);
+pub struct PullId(InFlightId);
 
 /// Names a push under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PushId(FlightId);
+pub struct PushId(InFlightId);
 
 /// The name of a push of training data: whose turn it is to learn the data does not show in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Pulled {
     pub values: Vec<f32>,
     /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the
     /// rows of one pull.
-    pub saw: Vec<Saw>,
+    pub saw: Vec<SeenPushes>,
     /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below it, of
     /// all workers, are in the rows.
     pub lowest: Option<u64>,
@@ -54,7 +54,7 @@ pub struct Pulled {
 
 /// Which own pushes some rows of a pull include.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Saw {
+pub struct SeenPushes {
     /// The rows, by their places in cut order.
     pub rows: Range<u32>,
     /// The sequence number of the last own push to the table that they include: all up to it are in, none after it.
@@ -62,13 +62,13 @@ pub struct Saw {
 }
 
 /// What the parts of a pull saw, as ranges of rows.
-fn saw_of(laid: &Laid, parts: &[PullPart]) -> Vec<Saw> {
-    let mut all: Vec<Saw> = Vec::with_capacity(parts.len());
+fn saw_of(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
+    let mut all: Vec<SeenPushes> = Vec::with_capacity(parts.len());
     for (chunk, part) in laid.chunks().iter().zip(parts).filter(|(chunk, _)| chunk.len > 0) {
         let (rows, seq) = (chunk.start..chunk.start + chunk.len, part.saw);
         match all.last_mut().filter(|last| last.seq == seq && last.rows.end == rows.start) {
             Some(last) => last.rows.end = rows.end,
-            None => all.push(Saw { rows, seq }),
+            None => all.push(SeenPushes { rows, seq }),
         }
     }
     // Those that were cut anew stand behind the others.
@@ -79,9 +79,9 @@ fn saw_of(laid: &Laid, parts: &[PullPart]) -> Vec<Saw> {
 }
 
 /// The keysets of a finished pull.
-pub(super) struct Kept {
+pub(super) struct KeptKeysets {
     id: PullId,
-    laid: Laid,
+    laid: Relayout,
     parts: Vec<PullPart>,
 }
 
@@ -96,8 +96,8 @@ impl<N: Net> Worker<N> {
     ///
     /// # Panics
     /// When the table is another worker's, or there are more than `u32::MAX` keys.
-    pub fn cut(&self, table: TableId, keys: &[u64]) -> Cut {
-        let mut cut = Cut::default();
+    pub fn cut(&self, table: TableId, keys: &[u64]) -> ShardedKeys {
+        let mut cut = ShardedKeys::default();
         self.cut_into(table, keys, &mut cut);
         cut
     }
@@ -106,16 +106,16 @@ impl<N: Net> Worker<N> {
     ///
     /// # Panics
     /// As [`Worker::cut`].
-    pub fn cut_into(&self, table: TableId, keys: &[u64], cut: &mut Cut) {
+    pub fn cut_into(&self, table: TableId, keys: &[u64], cut: &mut ShardedKeys) {
         let known = &self.tables[table.0];
         cut.fill(table.0, &known.schema, &known.owners, keys);
         cut.layout = self.layout;
     }
 
     /// A cut for the links that there are now.
-    fn laid(&self, cut: Arc<Cut>) -> Laid {
+    fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];
-        Laid::new(cut, self.layout, &known.schema, &known.owners)
+        Relayout::new(cut, self.layout, &known.schema, &known.owners)
     }
 
     /// Begins to pull the rows of a cut's keys into `values`, whose length is made right. With `keep` the servers
@@ -126,7 +126,7 @@ impl<N: Net> Worker<N> {
     pub fn begin_pull(
         &mut self,
         table: TableId,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
         read: Read,
         values: Vec<f32>,
         keep: bool,
@@ -141,7 +141,7 @@ impl<N: Net> Worker<N> {
     pub fn begin_pull_segments(
         &mut self,
         table: TableId,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
         read: Read,
         segments: Segments,
         values: Vec<f32>,
@@ -158,7 +158,7 @@ impl<N: Net> Worker<N> {
     pub fn begin_pull_ahead(
         &mut self,
         table: TableId,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
         (read, segments): (Read, Segments),
         mut values: Vec<f32>,
         keep: bool,
@@ -193,8 +193,15 @@ impl<N: Net> Worker<N> {
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
         }
-        let work =
-            Work::Pull(PullFlight { laid: laid.clone(), read, segments, floats, values, parts, clock });
+        let work = RequestWork::Pull(PullInFlight {
+            laid: laid.clone(),
+            read,
+            segments,
+            floats,
+            values,
+            parts,
+            clock,
+        });
         let id = self.launch(work, &laid, bytes, false)?;
         Ok(PullId(id))
     }
@@ -215,7 +222,7 @@ impl<N: Net> Worker<N> {
             }
         }
         let flight = self.flights.take(id.0.place).map(|flight| flight.work);
-        let Some(Work::Pull(PullFlight { laid, values, parts, clock, .. })) = flight else {
+        let Some(RequestWork::Pull(PullInFlight { laid, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
         let (saw, table) = (saw_of(&laid, &parts), laid.table());
@@ -229,7 +236,7 @@ impl<N: Net> Worker<N> {
             {
                 self.forget(&oldest);
             }
-            self.kept.push_back(Kept { id, laid, parts });
+            self.kept.push_back(KeptKeysets { id, laid, parts });
         }
         Ok(Pulled { values, saw, lowest })
     }
@@ -248,7 +255,7 @@ impl<N: Net> Worker<N> {
     pub fn begin_push(
         &mut self,
         table: TableId,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
         write: Write,
         values: Vec<f32>,
         keyset_of: Option<PullId>,
@@ -266,7 +273,7 @@ impl<N: Net> Worker<N> {
     pub fn begin_push_named(
         &mut self,
         table: TableId,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
         write: Write,
         values: Vec<f32>,
         keyset_of: Option<PullId>,
@@ -302,7 +309,7 @@ impl<N: Net> Worker<N> {
             self.peers[chunk.peer as usize].near.stamps.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
-        let work = Work::Push(PushFlight {
+        let work = RequestWork::Push(PushInFlight {
             laid: laid.clone(),
             write,
             floats,
@@ -362,7 +369,7 @@ impl<N: Net> Worker<N> {
         self.spare.pop().unwrap_or_default()
     }
 
-    fn check_table(&self, table: TableId, cut: &Cut) -> Result<(), WorkerError> {
+    fn check_table(&self, table: TableId, cut: &ShardedKeys) -> Result<(), WorkerError> {
         if cut.table != table.0 || table.0 >= self.tables.len() {
             return Err(WorkerError::Call("the cut is of another table".into()));
         }
@@ -382,10 +389,16 @@ impl<N: Net> Worker<N> {
     }
 
     /// Queues a flight's parts and sends what can be sent.
-    fn launch(&mut self, work: Work, laid: &Laid, bytes: usize, push: bool) -> Result<FlightId, WorkerError> {
+    fn launch(
+        &mut self,
+        work: RequestWork,
+        laid: &Relayout,
+        bytes: usize,
+        push: bool,
+    ) -> Result<InFlightId, WorkerError> {
         let now = self.net.now();
         let asked: Vec<u32> = match &work {
-            Work::Pull(pull) => {
+            RequestWork::Pull(pull) => {
                 laid.chunks().iter().zip(&pull.parts).map(|(c, part)| part.asked(c.len)).collect()
             }
             _ => laid.chunks().iter().map(|chunk| chunk.len).collect(),
@@ -421,8 +434,8 @@ impl<N: Net> Worker<N> {
     fn handles_of(
         &mut self,
         pull: Option<PullId>,
-        laid: &Laid,
-    ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<SomeKeys>>) {
+        laid: &Relayout,
+    ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<KeysetRows>>) {
         let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
         let Some(mut kept) = found.and_then(|at| self.kept.remove(at)) else {
             return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
@@ -441,7 +454,7 @@ impl<N: Net> Worker<N> {
         let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
             let near =
                 part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
-            Some(SomeKeys::new(&laid.keys()[chunk.floats(1)], &near.places))
+            Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
         };
         let some = match same && kept.parts.iter().any(|part| part.near.is_some()) {
             true => laid.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
@@ -455,7 +468,7 @@ impl<N: Net> Worker<N> {
         (names, slots, some)
     }
 
-    fn forget(&mut self, kept: &Kept) {
+    fn forget(&mut self, kept: &KeptKeysets) {
         for (chunk, part) in kept.laid.chunks().iter().zip(&kept.parts) {
             self.peers[chunk.peer as usize].give_keyset(part.keep);
         }

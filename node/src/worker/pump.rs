@@ -1,8 +1,8 @@
 //! The worker's event loop: each link's turn, then a wait; lost links, time limits.
 
 use super::Worker;
-use super::flights::{ControlFlight, Request, Work};
-use super::peer::{Answered, Peer};
+use super::flights::{ControlInFlight, Request, RequestWork};
+use super::peer::{Peer, ReplyResult};
 use super::pipeline::SPARE_MAX;
 use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
@@ -131,15 +131,15 @@ impl<N: Net> Worker<N> {
         self.peers[number].loss_logged = Some(now);
     }
 
-    fn take_in(&mut self, number: usize, answer: Answered) {
+    fn take_in(&mut self, number: usize, answer: ReplyResult) {
         let place = match answer {
-            Answered::Part(place) => place,
-            Answered::Refused { request, refusal, text } => {
+            ReplyResult::Part(place) => place,
+            ReplyResult::Refused { request, refusal, text } => {
                 self.refuse(number, request, refusal, text);
                 request.place
             }
-            Answered::Waits => return self.note_waits(number),
-            Answered::Delta(delta) => {
+            ReplyResult::Waits => return self.note_waits(number),
+            ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
                     let why = "changes of rows that cannot be read".to_owned();
                     let now = self.net.now();
@@ -152,7 +152,7 @@ impl<N: Net> Worker<N> {
         let Some(flight) = self.flights.at(place) else { return };
         let near = &mut self.peers[number].near;
         near.hear(flight.begun());
-        if let Work::Push(_) = flight.work {
+        if let RequestWork::Push(_) = flight.work {
             near.stamps.end();
         }
         flight.left -= 1;
@@ -162,12 +162,12 @@ impl<N: Net> Worker<N> {
         }
         let Some(flight) = self.flights.at(place) else { return };
         // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
-        let over = flight.failed || matches!(flight.work, Work::Push(_)) || flight.is_unasked();
+        let over = flight.failed || matches!(flight.work, RequestWork::Push(_)) || flight.is_unasked();
         if flight.left > 0 || !over {
             return;
         }
         match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
-            Some((_, Work::Push(push))) => {
+            Some((_, RequestWork::Push(push))) => {
                 if push.late {
                     self.note_late(push.laid.table(), push.seq);
                 }
@@ -175,7 +175,7 @@ impl<N: Net> Worker<N> {
                     self.spare.push(push.values);
                 }
             }
-            Some((false, Work::Control(control)))
+            Some((false, RequestWork::Control(control)))
                 if matches!(control.kind, message::IMAGES | message::REGIONS) =>
             {
                 if let Err(error) = self.take_reach(number, &control) {
@@ -193,7 +193,7 @@ impl<N: Net> Worker<N> {
     fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.place) {
-            if let Work::Control(control) = &mut flight.work
+            if let RequestWork::Control(control) = &mut flight.work
                 && message::is_of_opening(control.kind)
             {
                 let head = Head::new(message::REFUSED, refusal as u16, 0, [0; 4]);
@@ -210,10 +210,10 @@ impl<N: Net> Worker<N> {
             return self.reach_refused(number, &text);
         }
         let what = match self.flights.at(request.place).map(|flight| &flight.work) {
-            Some(Work::Pull(pull)) => {
+            Some(RequestWork::Pull(pull)) => {
                 format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
             }
-            Some(Work::Push(push)) => {
+            Some(RequestWork::Push(push)) => {
                 let row = push.laid.chunks()[request.chunk as usize].start;
                 let table = &self.tables[push.laid.table()].schema.name;
                 format!("push {}, from its row {row} on, to table {table:?}", push.seq)
@@ -293,7 +293,7 @@ impl<N: Net> Worker<N> {
     /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
     pub(super) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let (words, payloads) = ([0; 4], Vec::new());
-        let ping = ControlFlight {
+        let ping = ControlInFlight {
             kind: message::PING,
             table: None,
             words,
@@ -301,7 +301,7 @@ impl<N: Net> Worker<N> {
             answers: vec![None],
             again: false,
         };
-        let id = self.flights.add(Work::Control(ping), 1, 0, now);
+        let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
         self.tally.pings.add(1);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)

@@ -1,55 +1,55 @@
 //! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or where
 //! they are registered for READs, on the side; until that is answered rows are asked for.
 
-use super::far::FarTable;
-use super::flights::{ControlFlight, Request, Work};
-use super::near::Reach;
+use super::far::RdmaTable;
+use super::flights::{ControlInFlight, Request, RequestWork};
+use super::near::ReadPath;
 use super::peer::Peer;
 use super::{OneSided, Worker};
 use crate::control::{self, ImagesV1, RegionsV1};
 use crate::error::WorkerError;
 use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
 use crate::message::{self, REGIONS_ANY, REGIONS_LINES, pair};
-use gannet_core::View;
+use gannet_core::MappedShards;
 use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
 
 /// A table that is being asked for.
-pub(super) struct Seeking {
+pub(super) struct ReadPathQuery {
     table: usize,
     shards: Range<u32>,
-    found: Found,
+    found: ReadPathReplies,
 }
 
 /// What has been answered so far.
-enum Found {
+enum ReadPathReplies {
     Images(Vec<(File, u64)>),
-    Regions(Box<FarTable>),
+    Regions(Box<RdmaTable>),
 }
 
-impl Found {
+impl ReadPathReplies {
     /// Shards that it has.
     fn shards(&self) -> usize {
         match self {
-            Found::Images(files) => files.len(),
-            Found::Regions(far) => far.known(),
+            ReadPathReplies::Images(files) => files.len(),
+            ReadPathReplies::Regions(far) => far.known(),
         }
     }
 
     /// The request for more, and of how many shards at most.
     fn request(&self) -> (u16, u32) {
         match self {
-            Found::Images(_) => (message::IMAGES, IMAGES_PER_REQUEST),
-            Found::Regions(_) => (message::REGIONS, REGIONS_PER_REQUEST),
+            ReadPathReplies::Images(_) => (message::IMAGES, IMAGES_PER_REQUEST),
+            ReadPathReplies::Regions(_) => (message::REGIONS, REGIONS_PER_REQUEST),
         }
     }
 
     /// Takes in an answer: what is wrong with it, if anything.
     fn add(&mut self, head: &Head, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
         match self {
-            Found::Images(files) => {
+            ReadPathReplies::Images(files) => {
                 let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
                 for incarnation in incarnations {
                     let given = stream.take_given();
@@ -58,7 +58,7 @@ impl Found {
                     files.push((File::from(file), incarnation));
                 }
             }
-            Found::Regions(far) => {
+            ReadPathReplies::Regions(far) => {
                 let regions = control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?;
                 far.add(&regions, head.words[0] & REGIONS_LINES != 0);
             }
@@ -96,10 +96,12 @@ impl<N: Net> Worker<N> {
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
         let found = match near {
-            true => Found::Images(Vec::new()),
-            false => Found::Regions(Box::new(FarTable::new(&self.tables[table].schema, shards.start))),
+            true => ReadPathReplies::Images(Vec::new()),
+            false => {
+                ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, shards.start)))
+            }
         };
-        peer.near.seeking = Some(Seeking { table, shards, found });
+        peer.near.seeking = Some(ReadPathQuery { table, shards, found });
         self.ask_for_more(number)
     }
 
@@ -110,34 +112,37 @@ impl<N: Net> Worker<N> {
             if near.seeking.is_some() || now.saturating_sub(near.asked_again) < REGIONS_EVERY {
                 continue;
             }
-            let outgrown = |reach: &Option<Reach>| matches!(reach, Some(Reach::Far(far)) if far.outgrown);
+            let outgrown =
+                |reach: &Option<ReadPath>| matches!(reach, Some(ReadPath::Far(far)) if far.outgrown);
             let Some(table) = near.tables.iter().position(outgrown) else { continue };
-            let Some(Reach::Far(mut far)) = near.tables[table].take() else { continue };
+            let Some(ReadPath::Far(mut far)) = near.tables[table].take() else { continue };
             near.asked_again = now;
             far.restart();
             let shards = self.tables[table].opened.range(&self.peers[number]);
-            let found = Found::Regions(far);
-            self.peers[number].near.seeking = Some(Seeking { table, shards, found });
+            let found = ReadPathReplies::Regions(far);
+            self.peers[number].near.seeking = Some(ReadPathQuery { table, shards, found });
             self.ask_for_more(number)?;
         }
         Ok(())
     }
 
     fn ask_for_more(&mut self, number: usize) -> Result<(), WorkerError> {
-        let Some(Seeking { table, shards, found }) = &self.peers[number].near.seeking else { return Ok(()) };
+        let Some(ReadPathQuery { table, shards, found }) = &self.peers[number].near.seeking else {
+            return Ok(());
+        };
         let ((kind, most), first) = (found.request(), shards.start + found.shards() as u32);
         let any = u64::from(kind == message::REGIONS && self.config.one_sided == OneSided::Always);
         let words = [0, pair(first, (shards.end - first).min(most)), any * REGIONS_ANY, 0];
         let (table, now) = (Some(*table), self.net.now());
         let control =
-            ControlFlight { kind, table, words, payloads: Vec::new(), answers: vec![None], again: false };
-        let id = self.flights.add(Work::Control(control), 1, 0, now);
+            ControlInFlight { kind, table, words, payloads: Vec::new(), answers: vec![None], again: false };
+        let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 
     /// Images have been given, or regions told of: a table is read once all of its shards are known.
-    pub(super) fn take_reach(&mut self, number: usize, control: &ControlFlight) -> Result<(), WorkerError> {
+    pub(super) fn take_reach(&mut self, number: usize, control: &ControlInFlight) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
         let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
             return Ok(());
@@ -153,12 +158,14 @@ impl<N: Net> Worker<N> {
         if known < all {
             return self.ask_for_more(number);
         }
-        let Some(Seeking { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
+        let Some(ReadPathQuery { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
         let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
         let reach = match found {
-            Found::Images(files) => View::open(&self.tables[table].schema, shards.start, files)
-                .map(|view| Reach::View(Box::new(view))),
-            Found::Regions(far) => Ok(Reach::Far(far)),
+            ReadPathReplies::Images(files) => {
+                MappedShards::open(&self.tables[table].schema, shards.start, files)
+                    .map(|view| ReadPath::View(Box::new(view)))
+            }
+            ReadPathReplies::Regions(far) => Ok(ReadPath::Far(far)),
         };
         match reach {
             Ok(reach) => {

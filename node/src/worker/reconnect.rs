@@ -1,8 +1,8 @@
 //! When links come about and come back (the cold part): attempts, the pauses between them, and what no attempt mends.
 
 use super::Worker;
-use super::flights::{Request, Work};
-use super::opening::Step;
+use super::flights::{Request, RequestWork};
+use super::opening::OpeningStep;
 use super::peer::Peer;
 use super::pump::LOOK;
 use crate::control::{self, RefusedV1};
@@ -63,7 +63,7 @@ impl<N: Net> Worker<N> {
         // A server that has no such thread has fewer than it had: its first thread says how many.
         let gone = matches!(error, WorkerError::Refused { refusal: Refusal::Unknown, .. })
             && self.peers[number].thread > 0;
-        if !(mends(&error) || (full || gone) && step == Some(Step::Hello)) {
+        if !(mends(&error) || (full || gone) && step == Some(OpeningStep::Hello)) {
             return Err(error);
         }
         let now = self.net.now();
@@ -92,7 +92,7 @@ impl<N: Net> Worker<N> {
     /// without asking do not: they are asked for.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
         for Request { place, chunk, bytes, .. } in &mut self.peers[number].queue {
-            if let Some(Work::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
+            if let Some(RequestWork::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
                 let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
                 part.saw = self.tables[pull.laid.table()].last_seq;
                 part.near = None;

@@ -1,14 +1,16 @@
 //! A worker's place in a run: what it asks of the registry, over a link of its own, and the signs of life that it gives there
 //! until it is dropped.
 
-use super::tables::{Answer, Ask, To};
+use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::control::{self, DropTableV1};
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{BEAT_MAX, RUN_BYTES_MAX, TAKEN_PATIENCE};
 use crate::message;
-use crate::runs::{Decided, JoinV1, Run, RunAskV1, RunId, RunMember, RunToldV1, RunWhatV1, Setting, Want};
-use crate::scheduler::member::Life;
+use crate::runs::{
+    JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
+};
+use crate::scheduler::member::WorkerIncarnation;
 use crate::token::draw_number;
 use gannet_transport::Net;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// What a worker comes to a run with.
 #[derive(Debug, Clone)]
-pub struct RunWanted {
+pub struct RunRequest {
     /// The run's name.
     pub name: String,
     /// What is to become of it.
-    pub want: Want,
+    pub want: RunIntent,
     /// What all its workers must be given alike.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<RunSetting>,
     /// Its tables, by their own names.
     pub tables: Vec<String>,
     /// What time it is, in seconds since 1970: for words about when a run ended, and for nothing else.
@@ -33,16 +35,16 @@ pub struct RunWanted {
 }
 
 /// See the module.
-pub struct RunSeat<N: Net> {
-    shared: Arc<Shared<N>>,
+pub struct RunClient<N: Net> {
+    shared: Arc<RunShared<N>>,
     id: RunId,
-    decided: Decided,
+    decided: RunDecision,
     notes: String,
 }
 
-struct Shared<N: Net> {
+struct RunShared<N: Net> {
     worker: Mutex<Worker<N>>,
-    ask: RunAskV1,
+    ask: RunRequestV1,
     /// Batches that this worker has trained.
     batches: AtomicU64,
     over: Mutex<bool>,
@@ -62,7 +64,7 @@ fn in_order(servers: &[String]) -> Vec<&String> {
 }
 
 /// Where a run's registry is.
-struct Found {
+struct RegistryServer {
     /// The servers that know the run.
     knowing: Vec<String>,
     /// Tables of the run at servers that do not.
@@ -73,27 +75,31 @@ struct Found {
 fn look<N: Net>(
     net: &N,
     config: &WorkerConfig,
-    ask: &RunAskV1,
+    ask: &RunRequestV1,
     tables: &[String],
-) -> Result<Found, WorkerError> {
+) -> Result<RegistryServer, WorkerError> {
     let (mut knowing, mut all_left): (Vec<String>, Vec<String>) = Default::default();
     for server in in_order(&config.servers) {
-        let what = RunWhatV1::Look { tables: tables.to_vec() };
+        let what = RunActionV1::Look { tables: tables.to_vec() };
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-        match worker.run(&RunAskV1 { what, ..ask.clone() })? {
-            RunToldV1::Seen { known, left } => {
+        match worker.run(&RunRequestV1 { what, ..ask.clone() })? {
+            RunReplyV1::Seen { known, left } => {
                 knowing.extend(known.then(|| server.clone()));
                 all_left.extend(left);
             }
             other => return Err(worker.not_of_a_run(&other)),
         }
     }
-    Ok(Found { knowing, left: all_left })
+    Ok(RegistryServer { knowing, left: all_left })
 }
 
 /// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that knows
 /// the run; when none does, the one whose address comes first in the order of text, in whatever order they are named.
-fn registrar(config: &WorkerConfig, name: &str, found: &Found) -> Result<(String, Vec<String>), WorkerError> {
+fn registrar(
+    config: &WorkerConfig,
+    name: &str,
+    found: &RegistryServer,
+) -> Result<(String, Vec<String>), WorkerError> {
     match (&found.knowing[..], in_order(&config.servers).first()) {
         ([], Some(first)) => Ok(((*first).clone(), found.left.clone())),
         ([one], _) => Ok((one.clone(), Vec::new())),
@@ -111,7 +117,7 @@ fn two_registries(name: &str, one: &str, other: &str) -> WorkerError {
     WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text }
 }
 
-impl<N> RunSeat<N>
+impl<N> RunClient<N>
 where
     N: Net + Send + 'static,
     N::Stream: Send,
@@ -126,18 +132,18 @@ where
         net: N,
         config: &WorkerConfig,
         rank: u32,
-        wanted: RunWanted,
-    ) -> Result<RunSeat<N>, WorkerError> {
-        let life = Life { rank, incarnation: config.incarnation };
+        wanted: RunRequest,
+    ) -> Result<RunClient<N>, WorkerError> {
+        let life = WorkerIncarnation { rank, incarnation: config.incarnation };
         let birth =
             draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
-        let RunWanted { name, want, settings, tables, at, notes } = wanted;
-        let mut ask = RunAskV1 { name, life, what: RunWhatV1::List };
+        let RunRequest { name, want, settings, tables, at, notes } = wanted;
+        let mut ask = RunRequestV1 { name, life, what: RunActionV1::List };
         let found = look(&net, config, &ask, &tables)?;
         let (server, left) = registrar(config, &ask.name, &found)?;
         let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
         let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left };
-        ask.what = RunWhatV1::Join(join);
+        ask.what = RunActionV1::Join(join);
         let bytes = control::seal(&ask).len();
         if bytes > RUN_BYTES_MAX {
             let text = format!(
@@ -146,13 +152,13 @@ where
             );
             return Err(WorkerError::Call(text));
         }
-        let Entry { id, decided, doomed, notes } = worker.come(&ask)?;
+        let RunEntry { id, decided, doomed, notes } = worker.come(&ask)?;
         let generation = id.generation;
-        if found.knowing.is_empty() && matches!(decided, Decided::Begun | Decided::Fresh) {
+        if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
             // Two workers that write the servers' addresses in two ways may have begun it at two servers at once.
             let now = look(&net, config, &ask, &tables)?;
             if let Err(error) = registrar(config, &ask.name, &now) {
-                worker.run(&RunAskV1 { what: RunWhatV1::Withdraw { generation }, ..ask })?;
+                worker.run(&RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
                 return Err(error);
             }
         }
@@ -160,29 +166,29 @@ where
             let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
             let mut everywhere = Worker::connect(net, all)?;
             doomed.iter().try_for_each(|table| everywhere.drop_table(table))?;
-            let dropped = RunWhatV1::Dropped { tables: doomed };
-            worker.run(&RunAskV1 { what: dropped, ..ask.clone() })?;
+            let dropped = RunActionV1::Dropped { tables: doomed };
+            worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
-        ask.what = RunWhatV1::Beat { generation, batches: 0 };
+        ask.what = RunActionV1::Beat { generation, batches: 0 };
         let (worker, over, batches) = (Mutex::new(worker), Mutex::default(), AtomicU64::new(0));
-        let shared = Arc::new(Shared { worker, ask, batches, over, changed: Condvar::new() });
+        let shared = Arc::new(RunShared { worker, ask, batches, over, changed: Condvar::new() });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-run".into());
         let begun = builder.spawn(move || beating.beat_on());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
-        Ok(RunSeat { shared, id, decided, notes })
+        Ok(RunClient { shared, id, decided, notes })
     }
 }
 
-impl<N: Net> Shared<N> {
-    fn ask(&self, what: RunWhatV1) -> Result<RunToldV1, WorkerError> {
-        lock(&self.worker).run(&RunAskV1 { what, ..self.ask.clone() })
+impl<N: Net> RunShared<N> {
+    fn ask(&self, what: RunActionV1) -> Result<RunReplyV1, WorkerError> {
+        lock(&self.worker).run(&RunRequestV1 { what, ..self.ask.clone() })
     }
 
-    fn beat(&self) -> Result<RunToldV1, WorkerError> {
+    fn beat(&self) -> Result<RunReplyV1, WorkerError> {
         let batches = self.batches.load(Relaxed);
         let what = match &self.ask.what {
-            RunWhatV1::Beat { generation, .. } => RunWhatV1::Beat { generation: *generation, batches },
+            RunActionV1::Beat { generation, .. } => RunActionV1::Beat { generation: *generation, batches },
             other => other.clone(),
         };
         self.ask(what)
@@ -209,14 +215,14 @@ impl<N: Net> Shared<N> {
     }
 }
 
-impl<N: Net> RunSeat<N> {
+impl<N: Net> RunClient<N> {
     /// Which run it is, and which generation of it.
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
     /// What was decided when this worker came.
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> RunDecision {
         self.decided
     }
 
@@ -236,7 +242,7 @@ impl<N: Net> RunSeat<N> {
     /// The server is lost, or another process has taken this worker's place.
     pub fn members(&self) -> Result<Vec<RunMember>, WorkerError> {
         match self.shared.beat()? {
-            RunToldV1::Members { members, .. } => Ok(members),
+            RunReplyV1::Members { members, .. } => Ok(members),
             other => Err(lock(&self.shared.worker).not_of_a_run(&other)),
         }
     }
@@ -246,7 +252,7 @@ impl<N: Net> RunSeat<N> {
     /// # Errors
     /// As [`members`](Self::members).
     pub fn done(&self) -> Result<(), WorkerError> {
-        self.shared.ask(RunWhatV1::Done { generation: self.id.generation }).map(|_| ())
+        self.shared.ask(RunActionV1::Done { generation: self.id.generation }).map(|_| ())
     }
 
     /// Says that the run is finished, with so many rows, at this time: all is trained, but for the shares of the workers that
@@ -256,11 +262,11 @@ impl<N: Net> RunSeat<N> {
     /// As [`members`](Self::members).
     pub fn finish(&self, rows: u64, at: u64, missing: &[u32]) -> Result<(), WorkerError> {
         let (generation, missing) = (self.id.generation, missing.to_vec());
-        self.shared.ask(RunWhatV1::Finish { generation, rows, at, missing }).map(|_| ())
+        self.shared.ask(RunActionV1::Finish { generation, rows, at, missing }).map(|_| ())
     }
 }
 
-impl<N: Net> Drop for RunSeat<N> {
+impl<N: Net> Drop for RunClient<N> {
     fn drop(&mut self) {
         // A beat that waits for a server is not waited for.
         *lock(&self.shared.over) = true;
@@ -269,9 +275,9 @@ impl<N: Net> Drop for RunSeat<N> {
 }
 
 /// What was decided for a worker that came.
-struct Entry {
+struct RunEntry {
     id: RunId,
-    decided: Decided,
+    decided: RunDecision,
     doomed: Vec<String>,
     notes: String,
 }
@@ -290,9 +296,9 @@ impl Run {
         let mut all = Vec::new();
         for server in in_order(&config.servers) {
             let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-            let life = Life { rank: u32::MAX, incarnation: 0 };
-            match worker.run(&RunAskV1 { name: String::new(), life, what: RunWhatV1::List })? {
-                RunToldV1::Runs { runs } => all.extend(runs),
+            let life = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+            match worker.run(&RunRequestV1 { name: String::new(), life, what: RunActionV1::List })? {
+                RunReplyV1::Runs { runs } => all.extend(runs),
                 other => return Err(worker.not_of_a_run(&other)),
             }
         }
@@ -303,17 +309,17 @@ impl Run {
 
 impl<N: Net> Worker<N> {
     /// Comes into a run; what was decided. One whose place another life has waits a moment for that one's session to end.
-    fn come(&mut self, ask: &RunAskV1) -> Result<Entry, WorkerError> {
+    fn come(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
         let since = Instant::now();
         loop {
             match self.run(ask)? {
-                RunToldV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
-                    let decided = Decided::of_code(decided);
-                    let decided = decided.ok_or_else(|| self.not_of_a_run(&RunToldV1::Noted))?;
+                RunReplyV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
+                    let decided = RunDecision::of_code(decided);
+                    let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
                     let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
-                    return Ok(Entry { id, decided, doomed, notes });
+                    return Ok(RunEntry { id, decided, doomed, notes });
                 }
-                RunToldV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
+                RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
                     let (name, rank, seconds) = (&ask.name, ask.life.rank, silent_ms as f64 / 1000.0);
                     let text = format!(
                         "run {name:?}: worker {rank} is there already and lives ({seconds:.1} s ago): two workers have the \
@@ -323,27 +329,27 @@ impl<N: Net> Worker<N> {
                     let what = "a place in the run".to_owned();
                     return Err(WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text });
                 }
-                RunToldV1::Taken { .. } => std::thread::sleep(Duration::from_millis(50)),
+                RunReplyV1::Taken { .. } => std::thread::sleep(Duration::from_millis(50)),
                 other => return Err(self.not_of_a_run(&other)),
             }
         }
     }
 
     /// Asks the registry of runs, which is in thread 0 of the first server.
-    fn run(&mut self, ask: &RunAskV1) -> Result<RunToldV1, WorkerError> {
+    fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
         let payload = |_: usize, _: u32| control::seal(ask);
-        let answers = self.ask(&Ask::of(message::RUN, None, &payload), To::First(1))?;
-        let Some(Answer { payload, .. }) = answers.first() else {
-            return Err(self.not_of_a_run(&RunToldV1::Noted));
+        let answers = self.ask(&ControlRequest::of(message::RUN, None, &payload), Recipients::First(1))?;
+        let Some(ControlReply { payload, .. }) = answers.first() else {
+            return Err(self.not_of_a_run(&RunReplyV1::Noted));
         };
         let peer = &self.peers[0].name;
         control::open(payload)
             .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
     }
 
-    fn not_of_a_run(&self, told: &RunToldV1) -> WorkerError {
+    fn not_of_a_run(&self, told: &RunReplyV1) -> WorkerError {
         let what = match told {
-            RunToldV1::Noted => "no answer about a run",
+            RunReplyV1::Noted => "no answer about a run",
             _ => "an answer about a run that was not asked for",
         };
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
@@ -356,6 +362,6 @@ impl<N: Net> Worker<N> {
     /// A peer is lost for good, or refuses.
     pub fn drop_table(&mut self, table: &str) -> Result<(), WorkerError> {
         let payload = |_: usize, _: u32| control::seal(&DropTableV1 { table: table.to_owned() });
-        self.ask(&Ask::of(message::DROP_TABLE, None, &payload), To::All).map(|_| ())
+        self.ask(&ControlRequest::of(message::DROP_TABLE, None, &payload), Recipients::All).map(|_| ())
     }
 }

@@ -1,30 +1,32 @@
 //! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again: an
 //! answer that was lost does no harm.
 
-use super::tables::{Answer, Ask, To};
+use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
 use crate::control;
 use crate::error::WorkerError;
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::message;
-use crate::scheduler::book::{Given, Orders};
+use crate::scheduler::book::{HeartbeatReply, SplitGrant};
 use crate::scheduler::holdings::{JobTableV1, TableRecord};
-use crate::scheduler::member::{Life, Member, Told, Work};
-use crate::scheduler::plan::{Plan, Task};
-use crate::scheduler::{AskV1, AskV2, JobTableV2, JobV2, ToldV1, WhatV1};
+use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
+use crate::scheduler::plan::{JobPlan, Split};
+use crate::scheduler::{
+    JobTableV2, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
+};
 use gannet_transport::Net;
 
 /// A place in a job.
-pub struct Seat<N: Net> {
+pub struct JobClient<N: Net> {
     worker: Worker<N>,
-    life: Life,
-    plan: Plan,
-    joined: Joined,
+    life: WorkerIncarnation,
+    plan: JobPlan,
+    joined: JobAnswer,
 }
 
 /// What a worker learns when it comes into a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Joined {
+pub struct JobAnswer {
     /// The job's name: larger than that of any job before on this scheduler.
     pub started: u64,
     /// Tasks that were trained before.
@@ -45,9 +47,9 @@ pub struct JobStatus {
     /// Its workers.
     pub members: Vec<Member>,
     /// Which task is whose.
-    pub leases: Vec<(u64, Life)>,
+    pub leases: Vec<(u64, WorkerIncarnation)>,
     /// Dead lives that are not yet fenced everywhere: their tasks wait.
-    pub unfenced: Vec<Life>,
+    pub unfenced: Vec<WorkerIncarnation>,
     /// Tasks trained, held, and free again.
     pub tasks_done: u64,
     /// Tasks that workers hold.
@@ -61,29 +63,29 @@ pub struct JobStatus {
     /// Whether a worker is in it.
     pub live: bool,
     /// Who tests and saves, as things are.
-    pub chief: Option<Life>,
+    pub chief: Option<WorkerIncarnation>,
     /// The chief has saved the model.
     pub saved: bool,
     /// What its workers are at, in their order.
-    pub work: Vec<Work>,
+    pub work: Vec<Activity>,
     /// Why it failed, if it did.
     pub failed: Option<String>,
 }
 
-impl<N: Net> Seat<N> {
+impl<N: Net> JobClient<N> {
     /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life `config.incarnation`.
     ///
     /// # Errors
     /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.
-    pub fn join(net: N, config: WorkerConfig, rank: u32, plan: Plan) -> Result<Seat<N>, WorkerError> {
+    pub fn join(net: N, config: WorkerConfig, rank: u32, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
         if config.incarnation == NEXT_INCARNATION {
             let what =
                 "a seat in a job is of a numbered life: take a number first (Worker::allocate_incarnation)";
             return Err(WorkerError::Call(what.into()));
         }
-        let life = Life { rank, incarnation: config.incarnation };
+        let life = WorkerIncarnation { rank, incarnation: config.incarnation };
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        let ask = AskV1 { life, what: WhatV1::Register { plan: plan.clone() } };
+        let ask = SchedulerRequestV1 { life, what: SchedulerActionV1::Register { plan: plan.clone() } };
         if control::seal_as(2, &worker.of_run(&ask)).len() > PLAN_BYTES_MAX {
             let files = plan.files.len();
             let text = format!(
@@ -92,36 +94,36 @@ impl<N: Net> Seat<N> {
             return Err(WorkerError::Call(text));
         }
         match worker.book(&ask)? {
-            ToldV1::Registered { started, done, tasks } => {
-                let joined = Joined { started, done, tasks };
-                Ok(Seat { worker, life, plan, joined })
+            SchedulerReplyV1::Registered { started, done, tasks } => {
+                let joined = JobAnswer { started, done, tasks };
+                Ok(JobClient { worker, life, plan, joined })
             }
             other => Err(worker.nonsense(&other)),
         }
     }
 
     /// Who this is.
-    pub fn life(&self) -> Life {
+    pub fn life(&self) -> WorkerIncarnation {
         self.life
     }
 
     /// What it was told when it came.
-    pub fn joined(&self) -> Joined {
+    pub fn joined(&self) -> JobAnswer {
         self.joined
     }
 
     /// What the job trains on.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
-    fn ask(&mut self, what: WhatV1) -> Result<ToldV1, WorkerError> {
-        self.worker.book(&AskV1 { life: self.life, what })
+    fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
+        self.worker.book(&SchedulerRequestV1 { life: self.life, what })
     }
 
-    fn note(&mut self, what: WhatV1) -> Result<(), WorkerError> {
+    fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
         match self.ask(what)? {
-            ToldV1::Noted => Ok(()),
+            SchedulerReplyV1::Noted => Ok(()),
             other => Err(self.worker.nonsense(&other)),
         }
     }
@@ -130,10 +132,10 @@ impl<N: Net> Seat<N> {
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
-    pub fn beat(&mut self, told: Told, work: Work) -> Result<Orders, WorkerError> {
-        match self.ask(WhatV1::BeatV2 { told, work })? {
-            ToldV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
-                Ok(Orders { chief, saver, trained, saved, fence, failed, live })
+    pub fn beat(&mut self, told: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
+        match self.ask(SchedulerActionV1::BeatV2 { told, work })? {
+            SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
+                Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
             }
             other => Err(self.worker.nonsense(&other)),
         }
@@ -143,14 +145,14 @@ impl<N: Net> Seat<N> {
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
-    pub fn take(&mut self, holding: &[u64]) -> Result<Given, WorkerError> {
-        match self.ask(WhatV1::Take { holding: holding.to_vec() })? {
-            ToldV1::Task { index, from } if index < self.plan.tasks() => {
-                let task: Task = self.plan.task(index);
-                Ok(Given::Task { index, task, from })
+    pub fn take(&mut self, holding: &[u64]) -> Result<SplitGrant, WorkerError> {
+        match self.ask(SchedulerActionV1::Take { holding: holding.to_vec() })? {
+            SchedulerReplyV1::Task { index, from } if index < self.plan.tasks() => {
+                let task: Split = self.plan.task(index);
+                Ok(SplitGrant::Task { index, task, from })
             }
-            ToldV1::Wait => Ok(Given::Wait),
-            ToldV1::Over => Ok(Given::Over),
+            SchedulerReplyV1::Wait => Ok(SplitGrant::Wait),
+            SchedulerReplyV1::Over => Ok(SplitGrant::Over),
             other => Err(self.worker.nonsense(&other)),
         }
     }
@@ -160,15 +162,15 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat).
     pub fn done(&mut self, index: u64, examples: u64) -> Result<(), WorkerError> {
-        self.note(WhatV1::Done { index, examples })
+        self.note(SchedulerActionV1::Done { index, examples })
     }
 
     /// Says that every shard owner refuses what this life still pushes.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
-    pub fn fenced(&mut self, dead: Life) -> Result<(), WorkerError> {
-        self.note(WhatV1::Fenced { dead })
+    pub fn fenced(&mut self, dead: WorkerIncarnation) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Fenced { dead })
     }
 
     /// Says that this worker, the chief when all is trained, has tested and saved.
@@ -176,7 +178,7 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat); or it is not the chief.
     pub fn saved(&mut self) -> Result<(), WorkerError> {
-        self.note(WhatV1::Saved)
+        self.note(SchedulerActionV1::Saved)
     }
 
     /// Goes. Every push of this worker has been acknowledged; tasks that it holds are others'.
@@ -184,7 +186,7 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat).
     pub fn leave(&mut self) -> Result<(), WorkerError> {
-        self.note(WhatV1::Leave)
+        self.note(SchedulerActionV1::Leave)
     }
 
     /// Comes to a barrier; who is still to come. Nobody: it is open.
@@ -192,8 +194,8 @@ impl<N: Net> Seat<N> {
     /// # Errors
     /// As [`beat`](Self::beat).
     pub fn meet(&mut self, name: &str) -> Result<Vec<u32>, WorkerError> {
-        match self.ask(WhatV1::Meet { name: name.to_owned() })? {
-            ToldV1::Missing { ranks } => Ok(ranks),
+        match self.ask(SchedulerActionV1::Meet { name: name.to_owned() })? {
+            SchedulerReplyV1::Missing { ranks } => Ok(ranks),
             other => Err(self.worker.nonsense(&other)),
         }
     }
@@ -206,7 +208,9 @@ impl<N: Net> Seat<N> {
         let (told, run) = (JobTableV1 { life: self.life, table }, self.worker.run_name());
         let told = JobTableV2 { run, told };
         let payload = |_: usize, _: u32| control::seal_as(2, &told);
-        self.worker.ask(&Ask::of(message::JOB_TABLE, None, &payload), To::First(1)).map(|_| ())
+        self.worker
+            .ask(&ControlRequest::of(message::JOB_TABLE, None, &payload), Recipients::First(1))
+            .map(|_| ())
     }
 
     /// Says that the job cannot go on, so that all hear why.
@@ -215,7 +219,7 @@ impl<N: Net> Seat<N> {
     /// As [`beat`](Self::beat).
     pub fn fail(&mut self, why: &str) -> Result<(), WorkerError> {
         let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
-        self.note(WhatV1::Fail { why: why[..end.unwrap_or(0)].to_owned() })
+        self.note(SchedulerActionV1::Fail { why: why[..end.unwrap_or(0)].to_owned() })
     }
 }
 
@@ -226,9 +230,9 @@ impl JobStatus {
     /// It is lost.
     pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        let life = Life { rank: u32::MAX, incarnation: 0 };
-        match worker.book(&AskV1 { life, what: WhatV1::Status })? {
-            ToldV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
+        let life = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        match worker.book(&SchedulerRequestV1 { life, what: SchedulerActionV1::Status })? {
+            SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }
     }
@@ -262,12 +266,12 @@ impl From<JobV2> for JobStatus {
 
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
-    fn book(&mut self, ask: &AskV1) -> Result<ToldV1, WorkerError> {
+    fn book(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
         let ask = self.of_run(ask);
         let payload = |_: usize, _: u32| control::seal_as(2, &ask);
-        let answers = self.ask(&Ask::of(message::BOOK, None, &payload), To::First(1))?;
+        let answers = self.ask(&ControlRequest::of(message::BOOK, None, &payload), Recipients::First(1))?;
         let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
-        let Some(Answer { payload, .. }) = answers.first() else {
+        let Some(ControlReply { payload, .. }) = answers.first() else {
             return Err(nonsense("no answer from the scheduler".into()));
         };
         control::open(payload).map_err(|error| nonsense(error.to_string()))
@@ -278,12 +282,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// A request to the scheduler of this worker's run.
-    fn of_run(&self, ask: &AskV1) -> AskV2 {
+    fn of_run(&self, ask: &SchedulerRequestV1) -> SchedulerRequestV2 {
         let (generation, birth) = self.config.run.as_ref().map_or((0, 0), |run| (run.generation, run.birth));
-        AskV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
+        SchedulerRequestV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
     }
 
-    fn nonsense(&self, told: &ToldV1) -> WorkerError {
+    fn nonsense(&self, told: &SchedulerReplyV1) -> WorkerError {
         let what = format!("{told:?}, which does not answer the request");
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
     }

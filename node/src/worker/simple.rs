@@ -3,7 +3,7 @@
 use super::Worker;
 use super::pipeline::read_floats;
 use super::tables::TableId;
-use crate::cut::Cut;
+use crate::cut::ShardedKeys;
 use crate::error::WorkerError;
 use gannet_core::{Read, Segments, Write};
 use gannet_transport::Net;
@@ -92,7 +92,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// A cut of these keys in the memory of the last one, when that is free.
-    fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<Cut> {
+    fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
         let mut cut = std::mem::take(&mut self.cut);
         match Arc::get_mut(&mut cut) {
             Some(own) => self.cut_into(table, keys, own),

@@ -1,7 +1,7 @@
 //! Which keys own pushes touch that are not acknowledged: their rows, read where they are, may or may not have the push in
 //! them, so they are asked for. An answer comes after every push sent before its request.
 
-use crate::cut::{Chunk, Cut};
+use crate::cut::{Chunk, ShardedKeys};
 use gannet_core::hash;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ const ENTRIES: (usize, usize) = (1 << 12, 1 << 22);
 /// taken for touched, never the other way round; nothing is cleared. Keys are noted when somebody wants to know, which
 /// nobody does of pushes that are acknowledged before the next pull.
 #[derive(Debug)]
-pub(super) struct Stamps {
+pub(super) struct OwnPushFilter {
     entries: Vec<u32>,
     /// Pushes begun and acknowledged; they are acknowledged in order. The numbers wrap.
     begun: u32,
     acked: u32,
     /// Those that are not acknowledged, the oldest first.
-    open: VecDeque<(Arc<Cut>, Chunk)>,
+    open: VecDeque<(Arc<ShardedKeys>, Chunk)>,
     open_keys: usize,
     /// How many of the last of them are not noted.
     unnoted: usize,
 }
 
-impl Stamps {
-    pub(super) fn new() -> Stamps {
+impl OwnPushFilter {
+    pub(super) fn new() -> OwnPushFilter {
         let open = VecDeque::new();
-        Stamps { entries: Vec::new(), begun: 0, acked: 0, open, open_keys: 0, unnoted: 0 }
+        OwnPushFilter { entries: Vec::new(), begun: 0, acked: 0, open, open_keys: 0, unnoted: 0 }
     }
 
     /// A push of this chunk of a cut begins.
-    pub(super) fn begin(&mut self, cut: &Arc<Cut>, chunk: &Chunk) {
+    pub(super) fn begin(&mut self, cut: &Arc<ShardedKeys>, chunk: &Chunk) {
         self.begun = self.begun.wrapping_add(1);
         self.open.push_back((cut.clone(), *chunk));
         self.open_keys += chunk.len as usize;
@@ -55,7 +55,7 @@ impl Stamps {
     }
 
     /// What the open pushes touch; `None` when there are none.
-    pub(super) fn open(&mut self) -> Option<Touched<'_>> {
+    pub(super) fn open(&mut self) -> Option<OpenPushKeys<'_>> {
         if !self.any() {
             return None;
         }
@@ -73,18 +73,18 @@ impl Stamps {
             }
         }
         self.unnoted = 0;
-        Some(Touched { entries: &self.entries, acked: self.acked })
+        Some(OpenPushKeys { entries: &self.entries, acked: self.acked })
     }
 }
 
 /// What open pushes touch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Touched<'a> {
+pub(super) struct OpenPushKeys<'a> {
     entries: &'a [u32],
     acked: u32,
 }
 
-impl Touched<'_> {
+impl OpenPushKeys<'_> {
     /// Whether an open push touches this key, or a key that shares its entry.
     #[inline(always)]
     pub(super) fn has(&self, key: u64) -> bool {
@@ -101,9 +101,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// All keys in one chunk.
-    fn cut(keys: &[u64]) -> (Arc<Cut>, Chunk) {
+    fn cut(keys: &[u64]) -> (Arc<ShardedKeys>, Chunk) {
         let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
-        let mut cut = Cut::default();
+        let mut cut = ShardedKeys::default();
         cut.fill(0, &schema, &[0], keys);
         (Arc::new(cut), Chunk { peer: 0, start: 0, len: keys.len() as u32, row: 0 })
     }
@@ -114,7 +114,7 @@ mod tests {
             start in prop_oneof![Just(0u32), Just(u32::MAX - 3), Just(i32::MAX as u32 - 2)],
             steps in prop::collection::vec((0u8..5, prop::collection::vec(0u64..3000, 0..900)), 1..40),
         ) {
-            let mut stamps = Stamps::new();
+            let mut stamps = OwnPushFilter::new();
             (stamps.begun, stamps.acked) = (start, start);
             let mut open: VecDeque<Vec<u64>> = VecDeque::new();
             for (what, keys) in steps {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn few_keys_that_no_push_touches_are_taken_for_touched() {
-        let mut stamps = Stamps::new();
+        let mut stamps = OwnPushFilter::new();
         let (cut, chunk) = cut(&(0..10_000).collect::<Vec<_>>());
         stamps.begin(&cut, &chunk);
         assert!((0..10_000).all(|key| stamps.open().unwrap().has(key)));

@@ -1,7 +1,7 @@
 //! The rare calls about tables: open, status, scan, done.
 
-use super::flights::{ControlFlight, Request, Work};
-use super::{Table, Worker};
+use super::flights::{ControlInFlight, Request, RequestWork};
+use super::{Worker, WorkerTable};
 use crate::control::{self, StatusV1};
 use crate::error::WorkerError;
 use crate::limits::part_keys;
@@ -52,7 +52,7 @@ impl<N: Net> Worker<N> {
             peer.tables.push(answer.table);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
-        self.tables.push(Table {
+        self.tables.push(WorkerTable {
             schema: schema.clone(),
             opened,
             owners,
@@ -88,9 +88,9 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
-        let answers = self.ask(&Ask::plain(message::STATUS, table, [0; 4]), To::All)?;
+        let answers = self.ask(&ControlRequest::plain(message::STATUS, table, [0; 4]), Recipients::All)?;
         let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
-        for Answer { link, payload, .. } in &answers {
+        for ControlReply { link, payload, .. } in &answers {
             let nonsense = |error: control::ControlError| WorkerError::Protocol {
                 peer: self.peers[*link].name.clone(),
                 what: error.to_string(),
@@ -116,8 +116,9 @@ impl<N: Net> Worker<N> {
             let mut from = 0;
             loop {
                 let words = [pair(0, part_keys(floats) as u32), pair(shard, from), 0, 0];
-                let answers = self.ask(&Ask::plain(message::SCAN, table, words), To::Owner(shard))?;
-                let Some(Answer { link, head, payload }) = answers.first() else { break };
+                let answers =
+                    self.ask(&ControlRequest::plain(message::SCAN, table, words), Recipients::Owner(shard))?;
+                let Some(ControlReply { link, head, payload }) = answers.first() else { break };
                 let (count, got) = unpair(head.words[0]);
                 let (keys, page) = (count as usize * 8, count as usize * floats * 4);
                 if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
@@ -146,7 +147,7 @@ impl<N: Net> Worker<N> {
     /// A push was refused, or a peer is lost for good.
     pub fn close_pusher(&mut self, table: TableId) -> Result<(), WorkerError> {
         self.drain()?;
-        self.ask(&Ask::plain(message::CLOSE_PUSHER, table, [0; 4]), To::All).map(|_| ())
+        self.ask(&ControlRequest::plain(message::CLOSE_PUSHER, table, [0; 4]), Recipients::All).map(|_| ())
     }
 
     /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the scheduler has
@@ -157,16 +158,19 @@ impl<N: Net> Worker<N> {
     pub fn close_data(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
         self.drain()?;
         let words = [0, pusher, incarnation, 0];
-        self.ask(&Ask::plain(message::CLOSE_PUSHER, table, words), To::All).map(|_| ())
+        self.ask(&ControlRequest::plain(message::CLOSE_PUSHER, table, words), Recipients::All).map(|_| ())
     }
 
     /// Asks every thread of every server, about the links that there are: when one of them has been made again
     /// meanwhile, all are asked again.
-    pub(super) fn ask_of_links(&mut self, ask: &Ask<'_>) -> Result<Vec<Answer>, WorkerError> {
+    pub(super) fn ask_of_links(
+        &mut self,
+        ask: &ControlRequest<'_>,
+    ) -> Result<Vec<ControlReply>, WorkerError> {
         loop {
             let epochs = |worker: &Self| worker.links_now().map(|link| worker.peers[link].epoch).collect();
             let (layout, before): (u64, Vec<u64>) = (self.layout, epochs(self));
-            let answers = self.ask(ask, To::All)?;
+            let answers = self.ask(ask, Recipients::All)?;
             let linked = self.links_now().all(|link| self.peers[link].link.is_some());
             if linked && self.layout == layout && before == epochs(self) {
                 return Ok(answers);
@@ -177,7 +181,11 @@ impl<N: Net> Worker<N> {
     /// Sends a request and waits for the answers of all; there are none of links that their server has no more. Where a
     /// server came to have other threads meanwhile all are asked again, unless the request says something to each thread:
     /// then those that there are now have been told.
-    pub(super) fn ask(&mut self, ask: &Ask<'_>, to: To<'_>) -> Result<Vec<Answer>, WorkerError> {
+    pub(super) fn ask(
+        &mut self,
+        ask: &ControlRequest<'_>,
+        to: Recipients<'_>,
+    ) -> Result<Vec<ControlReply>, WorkerError> {
         self.must_have_ticked("a request")?;
         loop {
             let (now, links) = (self.net.now(), self.links_of(ask.table, to));
@@ -192,8 +200,8 @@ impl<N: Net> Worker<N> {
             };
             let (kind, table, words) = (ask.kind, ask.table.map(|table| table.0), ask.words);
             let answers = vec![None; links.len()];
-            let control = ControlFlight { kind, table, words, payloads, answers, again: false };
-            let id = self.flights.add(Work::Control(control), links.len(), 0, now);
+            let control = ControlInFlight { kind, table, words, payloads, answers, again: false };
+            let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
             for (chunk, &number) in links.iter().enumerate() {
                 let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
                 self.peers[number].enqueue(request, now);
@@ -205,38 +213,42 @@ impl<N: Net> Worker<N> {
             // The last answer to a request that nobody waits for has freed its place, which may be another's by now.
             let place = self.flights.get(id).map(|_| id.place);
             let flight = place.and_then(|place| self.flights.take(place));
-            let Some(Work::Control(control)) = flight.map(|flight| flight.work) else {
+            let Some(RequestWork::Control(control)) = flight.map(|flight| flight.work) else {
                 return Ok(Vec::new());
             };
             self.pump(Duration::ZERO)?;
-            if control.again && matches!(to, To::Links(_)) {
+            if control.again && matches!(to, Recipients::Links(_)) {
                 return Ok(Vec::new());
             }
             if !control.again {
                 let answers = links.into_iter().zip(control.answers);
                 return Ok(answers
-                    .filter_map(|(link, answer)| answer.map(|(head, payload)| Answer { link, head, payload }))
+                    .filter_map(|(link, answer)| {
+                        answer.map(|(head, payload)| ControlReply { link, head, payload })
+                    })
                     .collect());
             }
         }
     }
 
     /// The links that a request goes to, as they are now.
-    fn links_of(&self, table: Option<TableId>, to: To<'_>) -> Vec<usize> {
+    fn links_of(&self, table: Option<TableId>, to: Recipients<'_>) -> Vec<usize> {
         let owners = table.map_or(&[][..], |table| &self.tables[table.0].owners);
         match to {
-            To::All => self.links_now().collect(),
-            To::Owner(shard) => owners.get(shard as usize).map(|&owner| owner as usize).into_iter().collect(),
-            To::Owners => owners.iter().map(|&owner| owner as usize).collect(),
-            To::First(times) => vec![0; times],
-            To::Links(links) => links.to_vec(),
+            Recipients::All => self.links_now().collect(),
+            Recipients::Owner(shard) => {
+                owners.get(shard as usize).map(|&owner| owner as usize).into_iter().collect()
+            }
+            Recipients::Owners => owners.iter().map(|&owner| owner as usize).collect(),
+            Recipients::First(times) => vec![0; times],
+            Recipients::Links(links) => links.to_vec(),
         }
     }
 }
 
 /// Whom a request is for. Which links that are may change while it is on its way.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum To<'a> {
+pub(super) enum Recipients<'a> {
     /// Every thread of every server.
     All,
     /// The owner of a shard.
@@ -250,7 +262,7 @@ pub(super) enum To<'a> {
 }
 
 /// A request that is no bulk.
-pub(super) struct Ask<'a> {
+pub(super) struct ControlRequest<'a> {
     kind: u16,
     table: Option<TableId>,
     words: [u64; 4],
@@ -258,29 +270,29 @@ pub(super) struct Ask<'a> {
     payload: Option<&'a dyn Fn(usize, u32) -> Vec<u8>>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> ControlRequest<'a> {
     /// One that has a payload.
     pub(super) fn of(
         kind: u16,
         table: Option<TableId>,
         payload: &'a dyn Fn(usize, u32) -> Vec<u8>,
-    ) -> Ask<'a> {
-        Ask { kind, table, words: [0; 4], payload: Some(payload) }
+    ) -> ControlRequest<'a> {
+        ControlRequest { kind, table, words: [0; 4], payload: Some(payload) }
     }
 
     /// One about no table that has none.
-    pub(super) fn words(kind: u16, words: [u64; 4]) -> Ask<'a> {
-        Ask { kind, table: None, words, payload: None }
+    pub(super) fn words(kind: u16, words: [u64; 4]) -> ControlRequest<'a> {
+        ControlRequest { kind, table: None, words, payload: None }
     }
 
     /// One about a table that has none.
-    pub(super) fn plain(kind: u16, table: TableId, words: [u64; 4]) -> Ask<'a> {
-        Ask { kind, table: Some(table), words, payload: None }
+    pub(super) fn plain(kind: u16, table: TableId, words: [u64; 4]) -> ControlRequest<'a> {
+        ControlRequest { kind, table: Some(table), words, payload: None }
     }
 }
 
 /// What a link answered.
-pub(super) struct Answer {
+pub(super) struct ControlReply {
     pub(super) link: usize,
     pub(super) head: Head,
     pub(super) payload: Vec<u8>,

@@ -1,7 +1,7 @@
 //! Tables of vectors: programs on all their rows. Only numbers travel.
 
 use super::Worker;
-use super::tables::{Answer, Ask, TableId, To};
+use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::control::{self, VectorDoneV1};
 use crate::error::WorkerError;
 use crate::{message, vectors};
@@ -28,13 +28,14 @@ impl<N: Net> Worker<N> {
         let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
         self.tables[table.0].last_seq = seq;
         let request = |shard: usize, _: u32| control::seal(&vectors::request(shard as u32, seq, program));
-        let answers = self.ask(&Ask::of(message::VECTOR, Some(table), &request), To::Owners)?;
+        let answers =
+            self.ask(&ControlRequest::of(message::VECTOR, Some(table), &request), Recipients::Owners)?;
         if answers.len() < shards {
             let refused = self.refused.pop_front();
             return Err(refused.unwrap_or_else(|| WorkerError::Call("a program was refused".into())));
         }
         let mut sums = vec![Sum::default(); program.sums.len()];
-        for Answer { link, payload, .. } in &answers {
+        for ControlReply { link, payload, .. } in &answers {
             let nonsense =
                 |what: String| WorkerError::Protocol { peer: self.peers[*link].name.clone(), what };
             let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;

@@ -1,7 +1,7 @@
 //! A table of sums as a map, and random batches for it: what the servers are compared with. Values are small whole
 //! numbers, so that every sum is exact whatever its order.
 
-use gannet_node::optim::{Add, Rule, Shaping};
+use gannet_node::optim::{Add, GradientTransform, Rule};
 use gannet_node::transport::sim::{Prng, Sim};
 use gannet_node::{Admission, Init, LocalServer, Schema, ServerConfig, SessionLimits, Store};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub fn schema(name: &str, dim: u32, shards: u32) -> Schema {
         name: name.into(),
         dim,
         rule: Rule::Add(Add),
-        shaping: Shaping::NONE,
+        shaping: GradientTransform::NONE,
         init: Init::Zero,
         seed: 0,
         shards,

@@ -112,7 +112,7 @@ fn config(addr: &str, folder: &Path) -> ServerConfig {
 
 /// How many of a table's images were not closed in order: after the machine was started again they cannot be opened.
 fn torn(folder: &Path, model: &Model) -> usize {
-    let store = Store::open_dir_as(folder, [7; 16], gannet_node::Growing::default()).unwrap();
+    let store = Store::open_dir_as(folder, [7; 16], gannet_node::GrowthConfig::default()).unwrap();
     let opens = |shard: u32| Shards::open(&store, &model.schema, shard..shard + 1).is_ok();
     (0..SHARDS).filter(|&shard| !opens(shard)).count()
 }

@@ -4,7 +4,7 @@
 use crate::model;
 
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::transport::wires::{Transport, Wires};
+use gannet_node::transport::wires::{Transport, Transports};
 use gannet_node::transport::{Net, Stream};
 use gannet_node::{Read, Server, ServerConfig, Token, Worker, WorkerConfig, Write};
 use model::{Model, schema};
@@ -98,7 +98,7 @@ fn relay(addr: &str) -> impl Fn(OwnedFd) + Send + Sync + 'static {
 /// A server over tcp only, so that the name of its address is free for anyone.
 fn server(secret: &[u8], transport: Transport) -> Server {
     let config = ServerConfig { threads: 2, token: Some(token(secret)), ..ServerConfig::new("127.0.0.1:0") };
-    Server::start(Wires::over(Tcp::new()).with_transport(transport).with_token(true), config).unwrap()
+    Server::start(Transports::over(Tcp::new()).with_transport(transport).with_token(true), config).unwrap()
 }
 
 /// A job over this server: it must come through whoever has its name.
@@ -109,7 +109,7 @@ fn job(server: &Server, came: &AtomicUsize) -> Duration {
         peer_timeout: Duration::from_secs(20),
         ..WorkerConfig::new([server.addr()], 1, 1)
     };
-    let mut worker = Worker::connect(Wires::new().with_token(true), config).unwrap();
+    let mut worker = Worker::connect(Transports::new().with_token(true), config).unwrap();
     assert_eq!((worker.transport().as_str(), worker.links()), ("tcp", 2));
     let mut model = Model::new(schema("t", 1, 8));
     let table = worker.open_table(&model.schema).unwrap();
@@ -154,7 +154,7 @@ fn a_silent_impostor_kept_a_worker_from_its_server() {
 fn the_name_of_another_machines_address_was_asked_for_on_this_one() {
     let far = "192.0.2.1:7700";
     let came = take_name(far, drop);
-    let stream = Wires::new().with_token(true).begin_connect(far, 0);
+    let stream = Transports::new().with_token(true).begin_connect(far, 0);
     assert!(stream.is_err() || stream.is_ok_and(|stream| stream.transport() == "tcp"));
     assert_eq!(came.load(Relaxed), 0);
 }

@@ -2,7 +2,8 @@
 
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
-    Attendance, Given, Hands, JobStatus, Life, Plan, PlanFile, Seat, Server, ServerConfig, WorkerConfig,
+    FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant,
+    WorkerConfig, WorkerIncarnation,
 };
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -10,19 +11,27 @@ use std::time::{Duration, Instant};
 /// Nothing that these tests wait for takes longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn plan() -> Plan {
+fn plan() -> JobPlan {
     let file = PlanFile { name: "data".into(), bytes: 40, print: 1, whole: false };
     let (worker_timeout_ms, settings) = (1_000, Vec::new());
-    Plan { workers: 2, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
+    JobPlan {
+        workers: 2,
+        files: vec![file],
+        task_bytes: 10,
+        batch: 4,
+        epochs: 1,
+        worker_timeout_ms,
+        settings,
+    }
 }
 
 fn served() -> Server {
     Server::start(Tcp::new(), ServerConfig { threads: 1, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
 }
 
-fn seat(addr: &str, rank: u32) -> Seat<Tcp> {
+fn seat(addr: &str, rank: u32) -> JobClient<Tcp> {
     let config = WorkerConfig::new([addr.to_owned()], u64::from(rank) + 1, 7);
-    Seat::join(Tcp::new(), config, rank, plan()).unwrap()
+    JobClient::join(Tcp::new(), config, rank, plan()).unwrap()
 }
 
 fn status(addr: &str) -> JobStatus {
@@ -47,17 +56,17 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     let served = served();
     let addr = served.addr().to_owned();
     let mut dead = seat(&addr, 1);
-    let Given::Task { index: lost, .. } = dead.take(&[]).unwrap() else { panic!("no task") };
+    let SplitGrant::Task { index: lost, .. } = dead.take(&[]).unwrap() else { panic!("no task") };
     let ((begun, begins), (ready, waits)) = (channel(), channel());
     // A server that does not answer.
-    let hands: Hands = Box::new(move |life| {
+    let hands: FenceFn = Box::new(move |life| {
         begun.send(life).unwrap();
         waits.recv_timeout(LIMIT * 2).unwrap();
         Ok(())
     });
-    let attendance = Attendance::begin(seat(&addr, 0), hands, Default::default()).unwrap();
+    let attendance = Heartbeat::begin(seat(&addr, 0), hands, Default::default()).unwrap();
     let life = begins.recv_timeout(LIMIT).unwrap();
-    assert_eq!(life, Life { rank: 1, incarnation: 7 });
+    assert_eq!(life, WorkerIncarnation { rank: 1, incarnation: 7 });
     for examples in 1..=10 {
         attendance.tell(|told| told.examples = examples);
         until(&addr, "no sign of life", |job| job.members[0].told.examples == examples);
@@ -65,7 +74,7 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     assert_eq!((attendance.lost(), begins.try_recv().ok()), (None, None));
     ready.send(()).unwrap();
     until(&addr, "not fenced", |job| job.unfenced.is_empty() && job.tasks_returned == 1);
-    let Some(Given::Task { index, .. }) = attendance.take(&|| false).unwrap() else { panic!("no task") };
+    let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() else { panic!("no task") };
     assert_eq!(index, lost);
     attendance.leave().unwrap();
     served.stop().unwrap();
@@ -76,10 +85,10 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
 fn two_workers_ended_without_waiting_for_the_one_that_saves() {
     let served = served();
     let addr = served.addr().to_owned();
-    let hands = || -> Hands { Box::new(|_| Ok(())) };
-    let attend = |rank| Attendance::begin(seat(&addr, rank), hands(), Default::default()).unwrap();
+    let hands = || -> FenceFn { Box::new(|_| Ok(())) };
+    let attend = |rank| Heartbeat::begin(seat(&addr, rank), hands(), Default::default()).unwrap();
     let (first, second) = (attend(0), attend(1));
-    while let Some(Given::Task { index, .. }) = first.take(&|| false).unwrap() {
+    while let Some(SplitGrant::Task { index, .. }) = first.take(&|| false).unwrap() {
         first.done(index, 10).unwrap();
     }
     assert_eq!(second.take(&|| false), Ok(None));
@@ -91,7 +100,7 @@ fn two_workers_ended_without_waiting_for_the_one_that_saves() {
         second.leave().unwrap();
     });
     until(&addr, "it does not wait", |job| {
-        job.work.get(1).is_some_and(|work| work.doing == gannet_node::Doing::Ending)
+        job.work.get(1).is_some_and(|work| work.doing == gannet_node::ActivityKind::Ending)
     });
     assert!(said.try_recv().is_err(), "it has not waited");
     first.saved().unwrap();
@@ -110,10 +119,10 @@ fn a_scheduler_that_died_after_the_last_task_left_nobody_to_save_and_no_error() 
         peer_timeout: Duration::from_millis(500),
         ..WorkerConfig::new([served.addr().to_owned()], 1, 7)
     };
-    let seat = Seat::join(Tcp::new(), config, 0, plan()).unwrap();
-    let hands: Hands = Box::new(|_| Ok(()));
-    let attendance = Attendance::begin(seat, hands, Default::default()).unwrap();
-    while let Some(Given::Task { index, .. }) = attendance.take(&|| false).unwrap() {
+    let seat = JobClient::join(Tcp::new(), config, 0, plan()).unwrap();
+    let hands: FenceFn = Box::new(|_| Ok(()));
+    let attendance = Heartbeat::begin(seat, hands, Default::default()).unwrap();
+    while let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() {
         attendance.done(index, 10).unwrap();
     }
     served.stop().unwrap();
@@ -127,10 +136,10 @@ fn a_scheduler_that_died_after_the_last_task_left_nobody_to_save_and_no_error() 
 fn tasks_are_taken_while_others_are_done() {
     let served = served();
     let file = PlanFile { bytes: 8_000, ..plan().files.remove(0) };
-    let plan = Plan { workers: 1, files: vec![file], ..plan() };
+    let plan = JobPlan { workers: 1, files: vec![file], ..plan() };
     let config = WorkerConfig::new([served.addr().to_owned()], 1, 7);
-    let seat = Seat::join(Tcp::new(), config, 0, plan.clone()).unwrap();
-    let attendance = Attendance::begin(seat, Box::new(|_| Ok(())), Default::default()).unwrap();
+    let seat = JobClient::join(Tcp::new(), config, 0, plan.clone()).unwrap();
+    let attendance = Heartbeat::begin(seat, Box::new(|_| Ok(())), Default::default()).unwrap();
     let (given, trained) = channel();
     std::thread::scope(|scope| {
         let attendance = &attendance;
@@ -142,7 +151,7 @@ fn tasks_are_taken_while_others_are_done() {
             }
         });
         let mut taken = 0;
-        while let Some(Given::Task { index, .. }) = attendance.take(&|| false).unwrap() {
+        while let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() {
             taken += 1;
             given.send(index).unwrap();
         }

@@ -7,7 +7,7 @@ use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    CacheConfig, Membership, Read, RowCache, Saw, Schema, Staleness, Store, SyncMode, TableId, Worker,
+    CacheConfig, Read, RowCache, Schema, SeenPushes, Staleness, Store, SyncConfig, SyncMode, TableId, Worker,
     WorkerConfig, Write,
 };
 use model::{Model, random_values, schema, start};
@@ -101,7 +101,7 @@ fn bounded(
         let (id, cut, sums, pulled_at, seq) = under_way.pop_front().unwrap();
         let pulled =
             first.finish_pull(id).unwrap_or_else(|error| panic!("seed {seed} pull {pulls}: {error}"));
-        for Saw { rows, seq: saw } in &pulled.saw {
+        for SeenPushes { rows, seq: saw } in &pulled.saw {
             for i in rows.start as usize..rows.end as usize {
                 let (key, row) = (cut.keys()[i], &pulled.values[2 * i..2 * i + 2]);
                 // A pull that went again says that it has seen later pushes.
@@ -288,7 +288,7 @@ fn the_bound_of_ssp_holds_for_rows_that_are_had() {
         let schema = schema("t", 1, 8);
         let (table, to) = (first.open_table(&schema).unwrap(), second.open_table(&schema).unwrap());
         let bound = seed as u32 % 3;
-        let member = |rank| Membership {
+        let member = |rank| SyncConfig {
             rank,
             workers: 2,
             mode: SyncMode::Ssp(bound),

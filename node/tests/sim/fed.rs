@@ -5,8 +5,8 @@
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Board, FeedLink, Feeding, Given, LocalServer, Plan, PlanFile, Seat, ServerConfig, Stock, Store, Task,
-    Told, Work, WorkerConfig, WorkerError,
+    Activity, DataLink, DataServerConfig, DataSource, FeedStatus, JobClient, JobPlan, LocalServer, PlanFile,
+    Progress, ServerConfig, Split, SplitGrant, Store, WorkerConfig, WorkerError,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,8 +28,8 @@ impl Memory {
     }
 }
 
-impl Stock for Memory {
-    fn text(&self, task: &Task) -> Result<Range<u64>, String> {
+impl DataSource for Memory {
+    fn text(&self, task: &Split) -> Result<Range<u64>, String> {
         Ok(self.line_from(task.file, task.start)..self.line_from(task.file, task.end))
     }
 
@@ -54,14 +54,14 @@ fn files(prng: &mut Prng) -> Vec<Vec<u8>> {
     files
 }
 
-fn plan(files: &[Vec<u8>]) -> Plan {
+fn plan(files: &[Vec<u8>]) -> JobPlan {
     let file = |(i, bytes): (usize, &Vec<u8>)| PlanFile {
         name: format!("part-{i}"),
         bytes: bytes.len() as u64,
         print: i as u64,
         whole: i == 3,
     };
-    Plan {
+    JobPlan {
         workers: WORKERS,
         files: files.iter().enumerate().map(file).collect(),
         task_bytes: 3000,
@@ -74,32 +74,32 @@ fn plan(files: &[Vec<u8>]) -> Plan {
 
 /// A worker, and the task that it is at with what has come of it.
 struct Learner {
-    seat: Seat<Sim>,
-    link: FeedLink<Sim>,
-    at: Option<(u64, Task, Vec<u8>)>,
+    seat: JobClient<Sim>,
+    link: DataLink<Sim>,
+    at: Option<(u64, Split, Vec<u8>)>,
     asleep_until: Duration,
 }
 
 impl Learner {
     fn start(sim: &Sim, client: &str, rank: u32, life: u64) -> Result<Learner, WorkerError> {
         let config = || WorkerConfig::new([client], u64::from(rank) + 1, life);
-        let mut link = FeedLink::connect(sim.clone(), config())?;
+        let mut link = DataLink::connect(sim.clone(), config())?;
         let offer = link.offer()?;
         assert_eq!(offer.reading, "as it is");
-        let seat = Seat::join(sim.clone(), config(), rank, offer.plan)?;
+        let seat = JobClient::join(sim.clone(), config(), rank, offer.plan)?;
         Ok(Learner { seat, link, at: None, asleep_until: Duration::ZERO })
     }
 
     /// Takes a task, fetches some of it, or ends it; what was learned of it goes to `learned`. True: all is over.
     fn step(&mut self, learned: &mut HashMap<Vec<u8>, u32>) -> Result<bool, WorkerError> {
-        for dead in self.seat.beat(Told::default(), Work::default())?.fence {
+        for dead in self.seat.beat(Progress::default(), Activity::default())?.fence {
             self.seat.fenced(dead)?;
         }
         let Some((index, task, bytes)) = &mut self.at else {
             return Ok(match self.seat.take(&[])? {
-                Given::Over => true,
-                Given::Wait => false,
-                Given::Task { index, task, .. } => {
+                SplitGrant::Over => true,
+                SplitGrant::Wait => false,
+                SplitGrant::Task { index, task, .. } => {
                     self.at = Some((index, task, Vec::new()));
                     false
                 }
@@ -122,13 +122,13 @@ impl Learner {
 struct Client {
     sim: Sim,
     store: Store,
-    feeding: Feeding,
+    feeding: DataServerConfig,
     actor: u64,
     addr: String,
 }
 
 impl Client {
-    fn start(sim: &Sim, addr: &str, store: &Store, feeding: &Feeding) -> (u64, String) {
+    fn start(sim: &Sim, addr: &str, store: &Store, feeding: &DataServerConfig) -> (u64, String) {
         let (store, feeding) = (store.clone(), Some(feeding.clone()));
         let config =
             ServerConfig { threads: 1, store, feeding, scheduler_only: true, ..ServerConfig::new(addr) };
@@ -162,8 +162,8 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
             *due.entry(line.to_vec()).or_default() += 2;
         }
         let (plan, stock) = (plan(&files), Arc::new(Memory(files)));
-        let board = Arc::<Board>::default();
-        let feeding = Feeding { plan, reading: "as it is".into(), stock, board: board.clone() };
+        let board = Arc::<FeedStatus>::default();
+        let feeding = DataServerConfig { plan, reading: "as it is".into(), stock, board: board.clone() };
         let store = Store::open_dir(folder.path()).unwrap();
         let (actor, addr) = Client::start(&sim, "sim:0", &store, &feeding);
         let mut client = Client { sim: sim.clone(), store, feeding, actor, addr };

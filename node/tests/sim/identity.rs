@@ -6,8 +6,8 @@ use crate::model;
 use gannet_node::transport::sim::{Faults, Sim};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
-    Given, Plan, PlanFile, Read, Schema, Seat, Server, ServerConfig, Store, TableId, Told, Work, Worker,
-    WorkerConfig, WorkerError, Write,
+    Activity, JobClient, JobPlan, PlanFile, Progress, Read, Schema, Server, ServerConfig, SplitGrant, Store,
+    TableId, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::{schema, start};
 use std::sync::Barrier;
@@ -289,13 +289,20 @@ fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
 }
 
 /// Members of a job whose scheduler has a folder of its own.
-fn join(cluster: &Cluster, scheduler: &str, rank: u32, life: u64) -> Seat<Sim> {
+fn join(cluster: &Cluster, scheduler: &str, rank: u32, life: u64) -> JobClient<Sim> {
     let file = PlanFile { name: "part".into(), bytes: 1000, print: 1, whole: false };
     let (files, settings) = (vec![file], Vec::new());
-    let plan =
-        Plan { workers: 2, files, task_bytes: 100, batch: 8, epochs: 1, worker_timeout_ms: 2000, settings };
+    let plan = JobPlan {
+        workers: 2,
+        files,
+        task_bytes: 100,
+        batch: 8,
+        epochs: 1,
+        worker_timeout_ms: 2000,
+        settings,
+    };
     let config = WorkerConfig::new([scheduler], u64::from(rank) + 1, life);
-    Seat::join(cluster.sim.clone(), config, rank, plan).unwrap()
+    JobClient::join(cluster.sim.clone(), config, rank, plan).unwrap()
 }
 
 #[test]
@@ -309,7 +316,7 @@ fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
         // What is said twice is noted once.
         (0..2).for_each(|_| seat.note_table(worker.table_record(table)).unwrap());
     }
-    assert!(matches!(seat.take(&[]).unwrap(), Given::Task { .. }));
+    assert!(matches!(seat.take(&[]).unwrap(), SplitGrant::Task { .. }));
     drop((seat, worker));
     // Of one of two tables a server loses its rows, and nobody is left who knew them.
     for server in 0..3 {
@@ -330,7 +337,9 @@ fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
         "{error}"
     );
     // All hear of it, also from the scheduler's next life.
-    let failed = |seat: &mut Seat<Sim>| seat.beat(Told::default(), Work::default()).unwrap().failed.unwrap();
+    let failed = |seat: &mut JobClient<Sim>| {
+        seat.beat(Progress::default(), Activity::default()).unwrap().failed.unwrap()
+    };
     assert!(error.contains(&failed(&mut other)));
     cluster.kill(2);
     cluster.start(2, 1);
@@ -340,5 +349,5 @@ fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
     other.leave().unwrap();
     let mut next = join(&cluster, cluster.addr(2), 0, 3);
     next.note_table(worker.table_record(table)).unwrap();
-    assert_eq!(next.beat(Told::default(), Work::default()).unwrap().failed, None);
+    assert_eq!(next.beat(Progress::default(), Activity::default()).unwrap().failed, None);
 }

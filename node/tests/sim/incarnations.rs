@@ -6,8 +6,8 @@ use crate::model;
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Sim};
 use gannet_node::{
-    LocalServer, Membership, Merge, Plan, PlanFile, Read, Refusal, Seat, ServerConfig, Store, SyncMode,
-    Together, Worker, WorkerConfig, WorkerError, Write,
+    JobClient, JobPlan, LocalServer, Merge, PlanFile, Read, Refusal, ServerConfig, StepReduce, Store,
+    SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::{schema, start};
 use std::time::Duration;
@@ -66,8 +66,8 @@ fn a_session_without_an_incarnation_reads_and_may_not_push() {
     let mut out = [0.0];
     reader.pull(table, &[7], Read::Weights, &mut out).unwrap();
     assert_eq!((out, reader.status(table).unwrap().pushers.len()), ([1.0], 1));
-    let sync = Together { aggregate: 2, merge: Merge::Sum };
-    let member = Membership {
+    let sync = StepReduce { aggregate: 2, merge: Merge::Sum };
+    let member = SyncConfig {
         rank: 0,
         workers: 2,
         mode: SyncMode::Bsp(sync),
@@ -107,16 +107,30 @@ fn a_server_that_has_forgotten_its_counter_hands_out_no_lower_number() {
     assert_eq!(allocate(&sim, &[&b, &a]).unwrap(), 7);
 }
 
-fn plan(file: &str) -> Plan {
+fn plan(file: &str) -> JobPlan {
     let print = u64::from(file.as_bytes()[0]);
     let file = PlanFile { name: file.into(), bytes: 100, print, whole: false };
     let (settings, worker_timeout_ms) = (Vec::new(), 2_000);
-    Plan { workers: 2, files: vec![file], task_bytes: 100, batch: 8, epochs: 1, worker_timeout_ms, settings }
+    JobPlan {
+        workers: 2,
+        files: vec![file],
+        task_bytes: 100,
+        batch: 8,
+        epochs: 1,
+        worker_timeout_ms,
+        settings,
+    }
 }
 
-fn seat(sim: &Sim, addr: &str, rank: u32, incarnation: u64, file: &str) -> Result<Seat<Sim>, WorkerError> {
+fn seat(
+    sim: &Sim,
+    addr: &str,
+    rank: u32,
+    incarnation: u64,
+    file: &str,
+) -> Result<JobClient<Sim>, WorkerError> {
     let config = WorkerConfig::new([addr], u64::from(rank) + 1, incarnation);
-    Seat::join(sim.clone(), config, rank, plan(file))
+    JobClient::join(sim.clone(), config, rank, plan(file))
 }
 
 /// A job was named by the time of the scheduler's host. It is named by the life that begins it, and the next by a

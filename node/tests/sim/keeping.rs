@@ -6,7 +6,7 @@ use crate::model;
 use crate::stepping;
 
 use gannet_node::transport::sim::{Faults, Sim};
-use gannet_node::{Merge, Read, SyncMode, Together};
+use gannet_node::{Merge, Read, StepReduce, SyncMode};
 use model::schema;
 use std::collections::BTreeMap;
 use stepping::*;
@@ -145,7 +145,7 @@ fn together(world: impl Fn(u64, Faults) -> Sim, kills: Kills) -> Outcome {
         let mut servers = Servers::new(&sim, 1 + seed % 2, 1 + seed as usize / 2 % 2);
         let addrs = servers.addrs();
         let table = schema("t", FLOATS as u32, 8);
-        let mode = SyncMode::Bsp(Together { aggregate: workers, merge });
+        let mode = SyncMode::Bsp(StepReduce { aggregate: workers, merge });
         let mut steppers: Vec<_> = (0..workers)
             .map(|rank| Stepper::new(&sim, &addrs, &table, member(rank, workers, mode), 12, 0))
             .collect();
@@ -238,7 +238,7 @@ fn what_comes_too_late_is_dropped_and_counted() {
         let mut servers = Servers::new(&sim, 1 + seed % 2, 1 + seed as usize / 2 % 2);
         let addrs = servers.addrs();
         let table = schema("t", workers, 8);
-        let mode = SyncMode::Bsp(Together { aggregate: 1 + seed as u32 % 2, merge: Merge::Sum });
+        let mode = SyncMode::Bsp(StepReduce { aggregate: 1 + seed as u32 % 2, merge: Merge::Sum });
         let mut steppers: Vec<_> = (0..workers)
             .map(|rank| Stepper::new(&sim, &addrs, &table, member(rank, workers, mode), 12, 0))
             .collect();

@@ -5,8 +5,8 @@ use crate::model;
 
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
-    Buckets, Growing, Membership, Merge, Page, Read, Refusal, Schema, Server, ServerConfig, Store, SyncMode,
-    TableId, Together, Worker, WorkerConfig, WorkerError, Write,
+    Buckets, GrowthConfig, Merge, MetricsSink, Read, Refusal, Schema, Server, ServerConfig, StepReduce,
+    Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError, Write,
 };
 use model::schema;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Kept {
     most: f64,
 }
 
-impl Page for Kept {
+impl MetricsSink for Kept {
     fn counter(&mut self, _: &'static str, _: &'static str, _: &[(&'static str, &str)], _: f64) {}
 
     fn gauge(&mut self, name: &'static str, _: &'static str, _: &[(&'static str, &str)], value: f64) {
@@ -47,7 +47,7 @@ fn server(store: &Store) -> Server {
 }
 
 fn limited() -> Store {
-    Store::memory_with(Growing { memory_limit: LIMIT, clock: None })
+    Store::memory_with(GrowthConfig { memory_limit: LIMIT, clock: None })
 }
 
 /// A worker that has joined over a table.
@@ -59,9 +59,9 @@ fn joined(server: &Server, schema: &Schema, rank: u32) -> (Worker<Tcp>, TableId)
     (worker, table)
 }
 
-fn member(rank: u32) -> Membership {
-    let mode = SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum });
-    Membership { rank, workers: WORKERS, mode, worker_timeout: Duration::from_secs(5), strict: false }
+fn member(rank: u32) -> SyncConfig {
+    let mode = SyncMode::Bsp(StepReduce { aggregate: WORKERS, merge: Merge::Sum });
+    SyncConfig { rank, workers: WORKERS, mode, worker_timeout: Duration::from_secs(5), strict: false }
 }
 
 /// Each worker on a thread of its own: steps of so many rows in each table. What each ended with.

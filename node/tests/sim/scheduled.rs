@@ -7,8 +7,9 @@ use crate::model;
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Cut, DataName, Given, JobStatus, Membership, Merge, Plan, PlanFile, PullId, PushId, Read, Schema, Seat,
-    Store, SyncMode, TableId, Together, Told, Work, Worker, WorkerConfig, WorkerError, Write,
+    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId, Read,
+    Schema, ShardedKeys, SplitGrant, StepReduce, Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig,
+    WorkerError, Write,
 };
 use model::{limits, schema, start, start_within};
 use std::collections::HashMap;
@@ -20,9 +21,9 @@ const BATCHES: u64 = 5;
 const KEYS: u64 = 400;
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-fn plan(epochs: u32) -> Plan {
+fn plan(epochs: u32) -> JobPlan {
     let file = |i: u64| PlanFile { name: format!("part-{i}"), bytes: 700 + i, print: i, whole: i == 2 };
-    Plan {
+    JobPlan {
         workers: WORKERS,
         files: (0..3).map(file).collect(),
         task_bytes: 100,
@@ -47,7 +48,7 @@ enum At {
     /// The next batch of a task.
     Batch(Task, u64),
     /// The rows of that batch are pulled.
-    Pulling(Task, u64, PullId, Arc<Cut>),
+    Pulling(Task, u64, PullId, Arc<ShardedKeys>),
     /// The task is done, and the servers still know of it.
     Closing(Task),
 }
@@ -63,12 +64,12 @@ struct Task {
 struct Trainer {
     sim: Sim,
     config: WorkerConfig,
-    seat: Seat<Sim>,
+    seat: JobClient<Sim>,
     worker: Worker<Sim>,
     table: TableId,
     started: u64,
     /// How it keeps step, when it does.
-    member: Option<Membership>,
+    member: Option<SyncConfig>,
     joined: bool,
     at: At,
     /// Pushes that were not acknowledged when they were looked at last. (Shards apply the steps each by itself.)
@@ -88,12 +89,12 @@ impl Trainer {
         servers.rotate_left(life as usize % 2 % world.servers.len());
         let config = WorkerConfig::new(servers, pusher, life);
         let of_seat = WorkerConfig { servers: vec![scheduler], ..config.clone() };
-        let seat = Seat::join(sim.clone(), of_seat, rank, plan(2))?;
+        let seat = JobClient::join(sim.clone(), of_seat, rank, plan(2))?;
         let mut worker = Worker::connect(sim.clone(), config.clone())?;
         let table = worker.open_table(schema)?;
         let started = seat.joined().started;
         let (workers, worker_timeout) = (WORKERS, TIMEOUT);
-        let member = world.mode.map(|mode| Membership { rank, workers, mode, worker_timeout, strict: false });
+        let member = world.mode.map(|mode| SyncConfig { rank, workers, mode, worker_timeout, strict: false });
         let (at, open, asleep_until) = (At::Idle, Vec::new(), Duration::ZERO);
         let (joined, dazed) = (false, 0);
         Ok(Trainer {
@@ -115,8 +116,8 @@ impl Trainer {
 
     /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
-        let work = Work { progress: self.turns, ..Work::default() };
-        for dead in self.seat.beat(Told::default(), work)?.fence {
+        let work = Activity { progress: self.turns, ..Activity::default() };
+        for dead in self.seat.beat(Progress::default(), work)?.fence {
             let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
             let table = hands.open_table(self.worker.schema(self.table))?;
             hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
@@ -154,9 +155,9 @@ impl Trainer {
         let applied = self.is_applied()?;
         self.at = match self.at.clone() {
             At::Idle => match if applied { self.seat.take(&[])? } else { return Ok(false) } {
-                Given::Over => return self.rest().map(|()| true),
-                Given::Wait => self.rest().map(|()| At::Idle)?,
-                Given::Task { index, task, from, .. } => {
+                SplitGrant::Over => return self.rest().map(|()| true),
+                SplitGrant::Wait => self.rest().map(|()| At::Idle)?,
+                SplitGrant::Task { index, task, from, .. } => {
                     if let Some(member) = self.member.filter(|_| !self.joined) {
                         self.worker.join(self.table, member)?;
                         self.joined = true;
@@ -198,7 +199,7 @@ impl Trainer {
         task: Task,
         batch: u64,
         pulled: Option<PullId>,
-        cut: Arc<Cut>,
+        cut: Arc<ShardedKeys>,
     ) -> Result<At, WorkerError> {
         let (pusher, incarnation) = self.name(task);
         let name = DataName { pusher, incarnation, seq: batch + 1, clock: 0 };
@@ -259,7 +260,7 @@ impl World {
 }
 
 /// What the sums must be.
-fn expected(plan: &Plan) -> HashMap<u64, f32> {
+fn expected(plan: &JobPlan) -> HashMap<u64, f32> {
     let mut sums = HashMap::new();
     for index in 0..plan.tasks() {
         for batch in 0..BATCHES {
@@ -391,7 +392,7 @@ fn every_record_is_trained_once_a_pass_whoever_dies() {
 
 #[test]
 fn also_in_steps_that_all_make_together() {
-    run_all(Some(SyncMode::Bsp(Together { aggregate: WORKERS, merge: Merge::Sum })));
+    run_all(Some(SyncMode::Bsp(StepReduce { aggregate: WORKERS, merge: Merge::Sum })));
 }
 
 #[test]
@@ -403,7 +404,7 @@ fn also_within_a_bound() {
 struct Stepper {
     worker: Worker<Sim>,
     table: TableId,
-    member: Membership,
+    member: SyncConfig,
     open: Option<PushId>,
 }
 
@@ -413,7 +414,7 @@ impl Stepper {
         let mut worker = Worker::connect(world.sim.clone(), config).unwrap();
         let table = worker.open_table(schema).unwrap();
         let (mode, workers) = (world.mode.unwrap(), 2);
-        let member = Membership { rank, workers, mode, worker_timeout: TIMEOUT, strict: false };
+        let member = SyncConfig { rank, workers, mode, worker_timeout: TIMEOUT, strict: false };
         worker.join(table, member).unwrap();
         Stepper { worker, table, member, open: None }
     }
@@ -457,7 +458,7 @@ fn until_acked<const N: usize>(world: &World, mut all: [&mut Stepper; N]) -> [bo
 /// had left.
 #[test]
 fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
-    let mode = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     let (mut world, schema) = (World::new(0, Some(mode)), schema("t", 1, 8));
     let (mut first, mut second) = (Stepper::new(&world, &schema, 0), Stepper::new(&world, &schema, 1));
     let keys: Vec<u64> = (0..40).collect();

@@ -2,7 +2,7 @@
 
 use crate::model;
 
-use gannet_node::optim::{AdaGrad, Ftrl, Rule, Shaping};
+use gannet_node::optim::{AdaGrad, Ftrl, GradientTransform, Rule};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
     Init, LocalServer, PushName, Read, Schema, Segment, Segments, ServerConfig, Shards, Store, Worker,
@@ -17,7 +17,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
     let factors = Segment {
         dim: 5,
         rule: Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
-        shaping: Shaping::NONE,
+        shaping: GradientTransform::NONE,
         init: Init::Normal { mean: 0.0, deviation: 0.1 },
     };
     let schema = Schema { shards: 8, seed: 3, more: vec![factors], ..Schema::scalar("fm", ftrl) };
@@ -89,7 +89,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
 #[test]
 fn segments_that_are_not_asked_for_do_not_travel() {
     let add = Rule::Add(gannet_node::optim::Add);
-    let deep = Segment { dim: 31, rule: add, shaping: Shaping::NONE, init: Init::Zero };
+    let deep = Segment { dim: 31, rule: add, shaping: GradientTransform::NONE, init: Init::Zero };
     let schema = Schema { shards: 4, more: vec![deep], ..Schema::scalar("wide", add) };
     let sim = Sim::new(1, Faults::none());
     let mut server = LocalServer::new(sim.clone(), ServerConfig::new("sim:0")).unwrap();

@@ -3,9 +3,9 @@
 
 use crate::model;
 
-use gannet_node::optim::{Adam, Decay, Rule, Schedule, Shaping, Update, Visitor};
+use gannet_node::optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
 use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{Read, Saw, Schema, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::{Read, Schema, SeenPushes, Store, Worker, WorkerConfig, WorkerError, Write};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
                     .eq([0].into_iter().chain(ends).take(pulled.saw.len()))
             );
             assert_eq!(pulled.saw.last().map(|saw| saw.rows.end as usize), Some(cut.keys().len()));
-            for Saw { rows, seq: saw } in pulled.saw {
+            for SeenPushes { rows, seq: saw } in pulled.saw {
                 let range = rows.start as usize..rows.end as usize;
                 assert!(saw >= before as u64);
                 differed += u64::from(saw != before as u64);
@@ -251,7 +251,7 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
             let pulled =
                 worker.finish_pull(id).unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
             let floats = dim as usize;
-            for Saw { rows, seq } in &pulled.saw {
+            for SeenPushes { rows, seq } in &pulled.saw {
                 let range = rows.start as usize..rows.end as usize;
                 assert!(*seq >= before as u64);
                 let mut expected = Model::new(schema.clone());
@@ -422,7 +422,7 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
 #[test]
 fn gradients_sent_again_have_the_rate_of_their_name() {
     let schedule = Schedule { warmup: 5, decay: Decay::Exponential { rate: 0.7, steps: 6 } };
-    let shaping = Shaping { schedule, clip_value: Some(2.0), ..Shaping::NONE };
+    let shaping = GradientTransform { schedule, clip_value: Some(2.0), ..GradientTransform::NONE };
     let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-6, decay: 0.0 });
     let schema = Schema { shards: 4, shaping, ..Schema::scalar("t", adam) };
     let mut resends = 0;

@@ -4,7 +4,7 @@ use crate::model;
 
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Buckets, LocalServer, Page, Read, ServerConfig, ServerTally, Store, Worker, WorkerConfig, Write,
+    Buckets, LocalServer, MetricsSink, Read, ServerConfig, ServerCounters, Store, Worker, WorkerConfig, Write,
 };
 use model::{Model, random_values, schema, unique_keys};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn full(name: &str, labels: &[(&'static str, &str)]) -> String {
     format!("{name}{{{}}}", labels.join(","))
 }
 
-impl Page for Numbers {
+impl MetricsSink for Numbers {
     fn counter(&mut self, name: &'static str, _: &'static str, labels: &[(&'static str, &str)], value: f64) {
         *self.counters.entry(full(name, labels)).or_default() += value;
     }
@@ -45,7 +45,7 @@ impl Page for Numbers {
 }
 
 impl Numbers {
-    fn of(servers: &[Arc<ServerTally>], workers: &[Worker<Sim>]) -> Numbers {
+    fn of(servers: &[Arc<ServerCounters>], workers: &[Worker<Sim>]) -> Numbers {
         let mut numbers = Numbers::default();
         servers.iter().for_each(|server| server.tell(&mut numbers));
         workers.iter().for_each(|worker| worker.tally().tell(&mut numbers));

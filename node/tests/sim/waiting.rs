@@ -6,7 +6,7 @@ use crate::stepping;
 
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Membership, Merge, Read, Segments, SessionLimits, Store, SyncMode, Together, Worker, WorkerConfig,
+    Merge, Read, Segments, SessionLimits, StepReduce, Store, SyncConfig, SyncMode, Worker, WorkerConfig,
     WorkerError, Write,
 };
 use model::{schema, start_within};
@@ -15,8 +15,8 @@ use std::time::Duration;
 use stepping::*;
 
 /// With a time limit that a test can wait for.
-fn soon(member: Membership) -> Membership {
-    Membership { worker_timeout: Duration::from_secs(40), ..member }
+fn soon(member: SyncConfig) -> SyncConfig {
+    SyncConfig { worker_timeout: Duration::from_secs(40), ..member }
 }
 
 /// One of three workers stops for ever in the middle: the others name it, and go on without it.
@@ -95,12 +95,12 @@ fn nor_is_one_that_is_silent_under_ssp() {
 
 #[test]
 fn a_worker_that_dies_is_fenced_under_bsp() {
-    one_stops(SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean }), false);
+    one_stops(SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean }), false);
 }
 
 #[test]
 fn so_is_one_that_is_silent_under_bsp() {
-    one_stops(SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Mean }), true);
+    one_stops(SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean }), true);
 }
 
 /// What is asked for behind a push that waits stands between it and the fence that it waits for.
@@ -111,7 +111,7 @@ fn a_fence_is_heard_behind_requests_that_wait() {
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
     let table = worker.open_table(&schema("t", 1, 4)).unwrap();
     // The other one never comes.
-    let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     worker.join(table, soon(member(0, 2, bsp))).unwrap();
     let cut = Arc::new(worker.cut(table, &[1, 2]));
     let values = cut.keys().iter().map(|&key| key as f32).collect();
@@ -129,7 +129,7 @@ fn a_fence_goes_out_though_what_waits_for_it_takes_all_credit() {
     let sim = Sim::new(1, Faults::none());
     let limits = SessionLimits { credit_frames: 8, ..SessionLimits::default() };
     let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
-    let bsp = SyncMode::Bsp(Together { aggregate: 3, merge: Merge::Sum });
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Sum });
     // The others never come.
     let of_three = soon(member(0, 3, bsp));
     let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), of_three, 0, 0);
@@ -160,7 +160,7 @@ fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
     let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
     let table = worker.open_table(&schema("t", 1, 4)).unwrap();
-    let bsp = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Sum });
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Sum });
     let refused = worker.join(table, member(0, 1, bsp)).unwrap_err().to_string();
     assert!(refused.contains("--credit-requests 4 or more") && refused.contains("sim:"), "{refused}");
 }
@@ -172,7 +172,7 @@ fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {
         let sim = Sim::new(1, Faults::none());
         let limits = SessionLimits { keyset_bytes: 0, ..SessionLimits::default() };
         let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
-        let bsp = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+        let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
         // The other one never comes.
         let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), soon(member(0, 2, bsp)), 3, 0);
         stepper.keys_max = keys_max;
@@ -210,7 +210,7 @@ fn calls_that_would_wait_for_ever_are_errors() {
     let synchronous = worker.open_table(&schema("a", 1, 4)).unwrap();
     let bound = worker.open_table(&schema("b", 1, 4)).unwrap();
     call(worker.tick(synchronous).map(drop), "has not joined");
-    let bsp = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Mean });
+    let bsp = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Mean });
     call(worker.join(synchronous, member(2, 2, bsp)).map(drop), "worker 2 of 2");
     assert_eq!(worker.join(synchronous, member(0, 1, bsp)).unwrap(), 0);
     call(worker.join(synchronous, member(0, 1, bsp)).map(drop), "joined before");
@@ -241,7 +241,7 @@ fn tables_of_one_step_begin_at_one_clock() {
     let connect = |pusher| Worker::connect(sim.clone(), WorkerConfig::new([&addr], pusher, 1)).unwrap();
     let mut first = connect(1);
     let tables = ["a", "b", "c"].map(|name| first.open_table(&schema(name, 1, 4)).unwrap());
-    let some = SyncMode::Bsp(Together { aggregate: 1, merge: Merge::Mean });
+    let some = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Mean });
     let refused = first.join_all(&tables, member(0, 2, some));
     assert!(
         matches!(&refused, Err(WorkerError::Call(text)) if text.contains("1 of 2 workers")),

@@ -6,8 +6,8 @@ use crate::model::unique_keys;
 use gannet_node::transport::Net;
 use gannet_node::transport::sim::{Faults, Prng, Sim};
 use gannet_node::{
-    Cut, LocalServer, Membership, Merge, OneSided, PullId, PushId, Read, Schema, Segments, ServerConfig,
-    Store, SyncMode, TableId, Together, Worker, WorkerConfig, WorkerError, Write,
+    LocalServer, Merge, OneSided, PullId, PushId, Read, Schema, Segments, ServerConfig, ShardedKeys,
+    StepReduce, Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError, Write,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -53,13 +53,13 @@ impl Pushed {
 pub struct Stepper {
     pub worker: Worker<Sim>,
     pub table: TableId,
-    pub member: Membership,
+    pub member: SyncConfig,
     /// Steps to make, and made; pulls begun.
     pub steps: u64,
     pub made: u64,
     pub begun: u64,
     pub base: u64,
-    pub pulls: VecDeque<(PullId, Arc<Cut>, u64)>,
+    pub pulls: VecDeque<(PullId, Arc<ShardedKeys>, u64)>,
     pub ahead: u64,
     pub keys_max: u64,
     pub last: Option<PushId>,
@@ -71,7 +71,7 @@ impl Stepper {
         sim: &Sim,
         servers: &[String],
         schema: &Schema,
-        member: Membership,
+        member: SyncConfig,
         steps: u64,
         ahead: u64,
     ) -> Stepper {
@@ -103,7 +103,7 @@ impl Stepper {
         &mut self,
         prng: &mut Prng,
         space: u64,
-    ) -> Result<Option<(Arc<Cut>, u64, Pull)>, WorkerError> {
+    ) -> Result<Option<(Arc<ShardedKeys>, u64, Pull)>, WorkerError> {
         self.worker.poll()?;
         while self.begun < self.steps && self.pulls.len() as u64 <= self.ahead {
             let count = 1 + prng.below(self.keys_max) as usize;
@@ -122,7 +122,7 @@ impl Stepper {
     }
 
     /// Pushes a step and ends it; the last one leaves.
-    pub fn push(&mut self, cut: &Arc<Cut>, id: PullId, values: Vec<f32>) -> Result<(), WorkerError> {
+    pub fn push(&mut self, cut: &Arc<ShardedKeys>, id: PullId, values: Vec<f32>) -> Result<(), WorkerError> {
         let seq = self.worker.next_seq(self.table);
         let push = self.worker.begin_push(self.table, cut.clone(), Write::Gradient, values, Some(id), seq)?;
         self.last = Some(push);
@@ -156,9 +156,9 @@ pub struct Pull {
     pub lowest: Option<u64>,
 }
 
-pub fn member(rank: u32, workers: u32, mode: SyncMode) -> Membership {
+pub fn member(rank: u32, workers: u32, mode: SyncMode) -> SyncConfig {
     // Longer than a READ may take, during which the others of this one thread stand still: who is given up is not waited for.
-    Membership { rank, workers, mode, worker_timeout: Duration::from_secs(40), strict: false }
+    SyncConfig { rank, workers, mode, worker_timeout: Duration::from_secs(40), strict: false }
 }
 
 /// Drops and starts servers again now and then; as after a kill, the images stay.
@@ -253,7 +253,7 @@ pub fn run(
     steppers: &mut [Stepper],
     space: u64,
     kills: Kills,
-    mut check: impl FnMut(u32, u64, &Cut, &Pull, &mut Prng) -> Vec<f32>,
+    mut check: impl FnMut(u32, u64, &ShardedKeys, &Pull, &mut Prng) -> Vec<f32>,
 ) {
     let mut prng = Prng::new(seed ^ 0xABCD);
     let slow = prng.below(steppers.len() as u64) as usize;

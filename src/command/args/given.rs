@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 
 /// What was typed of the flags of a job.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct JobFlagsGiven {
     /// `--task-index`.
     pub task_index: bool,
     /// `--peer-timeout`.
@@ -14,12 +14,12 @@ pub struct Given {
     pub issync: String,
 }
 
-impl Given {
+impl JobFlagsGiven {
     /// Of `gannet train`.
-    pub fn of(train: &ArgMatches) -> Given {
+    pub fn of(train: &ArgMatches) -> JobFlagsGiven {
         let given = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
         let issync = train.get_raw("issync").and_then(|mut values| values.next());
-        Given {
+        JobFlagsGiven {
             task_index: given("task_index"),
             peer_timeout: given("peer_timeout"),
             issync: issync.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default(),

@@ -35,7 +35,7 @@ pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use doctor::DoctorArgs;
 pub use feeding::FeedingArgs;
-pub use given::Given;
+pub use given::JobFlagsGiven;
 pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use lbfgs::LbfgsArgs;
@@ -88,7 +88,7 @@ impl Cli {
             if let (Command::Train(args), Some(typed)) =
                 (&mut cli.command, matches.subcommand_matches("train"))
             {
-                args.job.given = Given::of(typed);
+                args.job.given = JobFlagsGiven::of(typed);
             }
             Ok(cli)
         });
@@ -204,7 +204,7 @@ pub struct JobArgs {
     pub task_index: u32,
     /// What was typed of these.
     #[arg(skip)]
-    pub given: Given,
+    pub given: JobFlagsGiven,
     /// Which run it is.
     #[command(flatten)]
     pub run: RunArgs,

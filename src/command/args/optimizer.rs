@@ -80,7 +80,7 @@ pub struct OptimizerArgs {
     pub reduce: Option<ReduceName>,
     #[command(flatten)]
     #[allow(missing_docs)] // clap would show it
-    pub settings: Settings,
+    pub settings: OptimizerSettings,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub schedule: ScheduleArgs,
@@ -88,7 +88,7 @@ pub struct OptimizerArgs {
 
 /// Settings of the rules.
 #[derive(Args, Debug)]
-pub struct Settings {
+pub struct OptimizerSettings {
     /// Learning rate. Default: 0.1 for ftrl, group-ftrl, sgd, adagrad, row-adagrad; 0.01 for momentum, nesterov,
     /// rmsprop; 0.001 for adam, amsgrad. Models other than lr have a default of their own for adagrad.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]

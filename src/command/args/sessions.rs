@@ -3,7 +3,7 @@
 use super::memory::size;
 use bytesize::ByteSize;
 use clap::Args;
-use gannet::{SessionLimits, Wires};
+use gannet::{SessionLimits, Transports};
 use std::time::Duration;
 
 /// Limits of sessions; docs/operations.md says how they work together.
@@ -45,7 +45,7 @@ impl SessionArgs {
     }
 
     /// The server's network with the memory for RDMA that was asked for.
-    pub fn net(&self, net: Wires) -> Wires {
+    pub fn net(&self, net: Transports) -> Transports {
         match self.rdma_memory {
             Some(size) => net.with_rdma_memory(size.as_u64() as usize),
             None => net,

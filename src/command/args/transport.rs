@@ -2,7 +2,7 @@
 
 use super::IoArgs;
 use clap::{Args, ValueEnum};
-use gannet::{Transport, Wires};
+use gannet::{Transport, Transports};
 
 /// What `--transport` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub enum TransportName {
 
 impl TransportName {
     /// This transport; `io` is how bytes move where it is TCP.
-    pub fn net(self, io: IoArgs) -> Wires {
-        Wires::over(io.net()).with_transport(match self {
+    pub fn net(self, io: IoArgs) -> Transports {
+        Transports::over(io.net()).with_transport(match self {
             TransportName::Auto => Transport::Auto,
             TransportName::Tcp => Transport::Tcp,
             TransportName::Shm => Transport::Shm,

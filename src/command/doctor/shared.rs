@@ -37,10 +37,10 @@ pub fn finding() -> Finding {
     }
 }
 
-type Refused = (&'static str, Errno);
+type ProbeRefusal = (&'static str, Errno);
 
 /// Memory whose size stays as it is.
-fn sealed() -> Result<OwnedFd, Refused> {
+fn sealed() -> Result<OwnedFd, ProbeRefusal> {
     let at = |what| move |errno| (what, errno);
     let memory = memfd_create("gannet-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(at("make a file in memory (memfd_create)"))?;
@@ -54,7 +54,7 @@ fn sealed() -> Result<OwnedFd, Refused> {
 }
 
 /// Sends a descriptor to this process itself over a socket with an abstract name; the user that the other end is told of.
-fn sent(memory: &OwnedFd) -> Result<u32, Refused> {
+fn sent(memory: &OwnedFd) -> Result<u32, ProbeRefusal> {
     let at = |what| move |errno| (what, errno);
     let name = format!("gannet/doctor-{}", std::process::id());
     let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(at("name a socket"))?;

@@ -11,19 +11,19 @@ pub use training::{FitTraining, Training};
 use super::Failure;
 use super::args::MetricsArgs;
 use super::failure::SYSTEM;
-use gannet::{Page, ServerTally, Store};
+use gannet::{MetricsSink, ServerCounters, Store};
 use http::Endpoint;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Tell = Box<dyn Fn(&mut dyn Page) + Send + Sync>;
+type Tell = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
 
 /// What the endpoint answers with.
 pub struct Answers {
     role: &'static str,
     started: f64,
     parts: Mutex<Vec<Tell>>,
-    server: Mutex<Option<Arc<ServerTally>>>,
+    server: Mutex<Option<Arc<ServerCounters>>>,
 }
 
 impl Answers {
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     /// Adds a part's numbers to the page.
-    pub fn add(&self, tell: impl Fn(&mut dyn Page) + Send + Sync + 'static) {
+    pub fn add(&self, tell: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
         if self.endpoint.is_some() {
             self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tell));
         }
@@ -92,7 +92,7 @@ impl Metrics {
     }
 
     /// Adds a server's numbers, and lets its threads decide on `/healthz`.
-    pub fn add_server(&self, tally: Arc<ServerTally>) {
+    pub fn add_server(&self, tally: Arc<ServerCounters>) {
         *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally.clone());
         self.add(move |page| tally.tell(page));
     }

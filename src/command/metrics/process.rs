@@ -1,6 +1,6 @@
 //! What the system says of this process, under the names that Prometheus clients use, and what program it is.
 
-use gannet::Page;
+use gannet::MetricsSink;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ pub fn now() -> f64 {
 }
 
 /// Tells what can be had; a number that cannot is left out.
-pub fn tell(role: &str, started: f64, page: &mut dyn Page) {
+pub fn tell(role: &str, started: f64, page: &mut dyn MetricsSink) {
     page.gauge(
         "gannet_build_info",
         "1; the version of the program and the role of the process are labels.",

@@ -1,6 +1,6 @@
 //! Numbers as Prometheus text (exposition format 0.0.4): families by name, samples by labels, what was told twice added up.
 
-use gannet::{BUCKETS, Buckets, Page};
+use gannet::{BUCKETS, Buckets, MetricsSink};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -67,7 +67,7 @@ impl TextPage {
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
-impl Page for TextPage {
+impl MetricsSink for TextPage {
     fn counter(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, value: f64) {
         self.add(name, "counter", help, labels, value);
     }

@@ -1,6 +1,6 @@
 //! A training's numbers: as its loop told them last.
 
-use gannet::Page;
+use gannet::MetricsSink;
 use gannet::train::models::{Fitted, Fitting};
 use gannet::train::{Progress, Report};
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl Training {
     }
 
     /// Tells all of it; nothing before the first batches have been learned.
-    pub fn tell(&self, page: &mut dyn Page) {
+    pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(p) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
         let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
         counter("gannet_train_examples_total", "Examples learned, all passes.", p.examples as f64);
@@ -82,7 +82,7 @@ impl FitTraining {
     }
 
     /// Tells all of it; nothing before the first batches have been learned.
-    pub fn tell(&self, page: &mut dyn Page) {
+    pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(f) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
         let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
         counter("gannet_train_examples_total", "Examples learned, all passes.", f.examples as f64);

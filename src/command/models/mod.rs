@@ -10,22 +10,22 @@ pub use saved::{Shape, layer, load, predict};
 use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, ended_how};
-use super::optimizer::{Asked, asked};
+use super::optimizer::{RuleChoice, asked};
 use super::report::{Teller, warn_of_bad_lines, warn_of_no_positive};
-use super::runs::{self, Account, Alone};
+use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, learned_something, options, tell_saved, train_failure};
 use super::watching::{Midway, Watching};
 use super::{Failure, input, job, keeping, kept, server, signals, tasks, warm};
 use gannet::train::models::{
-    DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, Settings, Softmax,
-    Task, fit_watched, push_of, score,
+    DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, ModelSettings,
+    Objective, Softmax, fit_watched, push_of, score,
 };
 use gannet::train::{
-    Data, Labels, LocalTables, Options, Push, ReadError, Reduce, RemoteTables, Share, Step, Tables,
-    TrainError,
+    Data, Labels, LocalTables, Options, PushContent, ReadError, Reduce, RemoteTables, Share, StepReport,
+    Tables, TrainError,
 };
-use gannet::{Membership, Schema, SyncMode, Together, Wires};
+use gannet::{Schema, StepReduce, SyncConfig, SyncMode, Transports};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ pub fn rate(model: ModelName) -> f32 {
 fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let of = &args.model;
     let rate = Some(rate(of.model));
-    let Asked { rule, shaping, l2 } = asked(&args.optimizer, OptimizerName::Adagrad, rate)?;
-    let settings = Settings {
+    let RuleChoice { rule, shaping, l2 } = asked(&args.optimizer, OptimizerName::Adagrad, rate)?;
+    let settings = ModelSettings {
         rule,
         shaping,
         admission: args.admission.admission(),
@@ -124,7 +124,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
 }
 
 /// A model of this shape; none when the name is no such model's.
-fn build(shape: &Shape, settings: Settings) -> Option<Box<dyn Model>> {
+fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     let Shape { model, classes, factors, hidden } = shape;
     Some(match model.as_str() {
         "linear" => Box::new(Linear::new(settings)),
@@ -145,7 +145,7 @@ fn options_of(
 ) -> Result<Options, Failure> {
     let mut options = options(args, share, with_test)?;
     options.push = options.push.or(keeping::push_of_many(&args.job));
-    debug_assert!(model.task() == Task::Click || options.data.labels == model.task().labels());
+    debug_assert!(model.task() == Objective::Click || options.data.labels == model.task().labels());
     Ok(options)
 }
 
@@ -180,7 +180,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(run) = &run {
         run.scale(&mut options.data, options.test.as_mut());
     }
-    let account = run.as_ref().map(Alone::account).unwrap_or_default();
+    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
     let fitted =
@@ -317,12 +317,12 @@ fn membership(
     job: &JobArgs,
     model: &str,
     tables: usize,
-    push: Push,
+    push: PushContent,
     reduce: Reduce,
-) -> Result<Membership, Failure> {
+) -> Result<SyncConfig, Failure> {
     let workers = job.worker_hosts.len() as u32;
     let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
-    if let SyncMode::Bsp(Together { aggregate, .. }) = member.mode
+    if let SyncMode::Bsp(StepReduce { aggregate, .. }) = member.mode
         && aggregate < workers
         && tables > 1
     {
@@ -335,7 +335,7 @@ fn membership(
 }
 
 /// Alone there is nobody to keep step with.
-fn keep_step(tables: &mut RemoteTables<Wires>, member: Membership) {
+fn keep_step(tables: &mut RemoteTables<Transports>, member: SyncConfig) {
     if member.workers > 1 || member.mode != SyncMode::Asp {
         tables.keep_step(member);
     }
@@ -372,7 +372,7 @@ fn learn<T: Tables>(
         }
         report::progress(&mut teller, f, args.epochs, task);
     };
-    let mut watch = |step: &Step<'_>, model: &mut dyn Model, tables: &mut T| {
+    let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
         watching.step(step, &mut InTables { model, shape, tables })
     };
     let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);

@@ -5,7 +5,7 @@ use super::super::report::{Teller, read, size_in_words, staleness, tell_steps, w
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
-use gannet::train::models::{Fitted, Fitting, Measured, Model, Task};
+use gannet::train::models::{Fitted, Fitting, Measured, Model, Objective};
 use gannet::train::{ColumnKeys, INTERCEPT_KEY, Quality, Tables};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use std::collections::HashMap;
 const WEIGHTS_TOLD: u64 = 32;
 
 /// What the loss of a task is called.
-fn loss_name(task: Task) -> &'static str {
+fn loss_name(task: Objective) -> &'static str {
     match task {
-        Task::Click | Task::Class(_) => "log loss",
-        Task::Number => "RMSE",
+        Objective::Click | Objective::Class(_) => "log loss",
+        Objective::Number => "RMSE",
     }
 }
 
@@ -31,7 +31,7 @@ pub fn loss(measured: &Measured) -> f64 {
 }
 
 /// Shows how far a training is.
-pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Task) {
+pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
     let (loss, name) = (f.loss, loss_name(task));

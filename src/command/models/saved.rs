@@ -3,12 +3,12 @@
 
 use super::super::args::PredictArgs;
 use super::super::kept::{keep_previous, warn_of_early_end};
-use super::super::model::{Notes, Reading, reading, write};
+use super::super::model::{DataReading, Notes, reading, write};
 use super::super::predict::{Ended, tell_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::{build, report};
 use crate::command::{Failure, input};
-use gannet::train::models::{Forecast, Model, Settings, Task, forecast};
+use gannet::train::models::{Forecast, Model, ModelSettings, Objective, forecast};
 use gannet::train::{SavedTables, Tables};
 use gannet::{Checkpoint, CheckpointWriter, Init, Schema};
 use serde_json::json;
@@ -82,14 +82,14 @@ fn remove_others(folder: &Path, schema: &Schema, save: &str) {
 }
 
 /// A saved model.
-pub struct Saved {
+pub struct SavedTablesModel {
     model: Box<dyn Model>,
     tables: SavedTables,
-    reading: Reading,
+    reading: DataReading,
 }
 
 /// Reads a model; none when what is there is no such model.
-pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
+pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     let checkpoint = Checkpoint::open(folder)?;
     let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
     let hidden = checkpoint.note("hidden").unwrap_or_default();
@@ -105,7 +105,7 @@ pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
         _ => 0.0,
     };
     let (rule, shaping, admission, seed) = (schema.rule, schema.shaping, schema.admission, schema.seed);
-    let settings = Settings { rule, shaping, admission, seed, deviation, l2: 0.0 };
+    let settings = ModelSettings { rule, shaping, admission, seed, deviation, l2: 0.0 };
     let Some(model) = build(&shape, settings) else { return Ok(None) };
     let unfit = |what: String| {
         Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))
@@ -126,15 +126,15 @@ pub fn load(folder: &Path) -> Result<Option<Saved>, Failure> {
         layer.read(|keys, rows| tables.put(table, keys, rows))?;
     }
     let reading = reading(&checkpoint, folder)?;
-    Ok(Some(Saved { model, tables, reading }))
+    Ok(Some(SavedTablesModel { model, tables, reading }))
 }
 
 /// `gannet predict` with such a model.
-pub fn predict(args: &PredictArgs, saved: Saved) -> Result<(), Failure> {
-    let Saved { mut model, mut tables, reading } = saved;
+pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failure> {
+    let SavedTablesModel { mut model, mut tables, reading } = saved;
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
     reading.of(&mut data, args)?;
-    if model.task() != Task::Click {
+    if model.task() != Objective::Click {
         data.labels = model.task().labels();
     }
     warn_of_early_end(&args.model, reading.ended.as_deref());

@@ -4,11 +4,13 @@ use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
 use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
-use super::super::runs::{self, Account, Alone};
+use super::super::runs::{self, Account, LocalRun};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, job, kept, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
-use gannet::train::{Labels, LocalTables, Options, Push, Reader, Reduce, RemoteTables, Scale, Share, Tables};
+use gannet::train::{
+    Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
+};
 use gannet::{Admission, CheckpointWriter};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -19,12 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const WORDS_TOLD: usize = 10;
 
 /// The model, and the names of its words, by their ids.
-struct Asked {
+struct TopicModel {
     model: Lda,
     names: Vec<String>,
 }
 
-fn asked(args: &TrainArgs) -> Result<Asked, Failure> {
+fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
     let learns = "of models that learn by gradients; --model lda counts";
     let foreign = [
         ("--optimizer", args.optimizer.optimizer.is_some()),
@@ -53,7 +55,7 @@ fn asked(args: &TrainArgs) -> Result<Asked, Failure> {
             .map(str::to_owned)
             .collect(),
     };
-    Ok(Asked { model: Lda { topics, document_prior, word_prior, seed }, names })
+    Ok(TopicModel { model: Lda { topics, document_prior, word_prior, seed }, names })
 }
 
 /// Documents: labels may be anything, and no word is in all of them by itself.
@@ -70,7 +72,7 @@ fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
 
 /// Samples in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let Asked { model, names } = asked(args)?;
+    let TopicModel { model, names } = asked(args)?;
     let mut options = documents(args, Share::ALL)?;
     preflight(args, &model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
@@ -85,7 +87,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         (settings, &Scale::default()),
         &schemas.each_ref().map(|schema| schema.name.as_str()),
     )?;
-    let account = run.as_ref().map(Alone::account).unwrap_or_default();
+    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
     let rows = tables.stats(0).map_err(backend_failure)?.rows;
@@ -99,12 +101,12 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     job::check(job)?;
-    let Asked { model, names } = asked(args)?;
+    let TopicModel { model, names } = asked(args)?;
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
     super::refuse_tasks(args, &options)?;
     // What the workers count is added up.
-    let member = super::membership(job, "lda", 2, Push::Gradient, Reduce::Sum)?;
+    let member = super::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
     let chief = job.task_index == 0;
     if chief {
         preflight(args, &model)?;

@@ -7,7 +7,8 @@ use super::args::{DEFAULT_RUN, StatusArgs};
 use super::failure::{INPUT, PEER};
 use super::{Failure, security, tasks};
 use gannet::{
-    CLIENT, Doing, JobStatus, Life, Member, Run, RunId, Standing, Wires, Worker, WorkerConfig, WorkerError,
+    ActivityKind, CLIENT, JobStatus, Member, Run, RunId, Transports, Worker, WorkerConfig, WorkerError,
+    WorkerIncarnation, WorkerState,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +29,7 @@ struct Reached {
 }
 
 /// All that was heard.
-struct Heard {
+struct StatusAnswers {
     servers: Vec<Reached>,
     /// The runs that the servers know of; `None`: no server was named.
     runs: Option<Result<Vec<Run>, Trouble>>,
@@ -56,7 +57,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// Asks everybody.
-fn hear(args: &StatusArgs) -> Result<Heard, Failure> {
+fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let mut hosts: Vec<String> = Vec::new();
     for host in &args.ps_hosts {
         if !hosts.contains(host) {
@@ -77,7 +78,7 @@ fn hear(args: &StatusArgs) -> Result<Heard, Failure> {
     };
     let mut servers = Vec::new();
     for addr in &hosts {
-        let worker = Worker::<Wires>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
+        let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
         let transport = heard(worker)?.map(|worker| worker.transport());
         servers.push(Reached { addr: addr.clone(), transport });
     }
@@ -101,7 +102,7 @@ fn hear(args: &StatusArgs) -> Result<Heard, Failure> {
         Some(trouble) => Err(trouble),
         None => heard(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
     };
-    Ok(Heard { servers, runs, run, scheduler, named: named.is_some(), job })
+    Ok(StatusAnswers { servers, runs, run, scheduler, named: named.is_some(), job })
 }
 
 /// What somebody answered, or why not; an error where what was asked cannot be right.
@@ -134,7 +135,7 @@ fn choose(named: Option<&str>, runs: Option<&[Run]>) -> String {
     named.or(only).unwrap_or(DEFAULT_RUN).to_owned()
 }
 
-impl Heard {
+impl StatusAnswers {
     fn known_runs(&self) -> &[Run] {
         match &self.runs {
             Some(Ok(runs)) => runs,
@@ -179,7 +180,7 @@ impl Heard {
     /// Workers of a run that live, as the servers or the scheduler of its job have it; and whether its client does.
     fn live(&self, run: &Run) -> (BTreeSet<u32>, bool) {
         let job = self.known_job().filter(|_| run.name == self.run);
-        let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.standing == Standing::Live);
+        let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.standing == WorkerState::Live);
         let of_run = run.members.iter().filter(|member| member.live);
         let mut all: BTreeSet<u32> = of_job.map(|m| m.life.rank).chain(of_run.map(|m| m.life.rank)).collect();
         let client = all.remove(&CLIENT);
@@ -220,15 +221,15 @@ fn chief(job: &JobStatus) -> Option<u32> {
 
 fn standing(job: &JobStatus, member: &Member) -> &'static str {
     match member.standing {
-        Standing::Live => "live",
-        Standing::Left => "left",
-        Standing::Dead if job.unfenced.contains(&member.life) => "dead, not yet fenced",
-        Standing::Dead => "dead",
+        WorkerState::Live => "live",
+        WorkerState::Left => "left",
+        WorkerState::Dead if job.unfenced.contains(&member.life) => "dead, not yet fenced",
+        WorkerState::Dead => "dead",
     }
 }
 
 /// The tasks of a worker.
-fn held(job: &JobStatus, life: Life) -> Vec<u64> {
+fn held(job: &JobStatus, life: WorkerIncarnation) -> Vec<u64> {
     job.leases.iter().filter(|(_, of)| *of == life).map(|(task, _)| *task).collect()
 }
 
@@ -237,16 +238,16 @@ fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
     let doing = job.work.get(place).map(|work| work.doing).unwrap_or_default();
     let at = match doing {
         // It was given tasks since it said so.
-        Doing::Idle if job.leases.iter().any(|(_, of)| *of == member.life) => "learns",
-        Doing::Learning => "learns",
-        Doing::Reading => "waits for its data",
-        Doing::Waiting => "waits for others",
-        Doing::Idle => "has no task",
-        Doing::Meeting => "waits at a barrier",
-        Doing::Saving => "tests or saves",
-        Doing::Ending => "waits for the end",
+        ActivityKind::Idle if job.leases.iter().any(|(_, of)| *of == member.life) => "learns",
+        ActivityKind::Learning => "learns",
+        ActivityKind::Reading => "waits for its data",
+        ActivityKind::Waiting => "waits for others",
+        ActivityKind::Idle => "has no task",
+        ActivityKind::Meeting => "waits at a barrier",
+        ActivityKind::Saving => "tests or saves",
+        ActivityKind::Ending => "waits for the end",
     };
-    (member.standing == Standing::Live).then_some(at)
+    (member.standing == WorkerState::Live).then_some(at)
 }
 
 /// A worker's mean loss, once it has told one.
@@ -257,7 +258,7 @@ fn loss(member: &Member) -> Option<f64> {
 
 /// Records a second of those who live; nothing while none of them has told any.
 fn rate(job: &JobStatus) -> Option<f64> {
-    let live = || job.members.iter().filter(|member| member.standing == Standing::Live);
+    let live = || job.members.iter().filter(|member| member.standing == WorkerState::Live);
     let untold = live().next().is_some() && live().all(|member| member.told.examples == 0);
     // From 0: the sum of nothing is -0.
     (!untold).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))

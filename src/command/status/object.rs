@@ -1,10 +1,10 @@
 //! `gannet status --json`: what was heard as one object. Numbers that there are none of are null.
 
-use super::{Heard, at, chief, held, loss, rate, standing};
+use super::{StatusAnswers, at, chief, held, loss, rate, standing};
 use gannet::{JobStatus, Member, Run};
 use serde_json::{Value, json};
 
-pub fn of(heard: &Heard) -> Value {
+pub fn of(heard: &StatusAnswers) -> Value {
     let runs: Vec<Value> = heard.known_runs().iter().map(|run| of_run(heard, run)).collect();
     let servers = heard.servers.iter().map(|server| {
         let trouble = server.transport.as_ref().err();
@@ -23,7 +23,7 @@ pub fn of(heard: &Heard) -> Value {
     })
 }
 
-fn of_run(heard: &Heard, run: &Run) -> Value {
+fn of_run(heard: &StatusAnswers, run: &Run) -> Value {
     let (live, _) = heard.live(run);
     json!({
         "name": run.name,

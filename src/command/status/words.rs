@@ -1,10 +1,10 @@
 //! `gannet status` for people: a line for each server, run and worker.
 
 use super::super::report::counted;
-use super::{Heard, at, chief, held, loss, rate, standing};
-use gannet::{CLIENT, JobStatus, Member, Run, RunMember, Standing};
+use super::{StatusAnswers, at, chief, held, loss, rate, standing};
+use gannet::{CLIENT, JobStatus, Member, Run, RunMember, WorkerState};
 
-pub fn print(heard: &Heard) {
+pub fn print(heard: &StatusAnswers) {
     for server in &heard.servers {
         match &server.transport {
             Ok(transport) => say!("server     {}  answers over {transport}", server.addr),
@@ -34,7 +34,7 @@ pub fn print(heard: &Heard) {
     }
 }
 
-fn of_run(heard: &Heard, run: &Run) -> String {
+fn of_run(heard: &StatusAnswers, run: &Run) -> String {
     let generation = run.generation;
     if run.finished {
         let rows = counted(run.rows, "row", "rows");
@@ -50,7 +50,7 @@ fn of_run(heard: &Heard, run: &Run) -> String {
 }
 
 /// A run of which no scheduler knows: who is in it, as the servers have it.
-fn print_shares(heard: &Heard, run: &Run) {
+fn print_shares(heard: &StatusAnswers, run: &Run) {
     let (scheduler, name) = (&heard.scheduler, &run.name);
     let is = if run.finished { "was" } else { "is" };
     let elsewhere = if heard.named { "" } else { " (or elsewhere: --scheduler HOST:PORT)" };
@@ -82,7 +82,7 @@ fn state(job: &JobStatus) -> String {
     }
 }
 
-fn print_job(heard: &Heard, job: &JobStatus) {
+fn print_job(heard: &StatusAnswers, job: &JobStatus) {
     say!("scheduler  {}  job of run {}{}", heard.scheduler, heard.run, state(job));
     say!(
         "tasks      {} of {} done, {} held, {} free again; {}, {}/s",
@@ -101,7 +101,7 @@ fn print_job(heard: &Heard, job: &JobStatus) {
 /// What a worker has said of itself; `-`: nothing so far.
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
     let (told, rank) = (&member.told, member.life.rank);
-    let (has_learned, live) = (told.examples > 0, member.standing == Standing::Live);
+    let (has_learned, live) = (told.examples > 0, member.standing == WorkerState::Live);
     let or_none = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
     let mut stands = standing(job, member).to_owned();
     if live && chief(job) == Some(rank) {

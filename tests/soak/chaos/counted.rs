@@ -2,7 +2,7 @@
 
 use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT, default_run};
 use gannet::train::INTERCEPT_KEY;
-use gannet::{Ftrl, Plan, PlanFile, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig};
+use gannet::{Ftrl, JobPlan, PlanFile, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig};
 use std::collections::{BTreeSet, HashMap};
 
 fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {
@@ -14,7 +14,7 @@ fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {
 /// For each key in how many batches of all passes it is: a piece is the lines that begin in it, its batches are cut from its first.
 pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
     let file = PlanFile { name: String::new(), bytes: text.len() as u64, print: 0, whole: false };
-    let plan = Plan {
+    let plan = JobPlan {
         workers: round.declared(),
         files: vec![file],
         task_bytes: PIECE,

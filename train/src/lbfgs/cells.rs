@@ -5,7 +5,7 @@
 //! pass. So whatever a life that is over still sends is of an older stamp, or is refused because a later life took its place.
 
 use crate::backend::BackendError;
-use crate::lbfgs::{Cell, Columns};
+use crate::lbfgs::{Columns, CommandCell};
 
 /// Cells of a worker; those of the chief's commands come first, and behind them its memory.
 const BLOCK: u64 = 16;
@@ -87,7 +87,7 @@ fn keys(block: u64, count: u64) -> Vec<u64> {
 }
 
 /// The values of cells that are all of one writing.
-fn whole(cells: &[Cell]) -> Option<u64> {
+fn whole(cells: &[CommandCell]) -> Option<u64> {
     let stamp = cells.first()?.stamp;
     (stamp > 0 && cells.iter().all(|cell| cell.stamp == stamp)).then_some(stamp)
 }
@@ -106,7 +106,7 @@ pub fn commanded(columns: &mut impl Columns) -> Result<Option<(u64, Command)>, B
 
 /// What a worker answers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Answer {
+pub struct FollowerAnswer {
     pub loss: f64,
     pub slope: f64,
 }
@@ -122,35 +122,35 @@ pub fn answer(
     columns: &mut impl Columns,
     worker: u32,
     stamp: u64,
-    answer: Answer,
+    answer: FollowerAnswer,
 ) -> Result<(), BackendError> {
     columns.write_cells(stamp, &cells(WORKERS + u64::from(worker), &[answer.loss, answer.slope]))
 }
 
 /// A worker as the chief sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct FollowerView {
     /// What it wrote when it began.
-    pub arrived: Cell,
+    pub arrived: CommandCell,
     /// Its last answer, and to which command.
-    pub answered: Option<(u64, Answer)>,
+    pub answered: Option<(u64, FollowerAnswer)>,
 }
 
 /// Workers 1 to `workers - 1`.
-pub fn seen(columns: &mut impl Columns, workers: u32) -> Result<Vec<Seen>, BackendError> {
+pub fn seen(columns: &mut impl Columns, workers: u32) -> Result<Vec<FollowerView>, BackendError> {
     let blocks = (1..u64::from(workers)).map(|worker| (WORKERS + worker) * BLOCK);
     let keys: Vec<u64> = blocks.flat_map(|first| [first, first + 1, first + 8]).collect();
     let cells = columns.read_cells(&keys)?;
     let seen = cells.chunks_exact(3).map(|c| {
-        let answer = Answer { loss: c[0].value, slope: c[1].value };
-        Seen { arrived: c[2], answered: whole(&c[..2]).map(|stamp| (stamp, answer)) }
+        let answer = FollowerAnswer { loss: c[0].value, slope: c[1].value };
+        FollowerView { arrived: c[2], answered: whole(&c[..2]).map(|stamp| (stamp, answer)) }
     });
     Ok(seen.collect())
 }
 
 /// What a chief goes on from.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Memory {
+pub struct FollowerMemory {
     pub half: usize,
     /// The slot of the next pair, and pairs before it that count.
     pub next: usize,
@@ -162,17 +162,17 @@ pub struct Memory {
 }
 
 /// Keeps it.
-pub fn remember(columns: &mut impl Columns, stamp: u64, m: &Memory) -> Result<(), BackendError> {
+pub fn remember(columns: &mut impl Columns, stamp: u64, m: &FollowerMemory) -> Result<(), BackendError> {
     let counts = [m.half as f64, m.next as f64, m.pairs as f64, m.iterations as f64];
     let settings = [m.l1, m.l2, f64::from(u8::from(m.intercept))];
     columns.write_cells(stamp, &cells(MEMORY, &[&counts[..], &settings[..]].concat()))
 }
 
 /// What was kept last.
-pub fn recall(columns: &mut impl Columns) -> Result<Option<Memory>, BackendError> {
+pub fn recall(columns: &mut impl Columns) -> Result<Option<FollowerMemory>, BackendError> {
     let cells = columns.read_cells(&keys(MEMORY, 7))?;
     let v: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
-    let memory = Memory {
+    let memory = FollowerMemory {
         half: usize::from(v[0] == 1.0),
         next: v[1] as usize,
         pairs: v[2] as usize,

@@ -2,12 +2,12 @@
 
 use crate::backend::BackendError;
 use crate::block::INTERCEPT_KEY;
-use crate::lbfgs::cells::{self, Command, Memory, Seen};
+use crate::lbfgs::cells::{self, Command, FollowerMemory, FollowerView};
 use crate::lbfgs::examples::Losses;
-use crate::lbfgs::follower::{Look, Obeying};
+use crate::lbfgs::follower::{CellPoll, PassBuffers};
 use crate::lbfgs::layout::Penalties;
-use crate::lbfgs::settings::{Settings, Trained};
-use crate::lbfgs::{Columns, Examples, LbfgsError, Pages};
+use crate::lbfgs::settings::{LbfgsSettings, Trained};
+use crate::lbfgs::{Columns, Examples, LbfgsError, WeightSink};
 use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
 use gannet_node::{hash, shard_of};
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ impl From<BackendError> for Halt {
 }
 
 /// The objective along the direction.
-struct Line {
+struct LineSearchPoint {
     from: Point,
     /// `w . d`, `d . d` of what is penalised, and how much `|w|_1` grows a step.
     wd: f64,
@@ -42,10 +42,10 @@ struct Line {
 pub struct Chief<'a, C> {
     columns: &'a mut C,
     examples: &'a mut Examples,
-    settings: Settings,
+    settings: LbfgsSettings,
     penalties: Penalties,
     stop: &'a AtomicBool,
-    obeying: Obeying,
+    obeying: PassBuffers,
     gram: Gram,
     /// The slots of the pairs that count, the oldest first, and the slot of the next one.
     order: VecDeque<usize>,
@@ -57,7 +57,7 @@ pub struct Chief<'a, C> {
     /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
     norms: [f64; 3],
     /// When each other worker arrived, as last seen.
-    arrived: Vec<cells::Seen>,
+    arrived: Vec<cells::FollowerView>,
     done: Trained,
 }
 
@@ -70,7 +70,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     pub fn new(
         columns: &'a mut C,
         examples: &'a mut Examples,
-        settings: Settings,
+        settings: LbfgsSettings,
         stop: &'a AtomicBool,
     ) -> Result<Chief<'a, C>, LbfgsError> {
         let layout = columns.layout();
@@ -88,7 +88,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             norms: [0.0; 3],
             arrived,
             done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
-            obeying: Obeying::default(),
+            obeying: PassBuffers::default(),
             columns,
             examples,
             settings,
@@ -101,8 +101,8 @@ impl<'a, C: Columns> Chief<'a, C> {
         Ok(chief)
     }
 
-    fn go_on_from(&mut self, memory: &Memory) {
-        let Settings { l1, l2, intercept, .. } = self.settings;
+    fn go_on_from(&mut self, memory: &FollowerMemory) {
+        let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let slots = self.columns.layout().slots();
         self.half = memory.half;
         self.done.resumed_at = memory.iterations;
@@ -122,7 +122,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// `weights` fails, or the servers are lost.
     pub fn begin_from<E: From<LbfgsError>>(
         &mut self,
-        weights: impl FnOnce(&mut Pages<'_>) -> Result<(), E>,
+        weights: impl FnOnce(&mut WeightSink<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
         // Written down before anything is pushed under it: another chief would take the next.
         self.stamp += 1;
@@ -188,10 +188,10 @@ impl<'a, C: Columns> Chief<'a, C> {
             moved = step;
             progress(&self.done);
             objectives.push_back(self.done.objective);
-            if objectives.len() > Settings::WINDOW {
+            if objectives.len() > LbfgsSettings::WINDOW {
                 let before = objectives.pop_front().unwrap_or(f64::INFINITY);
                 self.done.converged =
-                    before - self.done.objective <= Settings::STALLED * self.done.objective.abs();
+                    before - self.done.objective <= LbfgsSettings::STALLED * self.done.objective.abs();
             }
             if self.done.converged || self.is_flat() {
                 self.done.converged = true;
@@ -244,7 +244,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     }
 
     /// Runs a program that takes stock, and sets what follows from its sums and the loss.
-    fn take(&mut self, asked: &crate::lbfgs::layout::Asked, loss: f64) -> Result<(), Halt> {
+    fn take(&mut self, asked: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
         let sums = self.columns.run(&asked.program)?;
         let finite = sums.iter().all(|sum| sum.is_finite());
         let norms = asked.take(&mut self.gram, &sums).filter(|_| finite);
@@ -285,7 +285,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// With L1 the inverse curvature of all weights is more than that of those which may move, so whole steps overshoot, and a
     /// shorter step along a segment leaves weights just beside the 0 where the segment would end. So the direction is shortened first, by
     /// what would have been right the last time, and then projected: steps of 1 fit, and what reaches 0 is 0.
-    fn learn_reach(&mut self, line: &Line, at: Point) {
+    fn learn_reach(&mut self, line: &LineSearchPoint, at: Point) {
         let bent = line.from.slope - at.slope;
         if self.settings.l1 > 0.0 && bent < 0.0 {
             let right = at.step * line.from.slope / bent;
@@ -294,7 +294,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     }
 
     /// Makes the direction; the objective's value and slope at its beginning.
-    fn aim(&mut self) -> Result<Line, Halt> {
+    fn aim(&mut self) -> Result<LineSearchPoint, Halt> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         // Without pairs the preconditioner says how far.
@@ -307,12 +307,12 @@ impl<'a, C: Columns> Chief<'a, C> {
         let growth = sums.get(3).map_or(0.0, |norm| norm - self.norms[1]);
         let slope = sums[0] + self.settings.l1 * growth;
         let from = Point { step: 0.0, value: self.done.objective, slope };
-        Ok(Line { from, wd: sums[1], dd: sums[2], growth })
+        Ok(LineSearchPoint { from, wd: sums[1], dd: sums[2], growth })
     }
 
     /// The objective at a step.
-    fn objective(&self, line: &Line, step: f64, at: Losses) -> (f64, f64) {
-        let Settings { l1, l2, .. } = self.settings;
+    fn objective(&self, line: &LineSearchPoint, step: f64, at: Losses) -> (f64, f64) {
+        let LbfgsSettings { l1, l2, .. } = self.settings;
         let [squares, ones, _] = self.norms;
         let squares = squares + step * (2.0 * line.wd + step * line.dd);
         let value = at.loss + 0.5 * l2 * squares + l1 * (ones + step * line.growth);
@@ -320,7 +320,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     }
 
     /// Finds a step; it, and the pass that has summed the gradient there.
-    fn search(&mut self, line: &Line, moved: &mut f64) -> Result<Option<(Point, u64)>, Halt> {
+    fn search(&mut self, line: &LineSearchPoint, moved: &mut f64) -> Result<Option<(Point, u64)>, Halt> {
         let first = self.command(Command::Direction { moved: *moved })?;
         *moved = 0.0;
         self.done.passes += 1;
@@ -383,10 +383,10 @@ impl<'a, C: Columns> Chief<'a, C> {
 
     fn remember(&mut self) -> Result<(), BackendError> {
         self.stamp += 1;
-        let Settings { l1, l2, intercept, .. } = self.settings;
+        let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let (half, next, pairs) = (self.half, self.next, self.order.len());
         let iterations = self.done.resumed_at + self.done.iterations;
-        let memory = Memory { half, next, pairs, iterations, l1, l2, intercept };
+        let memory = FollowerMemory { half, next, pairs, iterations, l1, l2, intercept };
         cells::remember(self.columns, self.stamp, &memory)
     }
 
@@ -410,7 +410,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let (mut loss, mut slope) = (Sum::default(), Sum::default());
         loss.add(own.loss);
         slope.add(own.slope);
-        let mut look = Look::new(self.settings.patience);
+        let mut look = CellPoll::new(self.settings.patience);
         while self.settings.workers > 1 {
             let seen = cells::seen(self.columns, self.settings.workers)?;
             let was = std::mem::replace(&mut self.arrived, seen);
@@ -424,7 +424,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             if anew {
                 return Err(Halt::Again);
             }
-            let here = |seen: &Seen| seen.answered.filter(|(stamp, _)| *stamp == self.stamp);
+            let here = |seen: &FollowerView| seen.answered.filter(|(stamp, _)| *stamp == self.stamp);
             let missing = self.arrived.iter().position(|seen| here(seen).is_none());
             let Some(missing) = missing else {
                 for (_, answer) in self.arrived.iter().filter_map(here) {

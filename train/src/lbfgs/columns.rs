@@ -6,7 +6,7 @@ use gannet_node::{Program, Stats};
 
 /// A number with the stamp under which it was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cell {
+pub struct CommandCell {
     /// 0: it has not been written.
     pub stamp: u64,
     /// 48 bits of an f64.
@@ -44,7 +44,7 @@ pub trait Columns {
     ///
     /// # Errors
     /// The servers are lost.
-    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError>;
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError>;
 
     /// Writes cells under a stamp above any that they have; under the same stamp numbers are added.
     ///

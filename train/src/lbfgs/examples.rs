@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// What the reading found.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedData {
     /// The format.
     pub format: &'static str,
     /// The columns, of CSV.
@@ -76,7 +76,7 @@ impl Examples {
         shards: u32,
         threads: usize,
         limit: u64,
-    ) -> Result<(Examples, Loaded), LbfgsError> {
+    ) -> Result<(Examples, LoadedData), LbfgsError> {
         let mut reader = Reader::open(data, LBFGS_BATCH, share)?;
         let (mut all, mut dictionary) =
             (Examples { offsets: vec![0], ..Examples::default() }, Dictionary::default());
@@ -102,7 +102,7 @@ impl Examples {
         (all.margins, all.along) = (vec![0.0; all.len()], vec![0.0; all.len()]);
         all.threads = threads.max(1);
         let (format, columns) = (reader.format(), reader.columns().cloned());
-        Ok((all, Loaded { format, columns, bad_lines: reader.bad_lines().clone() }))
+        Ok((all, LoadedData { format, columns, bad_lines: reader.bad_lines().clone() }))
     }
 
     /// The label that all of them have, if they have one.
@@ -176,7 +176,7 @@ impl Examples {
         let Examples {
             keys, offsets, places, values, labels, importances, margins, along, gradients, ..
         } = self;
-        let rows = Rows { offsets, places, values, labels, importances };
+        let rows = ExampleRows { offsets, places, values, labels, importances };
         let (mut margins, mut along) = (&mut margins[..], &mut along[..]);
         let mut tasks = Vec::with_capacity(cuts.len());
         for (range, gradient) in cuts.into_iter().zip(gradients) {
@@ -257,7 +257,7 @@ impl Examples {
 
 /// The examples as a thread sees them.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
+struct ExampleRows<'a> {
     offsets: &'a [u64],
     places: &'a [u32],
     values: &'a [f32],
@@ -265,7 +265,7 @@ struct Rows<'a> {
     importances: &'a [f32],
 }
 
-impl Rows<'_> {
+impl ExampleRows<'_> {
     fn pass(
         self,
         pass: Pass,

@@ -1,7 +1,7 @@
 //! A worker that is not the chief: does what the cells ask for, and answers.
 
 use crate::backend::BackendError;
-use crate::lbfgs::cells::{self, Answer, Command};
+use crate::lbfgs::cells::{self, Command, FollowerAnswer};
 use crate::lbfgs::examples::{Losses, Pass};
 use crate::lbfgs::layout::{DIRECTION_SEGMENT, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, Examples, LbfgsError};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What a worker did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Followed {
+pub struct FollowerReport {
     /// Passes over its examples.
     pub passes: u64,
     /// Steps that were looked at on the margins alone.
@@ -32,19 +32,19 @@ pub fn follow(
     (worker, incarnation): (u32, u64),
     patience: Duration,
     stop: &AtomicBool,
-) -> Result<Followed, LbfgsError> {
-    let (mut done, mut ready, mut memory) = (Followed::default(), false, Obeying::default());
+) -> Result<FollowerReport, LbfgsError> {
+    let (mut done, mut ready, mut memory) = (FollowerReport::default(), false, PassBuffers::default());
     let mut last = cells::commanded(columns)?.map_or(0, |(stamp, _)| stamp);
     let birth = birth(incarnation);
     cells::arrive(columns, worker, last, birth)?;
     loop {
-        let mut look = Look::new(patience);
+        let mut look = CellPoll::new(patience);
         let (stamp, command) = loop {
             match cells::commanded(columns)? {
                 Some((stamp, command)) if stamp > last => break (stamp, command),
                 _ if stop.load(Relaxed) => {
                     cells::arrive(columns, worker, last, -2.0 * birth)?;
-                    return Ok(Followed { stopped: true, ..done });
+                    return Ok(FollowerReport { stopped: true, ..done });
                 }
                 _ if look.over() => return Err(LbfgsError::ChiefLost { waited: patience }),
                 _ => look.pause(|waited| tracing::warn!(waited, "waiting for the chief (worker 0)")),
@@ -53,7 +53,7 @@ pub fn follow(
         last = stamp;
         let answer = match command {
             Command::End => return Ok(done),
-            Command::Roll => Answer { loss: examples.importance(), slope: examples.len() as f64 },
+            Command::Roll => FollowerAnswer { loss: examples.importance(), slope: examples.len() as f64 },
             // Whoever began in the middle has no margins: the chief begins anew once it has seen who came.
             _ if !ready && !matches!(command, Command::Begin { .. } | Command::Curvature) => continue,
             command => {
@@ -63,7 +63,7 @@ pub fn follow(
                     _ => done.passes += 1,
                 }
                 let Losses { loss, slope } = memory.obey(columns, examples, stamp, command)?;
-                Answer { loss, slope }
+                FollowerAnswer { loss, slope }
             }
         };
         cells::answer(columns, worker, stamp, answer)?;
@@ -76,16 +76,16 @@ fn birth(incarnation: u64) -> f64 {
 }
 
 /// Looks at cells: often at first, then less so, with a limit.
-pub(super) struct Look {
+pub(super) struct CellPoll {
     since: Instant,
     patience: Duration,
     pause: Duration,
     logged: Duration,
 }
 
-impl Look {
-    pub(super) fn new(patience: Duration) -> Look {
-        Look { since: Instant::now(), patience, pause: LBFGS_LOOK_MIN, logged: LBFGS_WAIT_LOGGED }
+impl CellPoll {
+    pub(super) fn new(patience: Duration) -> CellPoll {
+        CellPoll { since: Instant::now(), patience, pause: LBFGS_LOOK_MIN, logged: LBFGS_WAIT_LOGGED }
     }
 
     pub(super) fn over(&self) -> bool {
@@ -105,12 +105,12 @@ impl Look {
 
 /// Memory for passes.
 #[derive(Default)]
-pub(super) struct Obeying {
+pub(super) struct PassBuffers {
     rows: Vec<f32>,
     column: Vec<f64>,
 }
 
-impl Obeying {
+impl PassBuffers {
     /// Does a worker's part of a command that is about its examples.
     pub(super) fn obey(
         &mut self,

@@ -1,7 +1,7 @@
 //! The columns of the table of vectors, and the programs on them.
 
 use gannet_node::optim::lbfgs::{Gram, direction};
-use gannet_node::{Program, Reduce, SHARDS_DEFAULT, Schema, Step, Term, Vectors};
+use gannet_node::{ColumnSum, Program, ProgramStep, SHARDS_DEFAULT, Schema, Term, Vectors};
 
 /// The table of vectors, and that of the cells over which workers keep step.
 pub const TABLE: &str = "lbfgs";
@@ -86,7 +86,7 @@ pub struct Penalties {
 }
 
 impl Penalties {
-    fn program(&self, pass: u64, steps: Vec<Step>, sums: Vec<Reduce>) -> Program {
+    fn program(&self, pass: u64, steps: Vec<ProgramStep>, sums: Vec<ColumnSum>) -> Program {
         Program { pass, free: self.free, steps, sums }
     }
 
@@ -96,34 +96,34 @@ impl Penalties {
     }
 
     /// `SLOPE := GRADIENTS + l2 WEIGHTS`, and the pseudo-gradient, at the weights of a half.
-    fn slope_steps(&self, half: usize) -> Vec<Step> {
+    fn slope_steps(&self, half: usize) -> Vec<ProgramStep> {
         let terms = vec![Term::new(1.0, GRADIENTS), Term::penalised(self.l2, WEIGHTS[half])];
-        let mut steps = vec![Step::Combine { to: SLOPE[half], terms }];
+        let mut steps = vec![ProgramStep::Combine { to: SLOPE[half], terms }];
         if self.l1 > 0.0 {
             let (gradient, weights) = (SLOPE[half], WEIGHTS[half]);
-            steps.push(Step::Slope { to: PSEUDO, gradient, weights, l1: self.l1 });
+            steps.push(ProgramStep::Slope { to: PSEUDO, gradient, weights, l1: self.l1 });
         }
         steps
     }
 
     /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
-    fn norms(&self, half: usize) -> [Reduce; 3] {
+    fn norms(&self, half: usize) -> [ColumnSum; 3] {
         let (w, slope) = (WEIGHTS[half], self.slope(half));
         [
-            Reduce::Dot { a: w, b: w, penalised: true },
-            Reduce::Norm1 { a: w, penalised: true },
-            Reduce::Dot { a: slope, b: slope, penalised: false },
+            ColumnSum::Dot { a: w, b: w, penalised: true },
+            ColumnSum::Norm1 { a: w, penalised: true },
+            ColumnSum::Dot { a: slope, b: slope, penalised: false },
         ]
     }
 }
 
 /// The pairs in the order in which they came, as slots.
-pub type Order = [usize];
+pub type PairOrder = [usize];
 
 impl Layout {
     /// Makes the preconditioner of the curvatures that `pass` has summed.
     pub fn precondition(self, pass: u64, p: &Penalties) -> Program {
-        let steps = vec![Step::Reciprocal { to: PRECONDITIONER, of: GRADIENTS, plus: p.l2 }];
+        let steps = vec![ProgramStep::Reciprocal { to: PRECONDITIONER, of: GRADIENTS, plus: p.l2 }];
         p.program(pass, steps, Vec::new())
     }
 
@@ -131,10 +131,10 @@ impl Layout {
     fn dots(
         self,
         gram: &Gram,
-        order: &Order,
+        order: &PairOrder,
         of: &[usize],
         slope: u16,
-    ) -> (Vec<(usize, usize)>, Vec<Reduce>) {
+    ) -> (Vec<(usize, usize)>, Vec<ColumnSum>) {
         let all = order.iter().flat_map(|&slot| [gram.s(slot), gram.y(slot)]).chain([gram.g()]);
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         for a in all {
@@ -151,8 +151,8 @@ impl Layout {
             let of_gradients = a.min(b) >= self.slots();
             let (a, b) = (column(a), column(b));
             match of_gradients {
-                true => Reduce::Weighted { a, b, by: PRECONDITIONER },
-                false => Reduce::Dot { a, b, penalised: false },
+                true => ColumnSum::Weighted { a, b, by: PRECONDITIONER },
+                false => ColumnSum::Dot { a, b, penalised: false },
             }
         });
         let sums = sums.collect();
@@ -161,21 +161,21 @@ impl Layout {
 
     /// Takes stock at the weights of a half, whose gradients `pass` has summed: the slope there, all dot products, and the
     /// weights' norms.
-    pub fn stock(self, gram: &Gram, order: &Order, half: usize, pass: u64, p: &Penalties) -> Asked {
+    pub fn stock(self, gram: &Gram, order: &PairOrder, half: usize, pass: u64, p: &Penalties) -> GramProgram {
         let of: Vec<usize> = (0..gram.side()).collect();
         let of: Vec<usize> = of.into_iter().filter(|v| self.counts(gram, order, *v)).collect();
         let (dots, mut sums) = self.dots(gram, order, &of, p.slope(half));
         sums.extend(p.norms(half));
-        Asked { program: p.program(pass, p.slope_steps(half), sums), dots }
+        GramProgram { program: p.program(pass, p.slope_steps(half), sums), dots }
     }
 
-    fn counts(self, gram: &Gram, order: &Order, vector: usize) -> bool {
+    fn counts(self, gram: &Gram, order: &PairOrder, vector: usize) -> bool {
         vector == gram.g() || order.iter().any(|&slot| vector == gram.s(slot) || vector == gram.y(slot))
     }
 
     /// Makes the direction, scaled by `scale`; with L1 also the point at step 1, in the other half. Sums: slope . direction,
     /// w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
-    pub fn aim(self, gram: &Gram, order: &Order, half: usize, scale: f64, p: &Penalties) -> Program {
+    pub fn aim(self, gram: &Gram, order: &PairOrder, half: usize, scale: f64, p: &Penalties) -> Program {
         let (other, slope) = (1 - half, p.slope(half));
         let (to, weights) = (DIRECTION, WEIGHTS[half]);
         // What is made of gradients goes through the preconditioner; steps are added to it as they are.
@@ -185,19 +185,19 @@ impl Layout {
             if v < self.slots() { of_steps.push(term) } else { of_gradients.push(term) }
         }
         let mut steps = vec![
-            Step::Combine { to, terms: of_gradients },
-            Step::Multiply { to, by: PRECONDITIONER },
-            Step::Combine { to, terms: of_steps },
+            ProgramStep::Combine { to, terms: of_gradients },
+            ProgramStep::Multiply { to, by: PRECONDITIONER },
+            ProgramStep::Combine { to, terms: of_steps },
         ];
-        let dot = |a, b, penalised| Reduce::Dot { a, b, penalised };
+        let dot = |a, b, penalised| ColumnSum::Dot { a, b, penalised };
         let mut sums = vec![dot(SLOPE[half], to, false), dot(weights, to, true), dot(to, to, true)];
         if p.l1 > 0.0 {
             let point = WEIGHTS[other];
-            steps.push(Step::Align { to, slope });
-            steps.push(Step::Project { to: point, weights, step: to, slope });
+            steps.push(ProgramStep::Align { to, slope });
+            steps.push(ProgramStep::Project { to: point, weights, step: to, slope });
             let terms = vec![Term::new(1.0, point), Term::new(-1.0, weights)];
-            steps.push(Step::Combine { to, terms });
-            sums.push(Reduce::Norm1 { a: point, penalised: true });
+            steps.push(ProgramStep::Combine { to, terms });
+            sums.push(ColumnSum::Norm1 { a: point, penalised: true });
         }
         p.program(0, steps, sums)
     }
@@ -208,44 +208,44 @@ impl Layout {
     pub fn step(
         self,
         gram: &Gram,
-        order: &Order,
+        order: &PairOrder,
         slot: usize,
         half: usize,
         step: f64,
         pass: u64,
         p: &Penalties,
-    ) -> Asked {
+    ) -> GramProgram {
         let other = 1 - half;
         let terms = vec![Term::new(1.0, WEIGHTS[half]), Term::new(step, DIRECTION)];
-        let mut steps = vec![Step::Combine { to: WEIGHTS[other], terms }];
+        let mut steps = vec![ProgramStep::Combine { to: WEIGHTS[other], terms }];
         steps.extend(p.slope_steps(other));
         let change = |to, of: [u16; 2]| {
             let terms = vec![Term::new(1.0, of[other]), Term::new(-1.0, of[half])];
-            Step::Combine { to, terms }
+            ProgramStep::Combine { to, terms }
         };
         steps.push(change(self.s(slot), WEIGHTS));
         steps.push(change(self.y(slot), SLOPE));
         let of = [gram.s(slot), gram.y(slot), gram.g()];
         let (dots, mut sums) = self.dots(gram, order, &of, p.slope(other));
         sums.extend(p.norms(other));
-        Asked { program: p.program(pass, steps, sums), dots }
+        GramProgram { program: p.program(pass, steps, sums), dots }
     }
 
     /// Makes the weights of a half what `pass` has summed: 0 where nothing was pushed.
     pub fn begin_from(self, half: usize, pass: u64) -> Program {
         let terms = vec![Term::new(1.0, GRADIENTS)];
-        let steps = vec![Step::Combine { to: WEIGHTS[half], terms }];
+        let steps = vec![ProgramStep::Combine { to: WEIGHTS[half], terms }];
         Program { pass, steps, ..Program::default() }
     }
 }
 
 /// A program, and which dot products its first sums are; the last three are the norms.
-pub struct Asked {
+pub struct GramProgram {
     pub program: Program,
     pub dots: Vec<(usize, usize)>,
 }
 
-impl Asked {
+impl GramProgram {
     /// Puts the answer into the Gram matrix; the norms.
     pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 3]> {
         let (dots, norms) = sums.split_at_checked(self.dots.len())?;

@@ -1,30 +1,30 @@
 //! The weights that were learned, as the table of a model: what evaluation and export read.
 
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::InPiece;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::InSplit;
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, cells};
 use gannet_node::optim::{Add, Rule};
 use gannet_node::{Read, Schema, Stats, Write};
 
 /// A table of one weight a row, behind which are the columns. It can only be read.
-pub struct Learned<'a, C> {
+pub struct LearnedWeights<'a, C> {
     columns: &'a mut C,
     schema: Schema,
     half: usize,
     rows: Vec<f32>,
 }
 
-impl<'a, C: Columns> Learned<'a, C> {
+impl<'a, C: Columns> LearnedWeights<'a, C> {
     /// The weights that the tables hold now, as a table of this name.
     ///
     /// # Errors
     /// The servers are lost.
-    pub fn new(columns: &'a mut C, table: &str) -> Result<Learned<'a, C>, BackendError> {
+    pub fn new(columns: &'a mut C, table: &str) -> Result<LearnedWeights<'a, C>, BackendError> {
         let half = cells::recall(columns)?.map_or(0, |memory| memory.half);
         let shards = columns.layout().schema().shards;
         let schema = Schema { shards, ..Schema::scalar(table, Rule::Add(Add)) };
-        Ok(Learned { columns, schema, half, rows: Vec::new() })
+        Ok(LearnedWeights { columns, schema, half, rows: Vec::new() })
     }
 
     fn refuse<T>(&self) -> Result<T, BackendError> {
@@ -32,7 +32,7 @@ impl<'a, C: Columns> Learned<'a, C> {
     }
 }
 
-impl<C: Columns> Backend for Learned<'_, C> {
+impl<C: Columns> Backend for LearnedWeights<'_, C> {
     fn transport(&self) -> String {
         self.columns.transport()
     }
@@ -49,11 +49,11 @@ impl<C: Columns> Backend for Learned<'_, C> {
         self.refuse()
     }
 
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         self.refuse()
     }
 
-    fn push(&mut self, _: &[u64], _: Rows, _: Write, _: Option<&InPiece>) -> Result<(), BackendError> {
+    fn push(&mut self, _: &[u64], _: PulledRows, _: Write, _: Option<&InSplit>) -> Result<(), BackendError> {
         self.refuse()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::backend::BackendError;
 use crate::embedded::of_run;
-use crate::lbfgs::{Cell, Columns, Layout};
+use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_node::optim::lbfgs::{Sum, join, split};
 use gannet_node::{
     Program, PushName, Read, RunId, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
@@ -16,18 +16,18 @@ const PAGE_ROWS: usize = 1 << 12;
 const PUSHER: u64 = 1;
 
 /// A table, and the name of the last push to it.
-struct Table {
+struct LocalTable {
     shards: Shards,
     name: PushName,
 }
 
-impl Table {
-    fn open(store: &Store, schema: &gannet_node::Schema) -> Result<Table, BackendError> {
+impl LocalTable {
+    fn open(store: &Store, schema: &gannet_node::Schema) -> Result<LocalTable, BackendError> {
         let shards = open_whole(store, schema)?;
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
-        Ok(Table { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, row: 0 } })
+        Ok(LocalTable { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, row: 0 } })
     }
 
     fn next_name(&mut self, pass: u64) -> PushName {
@@ -53,8 +53,8 @@ impl Table {
 /// Both tables, in a store.
 pub struct LocalColumns {
     layout: Layout,
-    vectors: Table,
-    cells: Table,
+    vectors: LocalTable,
+    cells: LocalTable,
 }
 
 impl LocalColumns {
@@ -71,7 +71,7 @@ impl LocalColumns {
     /// # Errors
     /// The images cannot be opened.
     pub fn open_in(run: Option<&RunId>, store: &Store, layout: Layout) -> Result<LocalColumns, BackendError> {
-        let open = |schema| Table::open(store, &of_run(run, &schema));
+        let open = |schema| LocalTable::open(store, &of_run(run, &schema));
         let (vectors, cells) = (open(layout.schema())?, open(Layout::cells())?);
         Ok(LocalColumns { layout, vectors, cells })
     }
@@ -119,7 +119,7 @@ impl Columns for LocalColumns {
         Ok(sums.iter().map(Sum::value).collect())
     }
 
-    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError> {
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError> {
         let mut rows = vec![0.0; keys.len() * 4];
         self.cells.shards.pull_segments(keys, Read::State, Segments::only(&[0]), &mut rows, None)?;
         Ok(rows.chunks_exact(4).map(cell).collect())
@@ -152,10 +152,10 @@ impl Columns for LocalColumns {
 }
 
 /// A cell from the sum of its row.
-pub(super) fn cell(row: &[f32]) -> Cell {
+pub(super) fn cell(row: &[f32]) -> CommandCell {
     match *row {
-        [a, b, c, d] => Cell { stamp: join([a, b]) as u64, value: join([c, d]) },
-        _ => Cell::default(),
+        [a, b, c, d] => CommandCell { stamp: join([a, b]) as u64, value: join([c, d]) },
+        _ => CommandCell::default(),
     }
 }
 

@@ -22,21 +22,21 @@ mod remote;
 mod settings;
 
 pub use chief::Chief;
-pub use columns::{Cell, Columns};
-pub use examples::{Examples, Loaded};
-pub use follower::{Followed, follow};
+pub use columns::{Columns, CommandCell};
+pub use examples::{Examples, LoadedData};
+pub use follower::{FollowerReport, follow};
 pub use layout::{CELLS_TABLE, Layout, TABLE};
-pub use learned::Learned;
+pub use learned::LearnedWeights;
 pub use local::LocalColumns;
 pub use remote::RemoteColumns;
-pub use settings::{Settings, Trained};
+pub use settings::{LbfgsSettings, Trained};
 
 use crate::backend::BackendError;
 use crate::error::ReadError;
 use std::time::Duration;
 
 /// What takes keys and their weights, page by page.
-pub type Pages<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError> + 'a;
+pub type WeightSink<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError> + 'a;
 
 /// Why a training by L-BFGS ends without a model.
 #[derive(Debug, thiserror::Error)]

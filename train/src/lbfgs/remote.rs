@@ -2,9 +2,9 @@
 
 use crate::backend::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
-use crate::lbfgs::{Cell, Columns, Layout};
+use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_node::transport::Net;
-use gannet_node::{Cut, Program, PullId, Read, Segments, Stats, TableId, Vectors, Worker, Write};
+use gannet_node::{Program, PullId, Read, Segments, ShardedKeys, Stats, TableId, Vectors, Worker, Write};
 use std::sync::Arc;
 
 /// Both tables, of a worker.
@@ -14,7 +14,7 @@ pub struct RemoteColumns<N: Net> {
     vectors: TableId,
     cells: TableId,
     /// The keys pulled last, and the pull, whose keysets may stand for them in the next push.
-    cut: Arc<Cut>,
+    cut: Arc<ShardedKeys>,
     pulled: Option<PullId>,
 }
 
@@ -44,7 +44,7 @@ impl<N: Net> RemoteColumns<N> {
         Ok(self.worker.close_pusher(self.cells)?)
     }
 
-    fn cut(&mut self, keys: &[u64]) -> Arc<Cut> {
+    fn cut(&mut self, keys: &[u64]) -> Arc<ShardedKeys> {
         if self.cut.keys() != keys {
             self.cut = Arc::new(self.worker.cut(self.vectors, keys));
             self.pulled = None;
@@ -86,7 +86,7 @@ impl<N: Net> Columns for RemoteColumns<N> {
         Ok(self.worker.run_program(self.vectors, program)?)
     }
 
-    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError> {
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError> {
         let mut rows = vec![0.0; keys.len() * 4];
         self.worker.pull_segments(self.cells, keys, Read::State, Segments::only(&[0]), &mut rows)?;
         Ok(rows.chunks_exact(4).map(cell).collect())

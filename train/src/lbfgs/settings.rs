@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How is trained.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct LbfgsSettings {
     /// The factor of the weights' absolute values.
     pub l1: f64,
     /// Half the factor of their squares.
@@ -22,7 +22,7 @@ pub struct Settings {
     pub patience: Duration,
 }
 
-impl Settings {
+impl LbfgsSettings {
     /// Iterations over which the objective's fall is looked at.
     pub const WINDOW: usize = 10;
     /// The training is over, whatever the gradient, when so many iterations have made the objective smaller by less than

@@ -5,12 +5,12 @@
 //! and its bias, two segments; hidden units are rectified.
 
 use super::fm::FactorizationMachine;
-use super::{BatchRows, Example, Model, Settings, Task};
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_node::{Admission, Init, Schema, Segment};
 
 /// The network beside a factorization machine.
 pub struct DeepFm {
-    settings: Settings,
+    settings: ModelSettings,
     machine: FactorizationMachine,
     /// Inputs of each layer, and 1, the last layer's output.
     widths: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct DeepFm {
 
 impl DeepFm {
     /// With so many factors a feature, and hidden layers of so many units.
-    pub fn new(settings: Settings, factors: usize, hidden: &[usize]) -> DeepFm {
+    pub fn new(settings: ModelSettings, factors: usize, hidden: &[usize]) -> DeepFm {
         let widths: Vec<usize> = [factors].iter().chain(hidden).chain(&[1]).copied().collect();
         let values: Vec<Vec<f32>> = widths.iter().map(|&width| vec![0.0; width]).collect();
         let errors = values.clone();
@@ -81,8 +81,8 @@ impl Model for DeepFm {
         "deepfm"
     }
 
-    fn task(&self) -> Task {
-        Task::Click
+    fn task(&self) -> Objective {
+        Objective::Click
     }
 
     fn sparse(&self) -> Schema {
@@ -94,7 +94,7 @@ impl Model for DeepFm {
         let layer = |(number, widths): (usize, &[usize])| {
             let (inputs, units) = (widths[0], widths[1]);
             let name = format!("{}.{}", self.name(), number + 1);
-            let Settings { rule, shaping, .. } = self.settings;
+            let ModelSettings { rule, shaping, .. } = self.settings;
             let deviation = (2.0 / inputs as f32).sqrt();
             let bias = Segment { dim: 1, rule, shaping, init: Init::Zero };
             let schema = Schema {

@@ -1,19 +1,19 @@
 //! The training loop of the models: batches come from a feed; this thread pulls the rows of a batch, of all tables
 //! together, learns its examples one after the other, and pushes.
 
-use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Task};
+use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Objective};
 use crate::backend::BackendError;
-use crate::batch::{Batch, InPiece};
+use crate::batch::{Batch, InSplit};
 use crate::error::ReadError;
-use crate::feed::{Feed, Handing, Opened, Plan};
+use crate::feed::{Batches, OpenData, ReadPlan, SplitQueue};
 use crate::gradient::Reduce;
 use crate::limits::REST_AFTER;
 use crate::models::score;
 use crate::options::Options;
-use crate::piece::Pieces;
-use crate::push::Push;
+use crate::piece::Splits;
+use crate::push::PushContent;
 use crate::reader::Reader;
-use crate::report::{Step, TrainError, no_rows};
+use crate::report::{StepReport, TrainError, no_rows};
 use crate::tables::{TableIndex, Tables};
 use gannet_node::optim::Rule;
 use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ pub fn fit<T: Tables>(
 }
 
 /// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag does.
-pub type FitWatch<'w, T> = dyn FnMut(&Step<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
+pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with somebody who looks on after each step.
 ///
@@ -65,8 +65,8 @@ pub fn fit_watched<T: Tables>(
     let reader = Reader::open(&options.data, options.batch, options.share)?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
-    let mut learner = Learner::new(options, model, tables, push)?;
-    let plan = Plan {
+    let mut learner = ModelLearner::new(options, model, tables, push)?;
+    let plan = ReadPlan {
         data: options.data.clone(),
         batch: options.batch,
         share: options.share,
@@ -74,12 +74,15 @@ pub fn fit_watched<T: Tables>(
         shards: learner.model.sparse().shards,
         links: 0,
         in_place: false,
-        pieces: options.pieces.as_ref().map(|(by, files)| Handing { by: by.clone(), files: files.clone() }),
+        pieces: options
+            .pieces
+            .as_ref()
+            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
     };
-    let mut feed = Feed::start(Opened::Reader(Box::new(reader)), plan, options.threads > 1)?;
-    let mut watched = |learner: &mut Learner<'_, T>| {
+    let mut feed = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
+    let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
-        let step = Step { number, mass, loss, format, columns: columns.as_ref() };
+        let step = StepReport { number, mass, loss, format, columns: columns.as_ref() };
         watch(&step, learner.model, learner.tables)
     };
     let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
@@ -97,7 +100,7 @@ pub fn fit_watched<T: Tables>(
     learner.count_late();
     learner.tables.leave()?;
     learner.give_up();
-    let Learner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
+    let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
     let test = match &options.test {
         Some(data) if !stopped => match score(data, model, tables) {
@@ -149,25 +152,25 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
 ///
 /// # Errors
 /// The model's rule does not fit what was asked for.
-pub fn push_of(options: &Options, model: &dyn Model) -> Result<Push, BackendError> {
+pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
         let name = model.name();
         return Err(BackendError::Schema(format!("model {name}: rule add does not learn; choose another")));
     }
     let replays = schema.replays() && model.dense().iter().all(|(schema, _)| schema.replays());
-    let push = Push::of_rule(options.push, &schema.rule, replays)?;
-    if push == Push::Replay && options.reduce.is_some() {
+    let push = PushContent::of_rule(options.push, &schema.rule, replays)?;
+    if push == PushContent::Replay && options.reduce.is_some() {
         let what = "--reduce says what becomes of gradients; it needs --push gradient";
         return Err(BackendError::Schema(what.to_owned()));
     }
     Ok(push)
 }
 
-struct Learner<'a, T> {
+struct ModelLearner<'a, T> {
     model: &'a mut dyn Model,
     tables: &'a mut T,
-    task: Task,
+    task: Objective,
     /// The batch's rows, then those of the dense tables.
     rows: Vec<BatchRows>,
     /// The keys of the dense tables.
@@ -186,18 +189,18 @@ struct Learner<'a, T> {
     late: Vec<u64>,
     late_examples: u64,
     /// Who hands out pieces of the data, and the place of the last batch that was pushed.
-    pieces: Option<Arc<dyn Pieces>>,
-    place: Option<InPiece>,
+    pieces: Option<Arc<dyn Splits>>,
+    place: Option<InSplit>,
     /// That batch, while its step may be made without it.
     unsettled: Option<Batch>,
 }
 
-impl<'a, T: Tables> Learner<'a, T> {
+impl<'a, T: Tables> ModelLearner<'a, T> {
     fn new(
         options: &Options,
         model: &'a mut dyn Model,
         tables: &'a mut T,
-        push: Push,
+        push: PushContent,
     ) -> Result<Self, BackendError> {
         let (sparse, dense, task) = (model.sparse(), model.dense(), model.task());
         let mut rows = Vec::new();
@@ -214,7 +217,7 @@ impl<'a, T: Tables> Learner<'a, T> {
             begin.rows(table, &mut |keys, rows| tables.restore(table, keys, rows))?;
         }
         tables.join()?;
-        Ok(Learner {
+        Ok(ModelLearner {
             model,
             tables,
             task,
@@ -239,7 +242,7 @@ impl<'a, T: Tables> Learner<'a, T> {
     /// Learns until the feed ends or `stop`; true when stopped.
     fn run(
         &mut self,
-        feed: &mut Feed,
+        feed: &mut Batches,
         stop: &AtomicBool,
         start: Instant,
         options: &Options,
@@ -270,7 +273,7 @@ impl<'a, T: Tables> Learner<'a, T> {
     }
 
     /// The next batch. While others have what is left of the data, nobody who keeps step with this worker waits for it.
-    fn next(&mut self, feed: &mut Feed) -> Result<Option<Batch>, TrainError> {
+    fn next(&mut self, feed: &mut Batches) -> Result<Option<Batch>, TrainError> {
         if self.pieces.is_none() {
             return Ok(feed.next());
         }
@@ -295,7 +298,7 @@ impl<'a, T: Tables> Learner<'a, T> {
     }
 
     /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
-    fn end_piece(&mut self, piece: &InPiece) -> Result<(), TrainError> {
+    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
         self.place = None;
@@ -417,7 +420,7 @@ impl<'a, T: Tables> Learner<'a, T> {
 
     /// Learns an example; `anew`: it counts in what is told of the training.
     fn learn(&mut self, batch: &Batch, i: usize, anew: bool) -> Result<(), TrainError> {
-        let Learner { model, task, rows, outputs, passes, .. } = self;
+        let ModelLearner { model, task, rows, outputs, passes, .. } = self;
         let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
         self.examples += u64::from(anew);
         model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;

@@ -5,7 +5,7 @@ use super::{Measured, Model};
 use crate::backend::BackendError;
 use crate::columns::Columns;
 use crate::error::BadLines;
-use crate::push::Push;
+use crate::push::PushContent;
 use crate::tables::Tables;
 
 /// How far a training is.
@@ -49,7 +49,7 @@ pub struct Fitted {
     /// "embedded", "tcp", "shm".
     pub transport: String,
     /// What pushes carried.
-    pub push: Push,
+    pub push: PushContent,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'static str,
     /// The columns, of a CSV file.

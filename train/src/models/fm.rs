@@ -2,12 +2,12 @@
 //! (v_i . v_j) x_i x_j, which is half of |sum v_i x_i|^2 - sum |v_i x_i|^2. A row is a weight beside the factors, two
 //! segments. The intercept has a weight only.
 
-use super::{BatchRows, Example, Model, Settings, Task};
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_node::Schema;
 
 /// A factorization machine.
 pub struct FactorizationMachine {
-    settings: Settings,
+    settings: ModelSettings,
     factors: usize,
     /// The sum of v_i x_i, of the example seen last.
     pub(super) sums: Vec<f32>,
@@ -18,7 +18,7 @@ pub struct FactorizationMachine {
 
 impl FactorizationMachine {
     /// With so many factors a feature.
-    pub fn new(settings: Settings, factors: usize) -> FactorizationMachine {
+    pub fn new(settings: ModelSettings, factors: usize) -> FactorizationMachine {
         FactorizationMachine {
             settings,
             factors,
@@ -81,8 +81,8 @@ impl Model for FactorizationMachine {
         "fm"
     }
 
-    fn task(&self) -> Task {
-        Task::Click
+    fn task(&self) -> Objective {
+        Objective::Click
     }
 
     fn sparse(&self) -> Schema {

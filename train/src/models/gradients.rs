@@ -4,9 +4,9 @@ use super::*;
 use gannet_node::optim::Sgd;
 use proptest::prelude::*;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: ModelSettings = ModelSettings {
     rule: Rule::Sgd(Sgd { lr: 0.1 }),
-    shaping: Shaping::NONE,
+    shaping: GradientTransform::NONE,
     admission: Admission::All,
     seed: 1,
     deviation: 0.1,

@@ -1,16 +1,16 @@
 //! Linear regression by least squares: y = w . x, the intercept among the features. A row is one weight.
 
-use super::{BatchRows, Example, Model, Settings, Task};
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_node::Schema;
 
 /// Linear regression.
 pub struct Linear {
-    settings: Settings,
+    settings: ModelSettings,
 }
 
 impl Linear {
     /// With these settings.
-    pub fn new(settings: Settings) -> Linear {
+    pub fn new(settings: ModelSettings) -> Linear {
         Linear { settings }
     }
 }
@@ -20,8 +20,8 @@ impl Model for Linear {
         "linear"
     }
 
-    fn task(&self) -> Task {
-        Task::Number
+    fn task(&self) -> Objective {
+        Objective::Number
     }
 
     fn sparse(&self) -> Schema {

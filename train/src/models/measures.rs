@@ -5,7 +5,7 @@ use crate::metrics::{Metrics, Quality, log_loss, sigmoid};
 
 /// What is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum Objective {
     /// Whether a label is 1. One output, the margin; the loss is log loss.
     Click,
     /// A number. One output; the loss is half the square of the error.
@@ -14,30 +14,30 @@ pub enum Task {
     Class(usize),
 }
 
-impl Task {
+impl Objective {
     /// Outputs of an example.
     pub fn outputs(self) -> usize {
         match self {
-            Task::Click | Task::Number => 1,
-            Task::Class(classes) => classes,
+            Objective::Click | Objective::Number => 1,
+            Objective::Class(classes) => classes,
         }
     }
 
     /// What labels are.
     pub fn labels(self) -> Labels {
         match self {
-            Task::Click => Labels::Signs,
-            Task::Number => Labels::Numbers,
-            Task::Class(classes) => Labels::Classes(classes as u32),
+            Objective::Click => Labels::Signs,
+            Objective::Number => Labels::Numbers,
+            Objective::Class(classes) => Labels::Classes(classes as u32),
         }
     }
 
     /// The derivatives of an example's loss by its outputs, into `outputs`: of all three losses, prediction less label.
     pub fn errors(self, outputs: &mut [f32], label: f32) {
         match self {
-            Task::Click => outputs[0] = sigmoid(outputs[0]) - label,
-            Task::Number => outputs[0] -= label,
-            Task::Class(_) => {
+            Objective::Click => outputs[0] = sigmoid(outputs[0]) - label,
+            Objective::Number => outputs[0] -= label,
+            Objective::Class(_) => {
                 softmax(outputs);
                 outputs[label as usize] -= 1.0;
             }
@@ -46,15 +46,15 @@ impl Task {
 
     /// What a mean loss is told as: the root of the mean squared error where numbers are predicted.
     pub fn mean(self, loss: f64) -> f64 {
-        if self == Task::Number { (2.0 * loss).sqrt() } else { loss }
+        if self == Objective::Number { (2.0 * loss).sqrt() } else { loss }
     }
 
     /// The loss of an example, in nats where it is of probabilities.
     pub fn loss(self, outputs: &[f32], label: f32) -> f64 {
         match self {
-            Task::Click => log_loss(outputs[0], label),
-            Task::Number => f64::from(outputs[0] - label).powi(2) / 2.0,
-            Task::Class(_) => {
+            Objective::Click => log_loss(outputs[0], label),
+            Objective::Number => f64::from(outputs[0] - label).powi(2) / 2.0,
+            Objective::Class(_) => {
                 let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let sum: f64 = outputs.iter().map(|&o| f64::from(o - most).exp()).sum();
                 sum.ln() - f64::from(outputs[label as usize] - most)
@@ -124,7 +124,7 @@ impl Measured {
 
 /// Sums over a stream of outputs.
 pub struct Measures {
-    task: Task,
+    task: Objective,
     clicks: Option<Metrics>,
     examples: u64,
     mass: f64,
@@ -137,9 +137,9 @@ pub struct Measures {
 
 impl Measures {
     /// For a task; an AUC is exact for test sets, and in constant memory for training.
-    pub fn new(task: Task, exact: bool) -> Measures {
+    pub fn new(task: Objective, exact: bool) -> Measures {
         let metrics = if exact { Metrics::exact } else { Metrics::streaming };
-        let clicks = (task == Task::Click).then(metrics);
+        let clicks = (task == Objective::Click).then(metrics);
         let (mass, loss, absolute, right, labels) = (0.0, 0.0, 0.0, 0.0, (0.0, 0.0));
         Measures { task, clicks, examples: 0, mass, loss, absolute, right, labels }
     }
@@ -157,14 +157,14 @@ impl Measures {
         self.mass += mass;
         self.loss += mass * self.task.loss(outputs, label);
         match self.task {
-            Task::Click => {}
-            Task::Number => {
+            Objective::Click => {}
+            Objective::Number => {
                 self.absolute += mass * f64::from((outputs[0] - label).abs());
                 let (label, (mean, squares)) = (f64::from(label), self.labels);
                 let next = if self.mass > 0.0 { mean + (label - mean) * mass / self.mass } else { mean };
                 self.labels = (next, squares + mass * (label - mean) * (label - next));
             }
-            Task::Class(_) => self.right += if highest(outputs) == label as usize { mass } else { 0.0 },
+            Objective::Class(_) => self.right += if highest(outputs) == label as usize { mass } else { 0.0 },
         }
     }
 
@@ -186,12 +186,14 @@ impl Measures {
         }
         let loss = self.loss();
         match self.task {
-            Task::Click => self.clicks.as_mut()?.quality().map(|quality| Measured::Click(Box::new(quality))),
-            Task::Number => {
+            Objective::Click => {
+                self.clicks.as_mut()?.quality().map(|quality| Measured::Click(Box::new(quality)))
+            }
+            Objective::Number => {
                 let deviation = (self.labels.1 / mass).sqrt();
                 Some(Measured::Number(Estimated { examples, rmse: loss, mae: absolute / mass, deviation }))
             }
-            Task::Class(_) => {
+            Objective::Class(_) => {
                 Some(Measured::Class(Classified { examples, log_loss: loss, accuracy: right / mass }))
             }
         }

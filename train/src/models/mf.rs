@@ -2,19 +2,19 @@
 //! "Matrix factorization techniques for recommender systems", 2009). An example has two features, the user and the item,
 //! of value 1; mu is the intercept. A row is a bias beside the factors, two segments.
 
-use super::{BatchRows, Example, Model, Settings, Task};
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_node::Schema;
 
 /// Matrix factorization.
 pub struct Factorization {
-    settings: Settings,
+    settings: ModelSettings,
     factors: usize,
     /// The gradient of a row: of its bias, then of its factors.
     gradients: [Vec<f32>; 2],
 }
 
 /// The rows of an example.
-struct Pair {
+struct UserItem {
     /// The user's, the item's.
     sides: [usize; 2],
     intercept: Option<usize>,
@@ -22,13 +22,13 @@ struct Pair {
 
 impl Factorization {
     /// With so many factors a user and an item.
-    pub fn new(settings: Settings, factors: usize) -> Factorization {
+    pub fn new(settings: ModelSettings, factors: usize) -> Factorization {
         let gradients = [vec![0.0; 1 + factors], vec![0.0; 1 + factors]];
         Factorization { settings, factors, gradients }
     }
 
-    fn pair(example: Example<'_>) -> Pair {
-        let mut pair = Pair { sides: [0; 2], intercept: None };
+    fn pair(example: Example<'_>) -> UserItem {
+        let mut pair = UserItem { sides: [0; 2], intercept: None };
         let mut side = 0;
         for (at, _, intercept) in example.features() {
             if intercept {
@@ -47,8 +47,8 @@ impl Model for Factorization {
         "mf"
     }
 
-    fn task(&self) -> Task {
-        Task::Number
+    fn task(&self) -> Objective {
+        Objective::Number
     }
 
     fn sparse(&self) -> Schema {
@@ -68,7 +68,7 @@ impl Model for Factorization {
     }
 
     fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
-        let Pair { sides, intercept } = Factorization::pair(example);
+        let UserItem { sides, intercept } = Factorization::pair(example);
         let [user, item] = sides.map(|at| rows[0].weights(at));
         let mean = intercept.map_or(0.0, |at| rows[0].weights(at)[0]);
         let product: f32 = user[1..].iter().zip(&item[1..]).map(|(p, q)| p * q).sum();
@@ -77,7 +77,7 @@ impl Model for Factorization {
 
     /// By a bias the derivative is the error, by p_u it is error * q_i, by q_i it is error * p_u; each with `l2` of its own.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
-        let (Pair { sides, intercept }, error) = (Factorization::pair(example), errors[0]);
+        let (UserItem { sides, intercept }, error) = (Factorization::pair(example), errors[0]);
         for (side, gradient) in self.gradients.iter_mut().enumerate() {
             let (own, other) = (rows[0].weights(sides[side]), rows[0].weights(sides[1 - side]));
             gradient[0] = error;

@@ -21,7 +21,7 @@ pub use fitted::{Fitted, Fitting};
 pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
-pub use measures::{Classified, Estimated, Measured, Measures, Task};
+pub use measures::{Classified, Estimated, Measured, Measures, Objective};
 pub use mf::Factorization;
 pub use rows::BatchRows;
 pub use score::{Forecast, forecast, score};
@@ -29,7 +29,7 @@ pub use softmax::Softmax;
 
 use crate::batch::Batch;
 use crate::block::INTERCEPT_KEY;
-use gannet_node::optim::{Rule, Shaping};
+use gannet_node::optim::{GradientTransform, Rule};
 use gannet_node::{Admission, Init, Schema, Segment};
 
 /// An example as a model sees it: feature `i` has key `keys[i]`, whose row is `places[i]` of the batch's, and value
@@ -70,7 +70,7 @@ pub trait Model {
     fn name(&self) -> &'static str;
 
     /// What its outputs are.
-    fn task(&self) -> Task;
+    fn task(&self) -> Objective;
 
     /// The table whose rows are named by the examples' keys.
     fn sparse(&self) -> Schema;
@@ -89,7 +89,7 @@ pub trait Model {
         Ok(())
     }
 
-    /// The outputs of an example, [`Task::outputs`] of them. `rows[0]` are the batch's rows, the others those of
+    /// The outputs of an example, [`Objective::outputs`] of them. `rows[0]` are the batch's rows, the others those of
     /// [`dense`](Self::dense), in order.
     fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]);
 
@@ -100,11 +100,11 @@ pub trait Model {
 
 /// What the tables of a model are made with.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ModelSettings {
     /// The update rule, of all tables.
     pub rule: Rule,
     /// What stands before the rule.
-    pub shaping: Shaping,
+    pub shaping: GradientTransform,
     /// Which push of a key creates its row.
     pub admission: Admission,
     /// Seed of initial values.
@@ -115,17 +115,17 @@ pub struct Settings {
     pub l2: f32,
 }
 
-impl Settings {
+impl ModelSettings {
     /// A table of `dim` weights a row, all 0 at first.
     fn zeros(&self, name: &str, dim: usize) -> Schema {
-        let Settings { shaping, admission, seed, .. } = *self;
+        let ModelSettings { shaping, admission, seed, .. } = *self;
         let dim = dim as u32;
         Schema { dim, shaping, admission, seed, ..Schema::scalar(name, self.rule) }
     }
 
     /// A table of one weight, 0 at first, and `factors` factors by chance.
     fn factors(&self, name: &str, factors: usize) -> Schema {
-        let Settings { rule, shaping, deviation, .. } = *self;
+        let ModelSettings { rule, shaping, deviation, .. } = *self;
         let init = Init::Normal { mean: 0.0, deviation };
         let segment = Segment { dim: factors as u32, rule, shaping, init };
         Schema { more: vec![segment], ..self.zeros(name, 1) }

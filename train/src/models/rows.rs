@@ -3,10 +3,10 @@
 //! weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where the rows are.
 
 use crate::backend::BackendError;
-use crate::batch::InPiece;
+use crate::batch::InSplit;
 use crate::gradient::Reduce;
-use crate::push::Push;
-use crate::tables::{Part, TableIndex, Tables, WeightTables, parts, weigh};
+use crate::push::PushContent;
+use crate::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
 #[cfg(test)]
 use gannet_node::optim::Rule;
 use gannet_node::optim::{Update, Visitor};
@@ -15,9 +15,9 @@ use gannet_node::{Schema, Write};
 /// The rows of one table that a batch needs, in the order of their keys.
 pub struct BatchRows {
     table: TableIndex,
-    push: Push,
+    push: PushContent,
     reduce: Reduce,
-    parts: Vec<Part>,
+    parts: Vec<SegmentPart>,
     /// Weights and stored floats of a row.
     dim: usize,
     floats: usize,
@@ -31,13 +31,13 @@ pub struct BatchRows {
 }
 
 /// A step of a segment's share of a row along a gradient, and its weights after it.
-struct Step<'a> {
+struct SegmentGradientStep<'a> {
     row: &'a mut [f32],
     gradient: &'a [f32],
     weights: &'a mut [f32],
 }
 
-impl Visitor for Step<'_> {
+impl Visitor for SegmentGradientStep<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -49,7 +49,7 @@ impl Visitor for Step<'_> {
 
 impl BatchRows {
     /// For rows of this schema, pushed as `push` and `reduce` say.
-    pub fn new(table: TableIndex, schema: &Schema, push: Push, reduce: Reduce) -> BatchRows {
+    pub fn new(table: TableIndex, schema: &Schema, push: PushContent, reduce: Reduce) -> BatchRows {
         BatchRows {
             table,
             push,
@@ -66,7 +66,7 @@ impl BatchRows {
 
     /// Rows to score with, whose weights are pulled and not learned.
     pub fn to_score(table: TableIndex, schema: &Schema) -> BatchRows {
-        BatchRows::new(table, schema, Push::Gradient, Reduce::Sum)
+        BatchRows::new(table, schema, PushContent::Gradient, Reduce::Sum)
     }
 
     /// The weights of row `at`, one segment after another.
@@ -96,7 +96,7 @@ impl BatchRows {
     pub fn descend(&mut self, at: usize, gradient: &[f32]) {
         let BatchRows { dim, floats, weights, state, pushed, parts, .. } = self;
         assert_eq!(gradient.len(), *dim, "a gradient for each weight");
-        if self.push == Push::Gradient {
+        if self.push == PushContent::Gradient {
             let sums = &mut pushed[at * *dim..][..*dim];
             sums.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
             if self.reduce == Reduce::Mean {
@@ -110,7 +110,7 @@ impl BatchRows {
             let (own, row_behind) = row.split_at_mut(part.floats);
             let (own_gradient, gradient_behind) = gradient.split_at(part.dim);
             let (own_weights, weights_behind) = weights.split_at_mut(part.dim);
-            part.rule.visit(Step { row: own, gradient: own_gradient, weights: own_weights });
+            part.rule.visit(SegmentGradientStep { row: own, gradient: own_gradient, weights: own_weights });
             (row, gradient, weights) = (row_behind, gradient_behind, weights_behind);
         }
     }
@@ -122,7 +122,7 @@ impl BatchRows {
 
     /// Waits for the rows.
     pub(crate) fn finish<T: Tables + ?Sized>(&mut self, tables: &mut T) -> Result<(), BackendError> {
-        if self.push == Push::Gradient {
+        if self.push == PushContent::Gradient {
             tables.finish_pull(&mut self.weights)?;
             self.pushed.clear();
             self.pushed.resize(self.weights.len(), 0.0);
@@ -152,9 +152,9 @@ impl BatchRows {
     pub(crate) fn push<T: Tables + ?Sized>(
         &mut self,
         tables: &mut T,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
-        if self.push == Push::Replay {
+        if self.push == PushContent::Replay {
             self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
             return tables.push(self.table, &mut self.pushed, Write::Change, piece);
         }

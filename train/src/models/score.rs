@@ -1,7 +1,7 @@
 //! Scoring with a model: a test set against the tables, and any file against a saved model.
 
 use super::measures::{highest, softmax};
-use super::{BatchRows, Example, Measured, Measures, Model, Task};
+use super::{BatchRows, Example, Measured, Measures, Model, Objective};
 use crate::batch::{Batch, Batcher};
 use crate::data::{Data, Share};
 use crate::error::BadLines;
@@ -23,11 +23,11 @@ pub enum Forecast {
 }
 
 impl Forecast {
-    fn of(task: Task, outputs: &mut [f32]) -> Forecast {
+    fn of(task: Objective, outputs: &mut [f32]) -> Forecast {
         match task {
-            Task::Click => Forecast::Probability(sigmoid(outputs[0])),
-            Task::Number => Forecast::Number(outputs[0]),
-            Task::Class(_) => {
+            Objective::Click => Forecast::Probability(sigmoid(outputs[0])),
+            Objective::Number => Forecast::Number(outputs[0]),
+            Objective::Class(_) => {
                 let class = highest(outputs);
                 softmax(outputs);
                 Forecast::Class(class, outputs[class])

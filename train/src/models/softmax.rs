@@ -1,19 +1,19 @@
 //! Softmax regression (multinomial logistic regression): the logit of class c is w_c . x, the intercept among the features.
 //! A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4).
 
-use super::{BatchRows, Example, Model, Settings, Task};
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_node::Schema;
 
 /// Softmax regression.
 pub struct Softmax {
-    settings: Settings,
+    settings: ModelSettings,
     classes: usize,
     gradient: Vec<f32>,
 }
 
 impl Softmax {
     /// With so many classes.
-    pub fn new(settings: Settings, classes: usize) -> Softmax {
+    pub fn new(settings: ModelSettings, classes: usize) -> Softmax {
         Softmax { settings, classes, gradient: vec![0.0; classes] }
     }
 }
@@ -23,8 +23,8 @@ impl Model for Softmax {
         "softmax"
     }
 
-    fn task(&self) -> Task {
-        Task::Class(self.classes)
+    fn task(&self) -> Objective {
+        Objective::Class(self.classes)
     }
 
     fn sparse(&self) -> Schema {

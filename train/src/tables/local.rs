@@ -1,8 +1,8 @@
 //! The tables of one process: all of their shards in memory or in a data folder, called directly.
 
 use super::{TableIndex, Tables, WeightTables};
-use crate::backend::{Backend, BackendError, Rows};
-use crate::batch::InPiece;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::InSplit;
 use crate::embedded::Embedded;
 use gannet_node::{Read, RunId, Schema, Stats, Store, Write, hash, shard_of};
 use std::collections::VecDeque;
@@ -14,26 +14,26 @@ pub struct LocalTables {
     pusher: u64,
     tables: Vec<Local>,
     /// The tables of the pulls begun, each with the order of its keys.
-    begun: VecDeque<(TableIndex, Order)>,
-    spare: Vec<Order>,
+    begun: VecDeque<(TableIndex, ShardOrder)>,
+    spare: Vec<ShardOrder>,
 }
 
 struct Local {
     table: Embedded,
     /// The keys of the pull finished last, until it is pushed to.
-    pulled: Option<Order>,
-    rows: Rows,
+    pulled: Option<ShardOrder>,
+    rows: PulledRows,
 }
 
 /// Keys as shards want them, ascending by shard, and which of the keys as they were given each is.
 #[derive(Default)]
-struct Order {
+struct ShardOrder {
     keys: Vec<u64>,
     /// Empty: they were in order.
     from: Vec<u32>,
 }
 
-impl Order {
+impl ShardOrder {
     fn fill(&mut self, keys: &[u64], shards: u32) {
         let shard = |&key: &u64| shard_of(hash(key), shards);
         self.from.clear();
@@ -111,7 +111,7 @@ impl Tables for LocalTables {
 
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, self.pusher)?;
-        self.tables.push(Local { table, pulled: None, rows: Rows::default() });
+        self.tables.push(Local { table, pulled: None, rows: PulledRows::default() });
         Ok(self.tables.len() - 1)
     }
 
@@ -138,7 +138,7 @@ impl Tables for LocalTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        _piece: Option<&InPiece>,
+        _piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let local = &mut self.tables[table];
         let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;

@@ -9,10 +9,10 @@ mod segment;
 pub use local::LocalTables;
 pub use remote::RemoteTables;
 pub use saved::SavedTables;
-pub(crate) use segment::{Part, parts, weigh};
+pub(crate) use segment::{SegmentPart, parts, weigh};
 
 use crate::backend::BackendError;
-use crate::batch::InPiece;
+use crate::batch::InSplit;
 use gannet_node::{Read, Schema, Stats, Write};
 
 /// A table among those that are open: the first opened is 0.
@@ -85,14 +85,14 @@ pub trait Tables: WeightTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
     /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
     ///
     /// # Errors
     /// The servers are lost.
-    fn forget_piece(&mut self, _piece: &InPiece) -> Result<(), BackendError> {
+    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
-use crate::batch::InPiece;
+use crate::batch::InSplit;
 use gannet_node::transport::Net;
-use gannet_node::{Cut, DataName, Membership, PullId, Read, Schema, Stats, TableId, Worker, Write};
+use gannet_node::{DataName, PullId, Read, Schema, ShardedKeys, Stats, SyncConfig, TableId, Worker, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ const CUTS_KEPT: usize = 4;
 /// Tables of a worker.
 pub struct RemoteTables<N: Net> {
     worker: Worker<N>,
-    tables: Vec<Remote>,
-    flying: VecDeque<(TableIndex, PullId, Arc<Cut>)>,
+    tables: Vec<RemoteTable>,
+    flying: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
     /// How it keeps step with other workers.
-    member: Option<Membership>,
+    member: Option<SyncConfig>,
 }
 
-struct Remote {
+struct RemoteTable {
     id: TableId,
     schema: Schema,
     /// The pull finished last and not yet pushed to.
-    finished: Option<(PullId, Arc<Cut>)>,
-    cuts: Vec<Arc<Cut>>,
+    finished: Option<(PullId, Arc<ShardedKeys>)>,
+    cuts: Vec<Arc<ShardedKeys>>,
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     /// Its clock is said.
@@ -40,7 +40,7 @@ impl<N: Net> RemoteTables<N> {
     }
 
     /// Keeps step with others over the tables that are open when it [joins](Tables::join).
-    pub fn keep_step(&mut self, member: Membership) {
+    pub fn keep_step(&mut self, member: SyncConfig) {
         self.member = Some(member);
     }
 
@@ -70,8 +70,8 @@ impl<N: Net> RemoteTables<N> {
     }
 
     /// A cut of these keys, in the memory of one that nothing uses any more if there is one.
-    fn cut(&mut self, table: TableIndex, keys: &[u64]) -> Arc<Cut> {
-        let Remote { id, cuts, .. } = &mut self.tables[table];
+    fn cut(&mut self, table: TableIndex, keys: &[u64]) -> Arc<ShardedKeys> {
+        let RemoteTable { id, cuts, .. } = &mut self.tables[table];
         if let Some(at) = cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some()) {
             let mut cut = cuts.swap_remove(at);
             if let Some(own) = Arc::get_mut(&mut cut) {
@@ -84,7 +84,7 @@ impl<N: Net> RemoteTables<N> {
 }
 
 /// Whether the keys were given in cut order.
-fn in_order(cut: &Cut) -> bool {
+fn in_order(cut: &ShardedKeys) -> bool {
     (0..).zip(cut.from()).all(|(at, &from)| at == from)
 }
 
@@ -94,7 +94,7 @@ impl<N: Net> WeightTables for RemoteTables<N> {
     }
 
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let Remote { id, schema, .. } = &self.tables[table];
+        let RemoteTable { id, schema, .. } = &self.tables[table];
         out.resize(keys.len() * schema.weights(), 0.0);
         Ok(self.worker.pull(*id, keys, Read::Weights, out)?)
     }
@@ -108,7 +108,7 @@ impl<N: Net> Tables for RemoteTables<N> {
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
         let base = self.worker.next_seq(id) - 1;
-        self.tables.push(Remote { id, schema, finished: None, cuts: Vec::new(), base, joined: false });
+        self.tables.push(RemoteTable { id, schema, finished: None, cuts: Vec::new(), base, joined: false });
         Ok(self.tables.len() - 1)
     }
 
@@ -159,7 +159,7 @@ impl<N: Net> Tables for RemoteTables<N> {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let remote = &mut self.tables[table];
         let (id, cut) =
@@ -190,7 +190,7 @@ impl<N: Net> Tables for RemoteTables<N> {
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InPiece) -> Result<(), BackendError> {
+    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
         let (pusher, incarnation) = piece.name;
         let mut ids = self.tables.iter().map(|table| table.id);
         ids.try_for_each(|id| Ok(self.worker.close_data(id, pusher, incarnation)?))
@@ -221,7 +221,7 @@ impl<N: Net> Tables for RemoteTables<N> {
     }
 
     fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
-        let Remote { id, base, .. } = self.tables[table];
+        let RemoteTable { id, base, .. } = self.tables[table];
         late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
     }
 

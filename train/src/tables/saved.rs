@@ -8,10 +8,10 @@ use std::collections::HashMap;
 /// Tables that are read only, all in memory.
 #[derive(Default)]
 pub struct SavedTables {
-    tables: Vec<Saved>,
+    tables: Vec<SavedTable>,
 }
 
-struct Saved {
+struct SavedTable {
     schema: Schema,
     /// The number of each key's row.
     places: HashMap<u64, usize>,
@@ -22,7 +22,7 @@ impl SavedTables {
     /// Adds a table without rows.
     pub fn add(&mut self, schema: &Schema) -> TableIndex {
         let (schema, places, weights) = (schema.clone(), HashMap::new(), Vec::new());
-        self.tables.push(Saved { schema, places, weights });
+        self.tables.push(SavedTable { schema, places, weights });
         self.tables.len() - 1
     }
 
@@ -31,7 +31,7 @@ impl SavedTables {
     /// # Panics
     /// When there is no such table, or the lengths do not agree.
     pub fn put(&mut self, table: TableIndex, keys: &[u64], rows: &[f32]) {
-        let Saved { schema, places, weights } = &mut self.tables[table];
+        let SavedTable { schema, places, weights } = &mut self.tables[table];
         let (parts, floats, dim) = (parts(schema), schema.floats(), schema.weights());
         assert_eq!(rows.len(), keys.len() * floats, "a row for each key");
         for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
@@ -49,7 +49,7 @@ impl WeightTables for SavedTables {
     }
 
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let Saved { schema, places, weights } = &self.tables[table];
+        let SavedTable { schema, places, weights } = &self.tables[table];
         let dim = schema.weights();
         out.resize(keys.len() * dim, 0.0);
         for (key, row) in keys.iter().zip(out.chunks_exact_mut(dim)) {

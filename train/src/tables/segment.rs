@@ -5,7 +5,7 @@ use gannet_node::{Schema, Segment};
 
 /// A segment of a row.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct SegmentPart {
     /// Weights.
     pub dim: usize,
     /// Stored floats.
@@ -14,17 +14,17 @@ pub(crate) struct Part {
 }
 
 /// The segments of the schema's rows, in order.
-pub(crate) fn parts(schema: &Schema) -> Vec<Part> {
+pub(crate) fn parts(schema: &Schema) -> Vec<SegmentPart> {
     let part = |Segment { dim, rule, .. }| {
         let dim = dim as usize;
-        Part { dim, floats: rule.floats(dim), rule }
+        SegmentPart { dim, floats: rule.floats(dim), rule }
     };
     schema.segments().map(part).collect()
 }
 
-struct Weigh<'a>(&'a [f32], &'a mut [f32]);
+struct SegmentWeights<'a>(&'a [f32], &'a mut [f32]);
 
-impl Visitor for Weigh<'_> {
+impl Visitor for SegmentWeights<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -35,12 +35,12 @@ impl Visitor for Weigh<'_> {
 
 /// Writes the weights of a stored row, one segment after another, into `out`.
 #[inline(always)]
-pub(crate) fn weigh(parts: &[Part], row: &[f32], out: &mut [f32]) {
+pub(crate) fn weigh(parts: &[SegmentPart], row: &[f32], out: &mut [f32]) {
     let (mut row, mut out) = (row, out);
     for part in parts {
         let (own, row_behind) = row.split_at(part.floats);
         let (weights, out_behind) = out.split_at_mut(part.dim);
-        part.rule.visit(Weigh(own, weights));
+        part.rule.visit(SegmentWeights(own, weights));
         (row, out) = (row_behind, out_behind);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::model;
 
-use gannet_train::{Block, Data, Format, ReadError, Reader, Share, Stop, files};
+use gannet_train::{Block, Data, Format, ReadError, Reader, Share, StopFlag, files};
 use model::{examples, file, gzip, libsvm, read, rows_of, zst};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -248,7 +248,7 @@ fn a_stop_ends_the_wait_for_a_pipe() {
     let path = folder.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let flag = Arc::new(AtomicBool::new(false));
-    let data = Data { stop: Stop::from(flag.clone()), ..Data::new(path.to_str().unwrap()) };
+    let data = Data { stop: StopFlag::from(flag.clone()), ..Data::new(path.to_str().unwrap()) };
     assert!(matches!(data.must_be_files("a second epoch"), Err(ReadError::ReadOnce { .. })));
     assert_eq!(Reader::check(&data).unwrap(), None, "a look would take what is in it");
     let reading = std::thread::spawn(move || {

@@ -4,7 +4,7 @@
 use gannet_node::optim::{Rule, Update, Visitor, add_change};
 use gannet_node::{Read, Schema, Stats, Write};
 use gannet_train::{
-    Backend, BackendError, Block, Data, INTERCEPT_KEY, InPiece, ReadError, Reader, Rows, Share,
+    Backend, BackendError, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader, Share,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
@@ -259,7 +259,7 @@ pub struct MapRows {
     pub rows: HashMap<u64, Vec<f32>>,
     pub depth: usize,
     pub torn: bool,
-    flying: VecDeque<(Vec<u64>, Rows, Read)>,
+    flying: VecDeque<(Vec<u64>, PulledRows, Read)>,
     last: Option<Vec<u64>>,
     pushes: u64,
 }
@@ -345,11 +345,11 @@ impl Backend for MapRows {
     fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
         let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
-        self.flying.push_back((keys.to_vec(), Rows { values, saw }, read));
+        self.flying.push_back((keys.to_vec(), PulledRows { values, saw }, read));
         Ok(())
     }
 
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let (keys, mut rows, read) = self.flying.pop_front().ok_or(BackendError::Order("no pull"))?;
         if self.torn {
             let (from, to) = (keys.len() / 3, keys.len() / 2);
@@ -366,9 +366,9 @@ impl Backend for MapRows {
     fn push(
         &mut self,
         keys: &[u64],
-        rows: Rows,
+        rows: PulledRows,
         write: Write,
-        _piece: Option<&InPiece>,
+        _piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         assert_eq!(self.last.take().as_deref(), Some(keys), "a push goes to the keys pulled last");
         for (&key, values) in keys.iter().zip(rows.values.chunks(self.schema.write_floats(write))) {

@@ -5,8 +5,8 @@ use crate::model;
 
 use gannet_node::optim::{Ftrl, Rule};
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Membership, Schema, Server, ServerConfig, SyncMode, Worker, WorkerConfig};
-use gannet_train::{Backend, Data, Options, Remote, Share, train};
+use gannet_node::{Schema, Server, ServerConfig, SyncConfig, SyncMode, Worker, WorkerConfig};
+use gannet_train::{Backend, Data, Options, RemoteBackend, Share, train};
 use model::{examples, file, libsvm};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,10 +19,10 @@ fn schema(alpha: f32) -> Schema {
     Schema::scalar("lr", Rule::Ftrl(Ftrl { alpha, beta: 1.0, l1: 0.0, l2: 0.5 }))
 }
 
-fn remote(server: &Server, rank: u32, damped: bool, alpha: f32) -> Remote<Tcp> {
+fn remote(server: &Server, rank: u32, damped: bool, alpha: f32) -> RemoteBackend<Tcp> {
     let config = WorkerConfig::new([server.addr()], u64::from(rank) + 1, 1);
     let worker = Worker::connect(Tcp::new(), config).unwrap();
-    let open = if damped { Remote::open_damped } else { Remote::open };
+    let open = if damped { RemoteBackend::open_damped } else { RemoteBackend::open };
     open(worker, &schema(alpha), 1).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn loss(folder: &tempfile::TempDir, workers: u32, damped: bool) -> f64 {
             scope.spawn(move || {
                 let mut rows = remote(server, rank, damped, 1.0);
                 let (mode, worker_timeout) = (SyncMode::Ssp(2), Duration::from_secs(60));
-                rows.join(Membership { rank, workers, mode, worker_timeout, strict: false }).unwrap();
+                rows.join(SyncConfig { rank, workers, mode, worker_timeout, strict: false }).unwrap();
                 let share = Share { worker: rank, workers };
                 let options = Options { batch: 250, epochs: 2, share, ..Options::new(Data::new(path)) };
                 train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {}).unwrap();

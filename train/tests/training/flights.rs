@@ -6,7 +6,7 @@ use crate::model;
 use flate2::read::MultiGzDecoder;
 use gannet_node::Schema;
 use gannet_node::optim::{Ftrl, Rule};
-use gannet_train::{ColumnChoice, Data, Flat, Options, Quality, train};
+use gannet_train::{ColumnChoice, Data, FlatTable, Options, Quality, train};
 use std::io::Read;
 use std::sync::atomic::AtomicBool;
 
@@ -35,7 +35,7 @@ fn held_out(columns: &[&str], alpha: f32, l2: f32, epochs: u32) -> Quality {
     let rule = Rule::Ftrl(Ftrl { alpha, beta: 1.0, l1: 0.0, l2 });
     let test = Some(data("held.csv", &held));
     let options = Options { epochs, test, ..Options::new(data("kept.csv", &kept)) };
-    let mut rows = Flat::new(&Schema::scalar("flights", rule)).unwrap();
+    let mut rows = FlatTable::new(&Schema::scalar("flights", rule)).unwrap();
     let report = train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.examples, 261_876 * u64::from(epochs));
     report.test.unwrap()

@@ -4,12 +4,14 @@
 use crate::model;
 
 use gannet_node::optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Schedule, Sgd,
-    Shaping,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
+    Rule, Schedule, Sgd,
 };
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
-use gannet_train::{Backend, Data, Embedded, Flat, Options, Push, Reduce, Remote, Report, train};
+use gannet_train::{
+    Backend, Data, Embedded, FlatTable, Options, PushContent, Reduce, RemoteBackend, Report, train,
+};
 use model::{Batched, Example, MapRows, examples, file, libsvm};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -39,16 +41,16 @@ fn schemas() -> Vec<Schema> {
     let mut all: Vec<Schema> = rules().into_iter().map(|rule| Schema::scalar("lr", rule)).collect();
     let exponential = Decay::Exponential { rate: 0.5, steps: 7 };
     let schedule = Schedule { warmup: 3, decay: exponential };
-    let shaping = Shaping { schedule, clip_value: Some(2.0), l2: 0.01, ..Shaping::NONE };
+    let shaping = GradientTransform { schedule, clip_value: Some(2.0), l2: 0.01, ..GradientTransform::NONE };
     let rules = rules();
     all.extend([4, 7, 8].map(|n| Schema { shaping, ..Schema::scalar("lr", rules[n]) }));
-    let clipped = Shaping { clip_norm: Some(1.0), ..Shaping::NONE };
+    let clipped = GradientTransform { clip_norm: Some(1.0), ..GradientTransform::NONE };
     all.push(Schema { shaping: clipped, ..Schema::scalar("lr", rules[0]) });
     all
 }
 
 fn run<B: Backend>(backend: &mut B, path: &str, batch: usize, reduce: Option<Reduce>) -> Report {
-    let push = Some(Push::Gradient);
+    let push = Some(PushContent::Gradient);
     let options = Options { batch, epochs: EPOCHS, push, reduce, ..Options::new(Data::new(path)) };
     train(&options, backend, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
@@ -88,7 +90,7 @@ fn check_reduced<B: Backend>(
     let report = run(backend, path, batch, reduce);
     let got = report.progressive.as_ref().unwrap().log_loss;
     assert!((got / want - 1.0).abs() < 1e-5, "{what}: log loss {got}, {want} is right");
-    assert_eq!((report.push, report.not_finite), (Push::Gradient, 0), "{what}");
+    assert_eq!((report.push, report.not_finite), (PushContent::Gradient, 0), "{what}");
     assert_eq!((report.examples, report.rows), (data.len() as u64 * 2, plain.rows.len() as u64), "{what}");
     // In cut order, as every call is.
     let mut keys: Vec<u64> = rows_of(backend).into_keys().collect();
@@ -134,7 +136,7 @@ fn every_backend() {
     let servers = [start().unwrap(), start().unwrap()];
     for (number, schema) in schemas().into_iter().enumerate() {
         let rule = schema.rule;
-        let mut flat = Flat::new(&schema).unwrap();
+        let mut flat = FlatTable::new(&schema).unwrap();
         check(&mut flat, &data, &path, 256, 0);
         let mut embedded = Embedded::open(&Store::memory(), &schema, 1).unwrap();
         check(&mut embedded, &data, &path, 256, 0);
@@ -143,7 +145,7 @@ fn every_backend() {
             let addrs = servers.iter().map(Server::addr);
             let worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1, 1)).unwrap();
             let schema = Schema { name: format!("lr-{number}-{depth}"), ..schema.clone() };
-            let mut remote = Remote::open(worker, &schema, depth).unwrap();
+            let mut remote = RemoteBackend::open(worker, &schema, depth).unwrap();
             check(&mut remote, &data, &path, 256, depth);
             assert_eq!(rows_of(&mut remote) == rows_of(&mut flat), depth == 0, "{} {depth}", rule.name());
         }
@@ -158,13 +160,13 @@ fn batches_of_one_are_replay() {
     let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
     for rule in rules().into_iter().take(REPLAYING) {
         let (mut by_gradients, mut by_replay) = (
-            Flat::new(&Schema::scalar("lr", rule)).unwrap(),
-            Flat::new(&Schema::scalar("lr", rule)).unwrap(),
+            FlatTable::new(&Schema::scalar("lr", rule)).unwrap(),
+            FlatTable::new(&Schema::scalar("lr", rule)).unwrap(),
         );
         let loss = run(&mut by_gradients, &path, 1, None).progressive.unwrap().log_loss;
         let options = Options { epochs: EPOCHS, ..Options::new(Data::new(&path)) };
         let report = train(&options, &mut by_replay, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        assert_eq!(report.push, Push::Replay);
+        assert_eq!(report.push, PushContent::Replay);
         let want = report.progressive.unwrap().log_loss;
         assert!((loss / want - 1.0).abs() < 1e-6, "{}: {loss} {want}", rule.name());
     }
@@ -177,8 +179,8 @@ fn one_bad_example_does_not_spoil_its_batch() {
     // 1 and 2 get weights of opposite sign; then their products overflow to both infinities.
     let path = file(&folder, "a.svm", b"1 1:1 3:1\n0 2:1 3:1\n1 1:3e38 2:3e38 4:1\n1 5:1\n");
     let rule = Rule::Sgd(Sgd { lr: 8.0 });
-    let options = Options { batch: 2, push: Some(Push::Gradient), ..Options::new(Data::new(&path)) };
-    let mut flat = Flat::new(&Schema::scalar("lr", rule)).unwrap();
+    let options = Options { batch: 2, push: Some(PushContent::Gradient), ..Options::new(Data::new(&path)) };
+    let mut flat = FlatTable::new(&Schema::scalar("lr", rule)).unwrap();
     let report = train(&options, &mut flat, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.not_finite, 4); // with the intercept
     let mut weights = [0.0; 5];
@@ -188,7 +190,7 @@ fn one_bad_example_does_not_spoil_its_batch() {
     let path = file(&folder, "b.svm", b"1 1:1e38 2:1\n");
     let mut embedded = Embedded::open(&Store::memory(), &Schema::scalar("lr", rule), 1).unwrap();
     let options = Options { data: Data::new(&path), ..options };
-    let mut flat = Flat::new(&Schema::scalar("lr", rule)).unwrap();
+    let mut flat = FlatTable::new(&Schema::scalar("lr", rule)).unwrap();
     for report in [
         train(&options, &mut embedded, &AtomicBool::new(false), &mut |_| {}).unwrap(),
         train(&options, &mut flat, &AtomicBool::new(false), &mut |_| {}).unwrap(),
@@ -205,24 +207,29 @@ fn what_cannot_be_pushed_is_refused() {
     let schema = |rule| Schema::scalar("lr", rule);
     for (i, rule) in rules().into_iter().enumerate() {
         let replays = i < REPLAYING;
-        let (chosen, asked) =
-            (Push::choose(None, &schema(rule)), Push::choose(Some(Push::Replay), &schema(rule)));
-        assert_eq!(chosen.unwrap() == Push::Replay, replays, "{}", rule.name());
+        let (chosen, asked) = (
+            PushContent::choose(None, &schema(rule)),
+            PushContent::choose(Some(PushContent::Replay), &schema(rule)),
+        );
+        assert_eq!(chosen.unwrap() == PushContent::Replay, replays, "{}", rule.name());
         assert_eq!(asked.is_ok(), replays, "{}", rule.name());
         if let Err(error) = asked {
             let told = error.to_string();
             assert!(told.contains(rule.name()) && told.contains("--push gradient"), "{told}");
         }
-        assert_eq!(Push::choose(Some(Push::Gradient), &schema(rule)).unwrap(), Push::Gradient);
+        assert_eq!(
+            PushContent::choose(Some(PushContent::Gradient), &schema(rule)).unwrap(),
+            PushContent::Gradient
+        );
     }
-    let clipped = Shaping { clip_value: Some(1.0), ..Shaping::NONE };
+    let clipped = GradientTransform { clip_value: Some(1.0), ..GradientTransform::NONE };
     let clipped = Schema { shaping: clipped, ..schema(rules()[4]) };
-    assert_eq!(Push::choose(None, &clipped).unwrap(), Push::Gradient);
-    let told = Push::choose(Some(Push::Replay), &clipped).unwrap_err().to_string();
+    assert_eq!(PushContent::choose(None, &clipped).unwrap(), PushContent::Gradient);
+    let told = PushContent::choose(Some(PushContent::Replay), &clipped).unwrap_err().to_string();
     assert!(told.contains("sgd cannot replay") && told.contains("clipping"), "{told}");
-    for asked in [None, Some(Push::Replay), Some(Push::Gradient)] {
-        let told = Push::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
+    for asked in [None, Some(PushContent::Replay), Some(PushContent::Gradient)] {
+        let told = PushContent::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
         assert!(told.contains("add") && told.contains("ftrl"), "{told}");
-        assert!(Push::choose(asked, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
+        assert!(PushContent::choose(asked, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
     }
 }

@@ -5,7 +5,7 @@ use crate::model;
 
 use gannet_node::Schema;
 use gannet_node::optim::{Ftrl, Rule, Sgd};
-use gannet_train::{Backend, Data, Flat, Format, Options, Push, Report, train};
+use gannet_train::{Backend, Data, FlatTable, Format, Options, PushContent, Report, train};
 use model::{Example, MapRows, Rng, examples, file};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -21,15 +21,15 @@ fn vw(examples: &[Example], importance: impl Fn(usize) -> String) -> String {
     examples.iter().enumerate().map(line).collect()
 }
 
-fn run<B: Backend>(mut backend: B, path: &str, batch: usize, push: Option<Push>) -> (Report, B) {
+fn run<B: Backend>(mut backend: B, path: &str, batch: usize, push: Option<PushContent>) -> (Report, B) {
     let data = Data { format: Format::Vw, ..Data::new(path) };
     let options = Options { batch, push, ..Options::new(data) };
     let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
     (report, backend)
 }
 
-fn flat() -> Flat {
-    Flat::new(&Schema::scalar("lr", Rule::Ftrl(RULE))).unwrap()
+fn flat() -> FlatTable {
+    FlatTable::new(&Schema::scalar("lr", Rule::Ftrl(RULE))).unwrap()
 }
 
 /// FTRL as the paper writes it, in f64: its weighted mean log loss.
@@ -81,7 +81,7 @@ fn they_multiply_the_gradient_and_weigh_the_loss() {
     let unweighted = online(&data, &vec![1.0; data.len()]);
     assert!((want / unweighted - 1.0).abs() > 1e-3, "the weights matter here");
     let rows = |depth| MapRows::new(Rule::Ftrl(RULE), depth, false);
-    let gradient = Some(Push::Gradient);
+    let gradient = Some(PushContent::Gradient);
     for (what, report) in [
         ("in place", run(flat(), &path, 64, None).0),
         ("replay", run(rows(2), &path, 256, None).0),
@@ -123,8 +123,8 @@ fn an_example_of_importance_zero_is_only_predicted() {
     let beside = file(&folder, "beside.vw", vw(&beside, zero).as_bytes());
     for rule in [Rule::Sgd(Sgd { lr: 0.05 }), Rule::Ftrl(RULE)] {
         let learn = |path: &str, batch: usize| {
-            let rows = Flat::new(&Schema::scalar("lr", rule)).unwrap();
-            let (report, mut rows) = run(rows, path, batch, Some(Push::Gradient));
+            let rows = FlatTable::new(&Schema::scalar("lr", rule)).unwrap();
+            let (report, mut rows) = run(rows, path, batch, Some(PushContent::Gradient));
             (report.progressive.unwrap().log_loss.to_bits(), bits(&mut rows))
         };
         assert!(learn(&alone, 64) == learn(&beside, 128), "{}", rule.name());

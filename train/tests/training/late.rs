@@ -3,7 +3,10 @@
 
 use gannet_node::optim::{Rule, Sgd};
 use gannet_node::{Read, Schema, Stats, Write, hash, shard_of};
-use gannet_train::{Backend, BackendError, Data, InPiece, Options, Piece, Pieces, Push, Rows, Seen, train};
+use gannet_train::{
+    Backend, BackendError, Data, FileFingerprint, InSplit, Options, PulledRows, PushContent, Split, Splits,
+    train,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write as _;
@@ -46,22 +49,22 @@ impl Backend for Steps {
         assert_eq!(self.keys.len(), 1, "a pull ahead would wait for its own worker");
         Ok(())
     }
-    fn finish_pull(&mut self) -> Result<Rows, BackendError> {
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let keys = self.keys.remove(0);
-        let rows = Rows { values: vec![0.0; keys.len()], saw: Vec::new() };
+        let rows = PulledRows { values: vec![0.0; keys.len()], saw: Vec::new() };
         assert!(self.finished.replace(keys).is_none(), "a push must follow a finished pull");
         Ok(rows)
     }
-    fn forget_pull(&mut self, _: Rows) -> Result<(), BackendError> {
+    fn forget_pull(&mut self, _: PulledRows) -> Result<(), BackendError> {
         assert!(self.finished.take().is_some());
         Ok(())
     }
     fn push(
         &mut self,
         keys: &[u64],
-        _: Rows,
+        _: PulledRows,
         write: Write,
-        piece: Option<&InPiece>,
+        piece: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         assert_eq!((self.finished.take().as_deref(), write), (Some(keys), Write::Gradient));
         let (piece, late) = (piece.unwrap(), self.late.get(self.pushes as usize).copied().unwrap_or(0));
@@ -116,12 +119,12 @@ impl Backend for Steps {
 
 /// Hands out its pieces one after the other, each when the one before is done.
 struct Hands {
-    left: Mutex<Vec<Piece>>,
+    left: Mutex<Vec<Split>>,
     done: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Pieces for Hands {
-    fn take(&self, _: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+impl Splits for Hands {
+    fn take(&self, _: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
         Ok(self.left.lock().unwrap().pop())
     }
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
@@ -145,13 +148,13 @@ proptest! {
         let bytes = std::fs::metadata(&path).unwrap().len();
         let at = bytes * cut.min(lines) / lines;
         let piece = |index, start, end| {
-            Piece { index, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | index, 7) }
+            Split { index, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | index, 7) }
         };
         let left = Mutex::new(vec![piece(1, at, bytes), piece(0, 0, at)]);
         let hands = Arc::new(Hands { left, done: Mutex::default() });
         let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(&path) }) };
-        options.push = Some(Push::Gradient);
-        options.pieces = Some((hands.clone(), vec![Seen::of(&path).unwrap()]));
+        options.push = Some(PushContent::Gradient);
+        options.pieces = Some((hands.clone(), vec![FileFingerprint::of(&path).unwrap()]));
         let schema = Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 0.1 })) };
         let mut steps = Steps { schema: Some(schema), late, ..Steps::default() };
         let report = train(&options, &mut steps, &AtomicBool::new(false), &mut |_| {}).unwrap();

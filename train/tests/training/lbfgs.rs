@@ -46,23 +46,23 @@ fn data(path: &Path, intercept: bool) -> Data {
     Data { intercept, ..Data::new(path.to_str().unwrap()) }
 }
 
-fn settings(l1: f64, l2: f64, intercept: bool) -> Settings {
+fn settings(l1: f64, l2: f64, intercept: bool) -> LbfgsSettings {
     let patience = Duration::from_secs(30);
-    Settings { l1, l2, intercept, iterations: 2000, tolerance: 1e-13, workers: 1, patience }
+    LbfgsSettings { l1, l2, intercept, iterations: 2000, tolerance: 1e-13, workers: 1, patience }
 }
 
 fn examples(data: &Data, worker: u32, workers: u32, threads: usize) -> Examples {
     Examples::read(data, Share { worker, workers }, 64, threads, 1 << 30).unwrap().0
 }
 
-fn train(columns: &mut impl Columns, data: &Data, settings: Settings) -> Trained {
+fn train(columns: &mut impl Columns, data: &Data, settings: LbfgsSettings) -> Trained {
     let mut examples = examples(data, 0, settings.workers, 2);
     Chief::new(columns, &mut examples, settings, &GO).unwrap().train(&mut |_| {}).unwrap()
 }
 
 fn weights(columns: &mut impl Columns) -> BTreeMap<u64, f64> {
     let mut all = BTreeMap::new();
-    let mut learned = Learned::new(columns, "lr").unwrap();
+    let mut learned = LearnedWeights::new(columns, "lr").unwrap();
     learned
         .scan(&mut |keys, rows| all.extend(keys.iter().copied().zip(rows.iter().map(|&w| f64::from(w)))))
         .unwrap();
@@ -196,7 +196,7 @@ fn a_training_goes_on_from_its_folder() {
     let whole = train(
         &mut LocalColumns::open(&Store::memory(), layout).unwrap(),
         &data,
-        Settings { iterations: 12, ..settings(0.0, 0.1, true) },
+        LbfgsSettings { iterations: 12, ..settings(0.0, 0.1, true) },
     );
     // The same twelve in three runs: the pairs are kept, so that the path is, but for the last bits of the gradient.
     let images = folder.path().join("images");
@@ -204,7 +204,7 @@ fn a_training_goes_on_from_its_folder() {
     for run in 0..3 {
         let store = Store::open_dir(&images).unwrap();
         let mut columns = LocalColumns::open(&store, layout).unwrap();
-        last = train(&mut columns, &data, Settings { iterations: 4, ..settings(0.0, 0.1, true) });
+        last = train(&mut columns, &data, LbfgsSettings { iterations: 4, ..settings(0.0, 0.1, true) });
         assert_eq!((last.resumed_at, last.iterations), (4 * run, 4));
         columns.close().unwrap();
     }
@@ -228,9 +228,9 @@ fn a_training_begins_from_given_weights() {
     let given = weights(&mut columns);
     let mut columns = LocalColumns::open(&Store::memory(), layout).unwrap();
     // Something else stands there before.
-    train(&mut columns, &data, Settings { iterations: 2, ..settings(0.0, 300.0, true) });
+    train(&mut columns, &data, LbfgsSettings { iterations: 2, ..settings(0.0, 300.0, true) });
     let mut examples = examples(&data, 0, 1, 1);
-    let settings = Settings { iterations: 1, ..settings(0.0, 1.0, true) };
+    let settings = LbfgsSettings { iterations: 1, ..settings(0.0, 1.0, true) };
     let mut chief = Chief::new(&mut columns, &mut examples, settings, &GO).unwrap();
     let (keys, values): (Vec<u64>, Vec<f32>) = given.iter().map(|(&k, &w)| (k, w as f32)).unzip();
     let count = chief.begin_from::<LbfgsError>(|page| page(&keys, &values)).unwrap();
@@ -270,7 +270,7 @@ impl<C: Columns> Columns for Mortal<C> {
     fn run(&mut self, program: &Program) -> Result<Vec<f64>, BackendError> {
         self.columns.run(program)
     }
-    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<Cell>, BackendError> {
+    fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError> {
         self.columns.read_cells(keys)
     }
     fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
@@ -316,7 +316,7 @@ fn servers_and_workers_find_what_one_process_finds_also_when_a_worker_dies() {
                 }
             });
             let mut columns = connect(0, 1);
-            train(&mut columns, &data, Settings { workers: 2, ..settings.clone() })
+            train(&mut columns, &data, LbfgsSettings { workers: 2, ..settings.clone() })
         });
         let relative = (trained.objective - alone.objective).abs() / alone.objective;
         assert!(relative < 1e-9, "{trained:?} {alone:?}");
@@ -330,7 +330,8 @@ fn a_worker_that_does_not_come_is_named() {
     let path = write_data(folder.path(), 10);
     let data = data(&path, true);
     let mut columns = LocalColumns::open(&Store::memory(), Layout { history: 1 }).unwrap();
-    let settings = Settings { workers: 3, patience: Duration::from_millis(50), ..settings(0.0, 1.0, true) };
+    let settings =
+        LbfgsSettings { workers: 3, patience: Duration::from_millis(50), ..settings(0.0, 1.0, true) };
     let mut own = examples(&data, 0, 3, 1);
     let lost = Chief::new(&mut columns, &mut own, settings, &GO).unwrap().train(&mut |_| {}).unwrap_err();
     assert!(lost.to_string().starts_with("worker 1 has not answered"), "{lost}");

@@ -7,8 +7,8 @@ use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Admission, Read, Schema, Server, ServerConfig, Store, Worker, WorkerConfig, Write};
 use gannet_train::{
-    Backend, Data, Embedded, Flat, Options, ReadError, Remote, Report, Share, TrainError, Weights, predict,
-    train,
+    Backend, Data, Embedded, FlatTable, Options, ReadError, RemoteBackend, Report, Share, TrainError,
+    Weights, predict, train,
 };
 use model::{Example, MapRows, Online, examples, file, libsvm};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ fn sums_of_stale_rows_would_show() {
         fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), gannet_train::BackendError> {
             self.0.begin_pull(keys, read)
         }
-        fn finish_pull(&mut self) -> Result<gannet_train::Rows, gannet_train::BackendError> {
+        fn finish_pull(&mut self) -> Result<gannet_train::PulledRows, gannet_train::BackendError> {
             let mut rows = self.0.finish_pull()?;
             rows.saw.iter_mut().for_each(|s| s.1 = u64::MAX);
             Ok(rows)
@@ -87,9 +87,9 @@ fn sums_of_stale_rows_would_show() {
         fn push(
             &mut self,
             keys: &[u64],
-            rows: gannet_train::Rows,
+            rows: gannet_train::PulledRows,
             write: Write,
-            piece: Option<&gannet_train::InPiece>,
+            piece: Option<&gannet_train::InSplit>,
         ) -> Result<(), gannet_train::BackendError> {
             self.0.push(keys, rows, write, piece)
         }
@@ -181,12 +181,12 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
 #[test]
 fn rows_learned_in_place() {
     for rule in RULES {
-        check_backend(Flat::new(&Schema::scalar("lr", rule)).unwrap(), rule, 256);
+        check_backend(FlatTable::new(&Schema::scalar("lr", rule)).unwrap(), rule, 256);
     }
     let wide = Schema { dim: 2, ..Schema::scalar("lr", FTRL) };
-    assert!(Flat::new(&wide).is_err());
+    assert!(FlatTable::new(&wide).is_err());
     let choosy = Schema { admission: Admission::Probability(0.5), ..Schema::scalar("lr", FTRL) };
-    assert!(Flat::new(&choosy).is_err());
+    assert!(FlatTable::new(&choosy).is_err());
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn servers_over_tcp() {
         let running: Vec<Server> = (0..servers).map(start).collect();
         let addrs: Vec<&str> = running.iter().map(Server::addr).collect();
         let worker = Worker::connect(Tcp::new(), WorkerConfig::new(addrs, 1, 1)).unwrap();
-        let remote = Remote::open(worker, &Schema::scalar("lr", rule), depth).unwrap();
+        let remote = RemoteBackend::open(worker, &Schema::scalar("lr", rule), depth).unwrap();
         drop(check_backend(remote, rule, batch));
         let rows: u64 = running.into_iter().map(|s| s.stop().unwrap()).sum();
         assert!(rows > 5_000);
@@ -312,7 +312,7 @@ fn in_turn_is_as_ahead() {
     }
     for rule in RULES {
         let schema = Schema::scalar("lr", rule);
-        let flat = |threads| learn(Flat::new(&schema).unwrap(), &path, threads);
+        let flat = |threads| learn(FlatTable::new(&schema).unwrap(), &path, threads);
         let shards = |threads| learn(Embedded::open(&Store::memory(), &schema, 1).unwrap(), &path, threads);
         let (rows, told) = flat(1);
         assert!(told[0] == 15_000 && told[1] == rows.len() as u64 && told[2] > 0);
@@ -324,7 +324,7 @@ fn in_turn_is_as_ahead() {
     let none = file(&folder, "good.svm", b"1 1:1\n");
     let told = |path: &str, threads| {
         let options = Options { threads, ..Options::new(Data::new(path)) };
-        let mut rows = Flat::new(&Schema::scalar("lr", FTRL)).unwrap();
+        let mut rows = FlatTable::new(&Schema::scalar("lr", FTRL)).unwrap();
         train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})
             .map_err(|e| e.to_string())
             .map(|r| r.examples)

@@ -2,17 +2,17 @@
 
 use crate::model;
 
-use gannet_node::optim::{AdaGrad, Adam, Rule, Shaping};
+use gannet_node::optim::{AdaGrad, Adam, GradientTransform, Rule};
 use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
-    Admission, Membership, Merge, Server, ServerConfig, Store, SyncMode, Together, Worker, WorkerConfig,
+    Admission, Merge, Server, ServerConfig, StepReduce, Store, SyncConfig, SyncMode, Worker, WorkerConfig,
 };
 use gannet_train::models::{
-    DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, Settings, Softmax,
-    Topics, fit, score,
+    DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, ModelSettings,
+    Softmax, Topics, fit, score,
 };
 use gannet_train::{
-    ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, LocalTables, Options, Push, RemoteTables,
+    ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent, RemoteTables,
     SavedTables, Share, Tables, WeightTables, train,
 };
 use model::{Rng, file};
@@ -24,9 +24,9 @@ use tempfile::TempDir;
 
 const ADAGRAD: Rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
 
-fn settings(rule: Rule) -> Settings {
-    let (shaping, admission) = (Shaping::NONE, Admission::All);
-    Settings { rule, shaping, admission, seed: 7, deviation: 0.1, l2: 0.0 }
+fn settings(rule: Rule) -> ModelSettings {
+    let (shaping, admission) = (GradientTransform::NONE, Admission::All);
+    ModelSettings { rule, shaping, admission, seed: 7, deviation: 0.1, l2: 0.0 }
 }
 
 fn local() -> LocalTables {
@@ -49,7 +49,7 @@ fn remote(servers: &[Server], worker: u64) -> RemoteTables<Tcp> {
 fn in_step(servers: &[Server], rank: u32, mode: SyncMode) -> RemoteTables<Tcp> {
     let mut tables = remote(servers, rank.into());
     let worker_timeout = Duration::from_secs(60);
-    tables.keep_step(Membership { rank, workers: 2, mode, worker_timeout, strict: false });
+    tables.keep_step(SyncConfig { rank, workers: 2, mode, worker_timeout, strict: false });
     tables
 }
 
@@ -93,7 +93,7 @@ fn linear_regression_finds_the_line() {
     let folder = tempfile::tempdir().unwrap();
     let data = line(&folder);
     let half = Rule::AdaGrad(AdaGrad { lr: 0.5, eps: 1e-8, initial_accumulator: 1.0 });
-    for push in [Push::Replay, Push::Gradient] {
+    for push in [PushContent::Replay, PushContent::Gradient] {
         let options = Options { batch: 16, push: Some(push), ..options(&data, Labels::Numbers, 1) };
         let mut tables = local();
         let fitted = run(&options, &mut Linear::new(settings(half)), &mut tables);
@@ -167,7 +167,7 @@ fn factors_learn_what_pairs_say() {
     let (data, test) = (agreeing(&folder, "train.svm", 4_000, 1), agreeing(&folder, "test.svm", 1_000, 2));
     let options = Options { test: Some(test), ..options(&data, Labels::Signs, 3) };
     let schema = gannet_node::Schema::scalar("lr", ADAGRAD);
-    let mut plain = gannet_train::Flat::new(&schema).unwrap();
+    let mut plain = gannet_train::FlatTable::new(&schema).unwrap();
     let plain = train(&options, &mut plain, &AtomicBool::new(false), &mut |_| {}).unwrap().test.unwrap();
     assert!(plain.log_loss > 0.68, "{plain:?}");
     let machine = FactorizationMachine::new(settings(ADAGRAD), 4);
@@ -200,7 +200,7 @@ fn a_factorization_finds_hidden_factors() {
     };
     let test = Some(data("test.tsv", &text[1]));
     let options = Options { test, ..options(&data("train.tsv", &text[0]), Labels::Numbers, 30) };
-    let model = Settings { l2: 0.001, deviation: 0.3, ..settings(ADAGRAD) };
+    let model = ModelSettings { l2: 0.001, deviation: 0.3, ..settings(ADAGRAD) };
     let fitted = run(&options, &mut Factorization::new(model, 4), &mut local());
     let rmse = fitted.test.as_ref().unwrap().loss();
     assert!((0.09..0.14).contains(&rmse), "{fitted:?}");
@@ -229,12 +229,12 @@ fn servers_learn_what_one_process_learns() {
     let folder = tempfile::tempdir().unwrap();
     let data = agreeing(&folder, "train.svm", 2_000, 1);
     let adam = Rule::Adam(Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
-    let models = |s: Settings| -> [Box<dyn Model>; 4] {
+    let models = |s: ModelSettings| -> [Box<dyn Model>; 4] {
         let (linear, softmax) = (Linear::new(s), Softmax::new(s, 2));
         let (machine, deep) = (FactorizationMachine::new(s, 3), DeepFm::new(s, 3, &[4]));
         [Box::new(linear), Box::new(softmax), Box::new(machine), Box::new(deep)]
     };
-    for (rule, push) in [(ADAGRAD, Push::Replay), (adam, Push::Gradient)] {
+    for (rule, push) in [(ADAGRAD, PushContent::Replay), (adam, PushContent::Gradient)] {
         for (mut model, mut again) in models(settings(rule)).into_iter().zip(models(settings(rule))) {
             let options = options(&data, model.task().labels(), 2);
             let (mut here, servers) = (local(), servers(2));
@@ -265,8 +265,9 @@ fn workers_keep_step_over_all_tables_of_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let data = agreeing(&folder, "train.svm", 3_200, 1);
     let deep = || DeepFm::new(settings(ADAGRAD), 3, &[6, 4]);
-    let options = Options { batch: 40, push: Some(Push::Gradient), ..options(&data, Labels::Signs, 2) };
-    let together = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let options =
+        Options { batch: 40, push: Some(PushContent::Gradient), ..options(&data, Labels::Signs, 2) };
+    let together = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     let mut learned = None;
     for (mode, bound) in [(SyncMode::Asp, 64), (SyncMode::Ssp(2), 2), (SyncMode::Ssp(0), 0), (together, 0)] {
         let servers = servers(2);
@@ -373,7 +374,7 @@ fn workers_share_topics() {
         let options = Options { batch: 10, share, ..options(&data, Labels::Numbers, 80) };
         LDA.sample(&options, tables, &AtomicBool::new(false), &mut |_| {}).unwrap().tokens
     };
-    let together = SyncMode::Bsp(Together { aggregate: 2, merge: Merge::Sum });
+    let together = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     let mut last = None;
     for mode in [together, SyncMode::Asp] {
         let servers = servers(2);

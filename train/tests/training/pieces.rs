@@ -2,7 +2,7 @@
 
 use gannet_node::Schema;
 use gannet_node::optim::{Ftrl, Rule};
-use gannet_train::{Data, Flat, Options, Piece, Pieces, Seen, train};
+use gannet_train::{Data, FileFingerprint, FlatTable, Options, Split, Splits, train};
 use proptest::prelude::*;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -15,13 +15,13 @@ fn schema() -> Schema {
 /// Hands out what it has, and remembers what became of it.
 #[derive(Default)]
 struct Hands {
-    left: Mutex<Vec<Piece>>,
+    left: Mutex<Vec<Split>>,
     done: Mutex<Vec<(u64, u64)>>,
     acked: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Pieces for Hands {
-    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+impl Splits for Hands {
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
         Ok(if stop() { None } else { self.left.lock().unwrap().pop() })
     }
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
@@ -45,24 +45,24 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, String) {
 }
 
 /// Cut at these bytes.
-fn cut(bytes: u64, at: &[u64]) -> Vec<Piece> {
+fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
     let mut cuts: Vec<u64> = at.iter().map(|at| at % (bytes + 1)).chain([0, bytes]).collect();
     cuts.sort_unstable();
     let ranges = cuts.windows(2).enumerate();
     ranges
         .map(|(i, range)| {
             let (start, end) = (range[0], range[1]);
-            Piece { index: i as u64, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | i as u64, 7) }
+            Split { index: i as u64, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | i as u64, 7) }
         })
         .collect()
 }
 
 /// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the pieces.
-fn learned(path: &str, pieces: Vec<Piece>, batch: usize) -> (u64, Vec<(u64, u64)>) {
+fn learned(path: &str, pieces: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
     let hands = Arc::new(Hands { left: Mutex::new(pieces.into_iter().rev().collect()), ..Hands::default() });
     let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };
-    options.pieces = Some((hands.clone(), vec![Seen::of(path).unwrap()]));
-    let mut backend = Flat::new(&schema()).unwrap();
+    options.pieces = Some((hands.clone(), vec![FileFingerprint::of(path).unwrap()]));
+    let mut backend = FlatTable::new(&schema()).unwrap();
     let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
     // A line that was learned twice would be one example more, one that was not one row less.
     assert_eq!(report.rows, report.examples);
@@ -103,7 +103,7 @@ proptest! {
 fn a_piece_goes_on_where_another_worker_left_it() {
     let text: String = (0..50).map(|i| format!("1 {}:1\n", i + 1)).collect();
     let (_folder, path) = file("d.svm", text.as_bytes());
-    let pieces = vec![Piece { from: 3, ..cut(text.len() as u64, &[])[0] }];
+    let pieces = vec![Split { from: 3, ..cut(text.len() as u64, &[])[0] }];
     let (examples, done) = learned(&path, pieces, 10);
     // The whole piece has 50; 20 of them were left.
     assert_eq!((examples, done), (20, vec![(0, 50)]));
@@ -115,7 +115,7 @@ fn a_packed_file_is_one_piece() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(text.as_bytes()).unwrap();
     let (_folder, path) = file("d.svm.gz", &packed.finish().unwrap());
-    let seen = Seen::of(&path).unwrap();
+    let seen = FileFingerprint::of(&path).unwrap();
     assert!(seen.packed);
     assert_eq!(learned(&path, cut(seen.bytes, &[]), 64).0, 500);
 }
@@ -124,13 +124,13 @@ fn a_packed_file_is_one_piece() {
 fn a_file_that_changes_is_refused_by_name() {
     let text: String = (0..50).map(|i| format!("1 {}:1\n", i + 1)).collect();
     let (_folder, path) = file("d.svm", text.as_bytes());
-    let seen = Seen::of(&path).unwrap();
+    let seen = FileFingerprint::of(&path).unwrap();
     seen.check(&path).unwrap();
     std::fs::write(&path, text + "0 1:1\n").unwrap();
     let hands = Arc::new(Hands { left: Mutex::new(cut(seen.bytes, &[])), ..Hands::default() });
     let mut options = Options::new(Data::new(&path));
     options.pieces = Some((hands, vec![seen.clone()]));
-    let mut backend = Flat::new(&schema()).unwrap();
+    let mut backend = FlatTable::new(&schema()).unwrap();
     let error = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("has changed since the training began") && error.contains("d.svm"), "{error}");
     std::fs::remove_file(&path).unwrap();
@@ -150,7 +150,7 @@ fn hung(folder: &tempfile::TempDir) -> String {
 fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
     let (folder, path) = file("good.svm", b"1 1:1\n0 2:1\n");
     let files = vec![path.clone(), hung(&folder)];
-    let piece = |index, file, end| Piece {
+    let piece = |index, file, end| Split {
         index,
         epoch: 0,
         file,
@@ -162,10 +162,11 @@ fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
     let hands =
         Arc::new(Hands { left: Mutex::new(vec![piece(1, 1, 100), piece(0, 0, 12)]), ..Hands::default() });
     let mut options = Options::new(Data { intercept: false, files, ..Data::new(&path) });
-    options.pieces = Some((hands.clone(), vec![Seen::of(&path).unwrap(), Seen::told(0, 0, false)]));
+    options.pieces =
+        Some((hands.clone(), vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::told(0, 0, false)]));
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut backend = Flat::new(&schema()).unwrap();
+        let mut backend = FlatTable::new(&schema()).unwrap();
         let _ = say.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
     });
     let ended = said.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
@@ -177,8 +178,8 @@ fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
 /// One piece, and nothing more until the piece is done: so a scheduler answers the only worker of a job.
 struct Last(Hands);
 
-impl Pieces for Last {
-    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, String> {
+impl Splits for Last {
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
         while self.0.left.lock().unwrap().is_empty() && self.0.done.lock().unwrap().is_empty() {
             if stop() {
                 return Ok(None);
@@ -207,8 +208,8 @@ fn a_learner_that_failed_waited_for_ever_for_its_own_piece() {
     std::thread::spawn(move || {
         let hands = Hands { left: Mutex::new(cut(text.len() as u64, &[])), ..Hands::default() };
         let mut options = Options { batch: 64, ..Options::new(Data::new(&path)) };
-        options.pieces = Some((Arc::new(Last(hands)), vec![Seen::of(&path).unwrap()]));
-        let mut backend = Flat::within(&schema(), 64 << 10).unwrap();
+        options.pieces = Some((Arc::new(Last(hands)), vec![FileFingerprint::of(&path).unwrap()]));
+        let mut backend = FlatTable::within(&schema(), 64 << 10).unwrap();
         let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {});
         done.send(report.map(|report| report.examples).unwrap_err().to_string()).unwrap();
     });

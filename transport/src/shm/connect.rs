@@ -5,13 +5,13 @@
 //! finds it is on the server's host; the kernel tells each side who the other one is.
 
 use super::error::ShmError;
-use super::memory::Memory;
+use super::memory::SharedMemory;
 use super::packet;
-use super::session::{Session, Side};
+use super::session::{ShmSession, ShmSide};
 use super::stream::ShmStream;
 use crate::error::NetError;
 use crate::limits::{BACKLOG, RING_BYTES, WARNING_EVERY};
-use crate::tcp::Watched;
+use crate::tcp::WatchedDescriptor;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -91,7 +91,7 @@ pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Resu
         if !may(theirs, ours, anyone) || !may(ours, theirs, anyone) {
             return Err(ShmError::User { who: "server", theirs, ours });
         }
-        return Ok(ShmStream::new(Session::new(socket, Side::Worker, None), addr.into()));
+        return Ok(ShmStream::new(ShmSession::new(socket, ShmSide::Worker, None), addr.into()));
     }
     Err(ShmError::Absent)
 }
@@ -101,7 +101,7 @@ pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Resu
 pub(crate) struct ShmListener {
     socket: Arc<Socket>,
     anyone: bool,
-    watched: RefCell<Option<Watched>>,
+    watched: RefCell<Option<WatchedDescriptor>>,
     warned_at: Option<Instant>,
 }
 
@@ -126,12 +126,12 @@ impl ShmListener {
         Ok(ShmListener { socket, anyone, watched: RefCell::default(), warned_at: None })
     }
 
-    pub(crate) fn holds(&self) -> Arc<dyn crate::uring::Holds> {
+    pub(crate) fn holds(&self) -> Arc<dyn crate::uring::OpenDescriptor> {
         self.socket.clone()
     }
 
     /// A poll watches it, away from any other.
-    pub(crate) fn keep(&self, watched: Watched) {
+    pub(crate) fn keep(&self, watched: WatchedDescriptor) {
         if let Some(before) = self.watched.replace(Some(watched)) {
             // Nothing was received there; what goes wrong with a ring is its poll's to tell.
             let _ = before.leave();
@@ -172,7 +172,7 @@ impl ShmListener {
 fn admit(socket: OwnedFd, anyone: bool) -> Result<ShmStream, ShmError> {
     let ((theirs, pid), ours) = (other_end(&socket)?, own_user());
     let made = if may(theirs, ours, anyone) {
-        Memory::create(RING_BYTES).map_err(|error| {
+        SharedMemory::create(RING_BYTES).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
             ShmError::System("make the rings of a session", errno)
         })
@@ -185,13 +185,13 @@ fn admit(socket: OwnedFd, anyone: bool) -> Result<ShmStream, ShmError> {
     })?;
     packet::send_rings(&socket, file.as_fd(), RING_BYTES)
         .map_err(|error| ShmError::System("hand over the rings of a session", error))?;
-    let session = Session::new(socket, Side::Server, Some(memory));
+    let session = ShmSession::new(socket, ShmSide::Server, Some(memory));
     Ok(ShmStream::new(session, format!("process {pid} (shm)").into()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::{Heard, Packet, recv};
+    use super::super::packet::{Packet, PacketOutcome, recv};
     use super::*;
     use crate::link::Stream;
     use rustix::thread::Uid;
@@ -238,7 +238,7 @@ mod tests {
         assert!(listener.accept().unwrap().is_none(), "it was let in");
         let raw = raw.unwrap();
         match recv(&raw, true).unwrap() {
-            Heard::Packet(Packet::Refused(why)) => {
+            PacketOutcome::Packet(Packet::Refused(why)) => {
                 assert!(
                     ["worker", "user 65534", "user 0", "--token-file"].iter().all(|w| why.contains(w)),
                     "{why}"
@@ -246,7 +246,7 @@ mod tests {
             }
             _ => panic!("no refusal"),
         }
-        assert!(matches!(recv(&raw, true), Ok(Heard::Ended)));
+        assert!(matches!(recv(&raw, true), Ok(PacketOutcome::Ended)));
     }
 
     #[test]

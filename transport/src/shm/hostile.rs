@@ -2,15 +2,15 @@
 //! bytes come that are no frame. Never a panic, and never a frame that changes after it was checked. What the tests drive from
 //! seeds, a fuzz target drives from any bytes. Not a part of the interface.
 
-use super::memory::{Direction, Memory};
-use super::ring::{Ring, Writer};
-use super::session::{Session, Side};
+use super::memory::{Direction, SharedMemory};
+use super::ring::{Ring, RingWriter};
+use super::session::{ShmSession, ShmSide};
 use super::stream::ShmStream;
 use crate::error::LinkError;
 use crate::head::Head;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, RING_BYTES_LIMITS};
 use crate::link::Link;
-use crate::owner::Nothing;
+use crate::owner::NoOwner;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::io;
@@ -21,9 +21,9 @@ const RING: usize = *RING_BYTES_LIMITS.start();
 
 /// The other end: the same memory mapped again, and the socket.
 struct Peer {
-    memory: Memory,
+    memory: SharedMemory,
     socket: OwnedFd,
-    writer: Writer,
+    writer: RingWriter,
     to_us: Direction,
     from_us: Direction,
 }
@@ -39,14 +39,14 @@ struct Scribble {
 }
 
 /// An end of ours, and the peer.
-fn pair(side: Side) -> io::Result<(Link<ShmStream>, Peer)> {
+fn pair(side: ShmSide) -> io::Result<(Link<ShmStream>, Peer)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let (memory, file) = Memory::create(RING)?;
-    let peer = Memory::open(&file, RING as u64).map_err(io::Error::other)?;
-    let session = Session::new(ours, side, Some(memory));
+    let (memory, file) = SharedMemory::create(RING)?;
+    let peer = SharedMemory::open(&file, RING as u64).map_err(io::Error::other)?;
+    let session = ShmSession::new(ours, side, Some(memory));
     let (to_us, from_us) = (side.incoming(), side.outgoing());
-    let peer = Peer { memory: peer, socket: theirs, writer: Writer::default(), to_us, from_us };
+    let peer = Peer { memory: peer, socket: theirs, writer: RingWriter::default(), to_us, from_us };
     Ok((Link::new(ShmStream::new(session, "the peer".into())), peer))
 }
 
@@ -100,9 +100,9 @@ impl Peer {
 /// Receives, checks, and sends every frame back, as a server does.
 fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<(), LinkError> {
     for _ in 0..steps {
-        link.fill(&mut Nothing)?;
+        link.fill(&mut NoOwner)?;
         let (receive, transmit) = link.halves();
-        while let Some(frame) = receive.peek(&mut Nothing)? {
+        while let Some(frame) = receive.peek(&mut NoOwner)? {
             assert!(frame.payload.len() <= FRAME_BYTES_MAX && frame.payload.len() == frame.head.len as usize);
             // Private memory: it does not change under whoever has checked it.
             let sum =
@@ -114,7 +114,7 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
             }
             receive.consume();
         }
-        link.flush(&mut Nothing)?;
+        link.flush(&mut NoOwner)?;
         // A poll looks at the words too.
         link.stream().session().arm();
         link.stream().session().look(0);
@@ -145,7 +145,7 @@ fn kind_of(error: &LinkError) -> Option<&'static str> {
 /// When a bug was found: a frame that was not checked, more memory than a link may have, an end without a known reason.
 pub fn rewritten(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else { return };
-    let side = if first & 1 == 0 { Side::Server } else { Side::Worker };
+    let side = if first & 1 == 0 { ShmSide::Server } else { ShmSide::Worker };
     // A system without descriptors or memory is no finding.
     let Ok((mut link, mut peer)) = pair(side) else { return };
     let mut frames = 0;
@@ -194,7 +194,7 @@ mod tests {
         let seeds =
             std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse::<u64>().ok()).unwrap_or(40) * 10;
         for seed in 0..seeds {
-            let side = if seed % 2 == 0 { Side::Server } else { Side::Worker };
+            let side = if seed % 2 == 0 { ShmSide::Server } else { ShmSide::Worker };
             let (mut link, mut peer) = pair(side).unwrap();
             let mut prng = Prng::new(seed);
             // Some only rewrite bytes, some do everything.
@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn a_peer_that_rewrites_its_rings_meanwhile_does_no_more_harm() {
         for seed in 0..24 {
-            let (mut link, mut peer) = pair(if seed % 2 == 0 { Side::Server } else { Side::Worker }).unwrap();
+            let (mut link, mut peer) =
+                pair(if seed % 2 == 0 { ShmSide::Server } else { ShmSide::Worker }).unwrap();
             let mut prng = Prng::new(seed);
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {

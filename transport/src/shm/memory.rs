@@ -31,22 +31,22 @@ pub(super) enum Direction {
 }
 
 /// Both rings of a session, mapped.
-pub(super) struct Memory {
+pub(super) struct SharedMemory {
     map: MmapRaw,
     ring_bytes: usize,
 }
 
-impl Memory {
+impl SharedMemory {
     /// New rings of so many bytes each, and the file for the other side. Pages are taken when bytes first stand there.
-    pub(super) fn create(ring_bytes: usize) -> io::Result<(Memory, OwnedFd)> {
+    pub(super) fn create(ring_bytes: usize) -> io::Result<(SharedMemory, OwnedFd)> {
         let file = rustix::fs::memfd_create("gannet-rings", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, total_bytes(ring_bytes) as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
-        Ok((Memory::open(&file, ring_bytes as u64)?, file))
+        Ok((SharedMemory::open(&file, ring_bytes as u64)?, file))
     }
 
     /// The rings in a file that the other side made, once its seals and its size have been seen to be right.
-    pub(super) fn open<Fd: AsFd>(file: Fd, ring_bytes: u64) -> io::Result<Memory> {
+    pub(super) fn open<Fd: AsFd>(file: Fd, ring_bytes: u64) -> io::Result<SharedMemory> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let fits = usize::try_from(ring_bytes).ok().filter(|bytes| RING_BYTES_LIMITS.contains(bytes));
         let Some(ring_bytes) = fits.filter(|bytes| bytes.is_power_of_two()) else {
@@ -65,7 +65,7 @@ impl Memory {
             return wrong(format!("rings in a file of {size} bytes where {wanted} are right"));
         }
         let map = MmapOptions::new().len(wanted).map_raw(file.as_fd().as_raw_fd())?;
-        Ok(Memory { map, ring_bytes })
+        Ok(SharedMemory { map, ring_bytes })
     }
 
     pub(super) fn ring_bytes(&self) -> usize {
@@ -189,7 +189,7 @@ fn total_bytes(ring_bytes: usize) -> usize {
 
 const _: () = assert!(2 * WORDS * STRIDE * 8 <= HEADER_BYTES);
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory").field("ring_bytes", &self.ring_bytes).finish()
     }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn pages_come_in_steps_and_go_back_and_the_file_keeps_its_size() {
-        let (memory, file) = Memory::create(RING_BYTES).unwrap();
+        let (memory, file) = SharedMemory::create(RING_BYTES).unwrap();
         let kib = || rustix::fs::fstat(&file).unwrap().st_blocks / 2;
         let step = RING_STEP_BYTES as i64 / 1024;
         assert_eq!(kib(), 0, "nothing was touched yet");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn no_two_words_share_a_line_and_no_two_rings_a_byte() {
-        let (memory, _) = Memory::create(RING_BYTES).unwrap();
+        let (memory, _) = SharedMemory::create(RING_BYTES).unwrap();
         let mut ranges: Vec<(usize, usize)> = Vec::new();
         for direction in [Direction::ToServer, Direction::ToWorker] {
             let Ring { tail, head, reader_sleeps, writer_waits, data } = memory.ring(direction);

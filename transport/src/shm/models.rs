@@ -1,20 +1,20 @@
 //! The ring beside a queue, and the interleavings of a small one with at most two preemptions (loom).
 
-use super::ring::{Reader, Ring, RingError, Word, Writer};
+use super::ring::{Ring, RingError, RingReader, RingWriter, Word};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
 
 /// A direction's words, wherever.
-struct Words<W> {
+struct RingWords<W> {
     shared: [W; 4],
     data: Vec<W>,
 }
 
-impl<W: Word> Words<W> {
-    fn new(words: usize, new: impl Fn() -> W) -> Words<W> {
-        Words { shared: std::array::from_fn(|_| new()), data: (0..words).map(|_| new()).collect() }
+impl<W: Word> RingWords<W> {
+    fn new(words: usize, new: impl Fn() -> W) -> RingWords<W> {
+        RingWords { shared: std::array::from_fn(|_| new()), data: (0..words).map(|_| new()).collect() }
     }
 
     fn ring(&self) -> Ring<'_, W> {
@@ -23,25 +23,25 @@ impl<W: Word> Words<W> {
     }
 }
 
-fn plain(words: usize) -> Words<AtomicU64> {
-    Words::new(words, || AtomicU64::new(0))
+fn plain(words: usize) -> RingWords<AtomicU64> {
+    RingWords::new(words, || AtomicU64::new(0))
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum RingStep {
     Put(usize),
     Publish,
     Take(usize),
     Release,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RingStep>> {
     let bytes = || prop_oneof![0..80usize, 0..600usize];
     let step = prop_oneof![
-        bytes().prop_map(Step::Put),
-        Just(Step::Publish),
-        bytes().prop_map(Step::Take),
-        Just(Step::Release),
+        bytes().prop_map(RingStep::Put),
+        Just(RingStep::Publish),
+        bytes().prop_map(RingStep::Take),
+        Just(RingStep::Release),
     ];
     prop::collection::vec(step, 1..400)
 }
@@ -52,12 +52,12 @@ proptest! {
     fn a_ring_is_a_queue(words in prop::sample::select(vec![1usize, 2, 8, 64]), steps in steps()) {
         let words = plain(words);
         let (ring, bytes) = (words.ring(), words.data.len() * 8);
-        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        let (mut writer, mut reader) = (RingWriter::default(), RingReader::default());
         let (mut unpublished, mut published) = (Vec::new(), VecDeque::new());
         let (mut next, mut unreleased) = (0u64, 0);
         for step in steps {
             match step {
-                Step::Put(count) => {
+                RingStep::Put(count) => {
                     let room = writer.room(&ring, count).unwrap();
                     // All but what shares a word with a byte that was not given back.
                     let free = bytes - unpublished.len() - published.len() - unreleased;
@@ -67,11 +67,11 @@ proptest! {
                     next += put.len() as u64;
                     unpublished.extend(put);
                 }
-                Step::Publish => {
+                RingStep::Publish => {
                     prop_assert!(!writer.publish(&ring), "nobody sleeps");
                     published.extend(unpublished.drain(..));
                 }
-                Step::Take(count) => {
+                RingStep::Take(count) => {
                     let available = reader.look(&ring).unwrap();
                     prop_assert_eq!(available, published.len());
                     let mut out = vec![0; count.min(available)];
@@ -80,7 +80,7 @@ proptest! {
                     prop_assert_eq!(&out, &expected);
                     unreleased += out.len();
                 }
-                Step::Release => {
+                RingStep::Release => {
                     prop_assert!(!reader.release(&ring), "nobody waits");
                     unreleased = 0;
                 }
@@ -93,7 +93,7 @@ proptest! {
     fn a_claim_is_checked_before_it_is_used(claims in prop::collection::vec((any::<bool>(), any::<u64>(), 0..200u64), 1..60)) {
         let words = plain(8);
         let ring = words.ring();
-        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        let (mut writer, mut reader) = (RingWriter::default(), RingReader::default());
         for (far, wild, near) in claims {
             // Half of the claims are nearly right.
             let (tail, head) = if far { (wild, wild.rotate_left(32)) } else { (reader.tail() + near, writer.tail() - near.min(writer.tail())) };
@@ -121,9 +121,9 @@ proptest! {
 }
 
 /// A word that loom watches. Without `FENCED` the fence is left out: the model must notice.
-struct Watched<const FENCED: bool>(loom::sync::atomic::AtomicU64);
+struct LoomWord<const FENCED: bool>(loom::sync::atomic::AtomicU64);
 
-impl<const FENCED: bool> Word for Watched<FENCED> {
+impl<const FENCED: bool> Word for LoomWord<FENCED> {
     fn load(&self, order: Ordering) -> u64 {
         self.0.load(order)
     }
@@ -153,13 +153,13 @@ fn transfer<const FENCED: bool>() {
     model.preemption_bound = Some(2);
     model.check(|| {
         use loom::sync::{Arc, Notify};
-        struct Both<W>(Words<W>, Notify, Notify);
-        let words = Words::new(RING_WORDS, || Watched::<FENCED>(loom::sync::atomic::AtomicU64::new(0)));
+        struct Both<W>(RingWords<W>, Notify, Notify);
+        let words = RingWords::new(RING_WORDS, || LoomWord::<FENCED>(loom::sync::atomic::AtomicU64::new(0)));
         let both = Arc::new(Both(words, Notify::new(), Notify::new()));
         let writing = both.clone();
         let thread = loom::thread::spawn(move || {
             let Both(words, to_reader, to_writer) = &*writing;
-            let (ring, mut writer) = (words.ring(), Writer::default());
+            let (ring, mut writer) = (words.ring(), RingWriter::default());
             for piece in PIECES {
                 let mut left = piece;
                 while left > 0 {
@@ -172,7 +172,7 @@ fn transfer<const FENCED: bool>() {
                     }
                     if left > 0 {
                         ring.arm_writer();
-                        Watched::<FENCED>::fence();
+                        LoomWord::<FENCED>::fence();
                         match writer.room(&ring, ring.room_bytes()).unwrap() < ring.room_bytes() {
                             true => to_writer.wait(),
                             false => ring.disarm_writer(),
@@ -182,13 +182,13 @@ fn transfer<const FENCED: bool>() {
             }
         });
         let Both(words, to_reader, to_writer) = &*both;
-        let (ring, mut reader) = (words.ring(), Reader::default());
+        let (ring, mut reader) = (words.ring(), RingReader::default());
         let (mut got, total) = (0, PIECES.iter().sum::<usize>());
         while got < total {
             let available = reader.look(&ring).unwrap();
             if available == 0 {
                 ring.arm_reader();
-                Watched::<FENCED>::fence();
+                LoomWord::<FENCED>::fence();
                 match reader.look(&ring).unwrap() == 0 {
                     true => to_reader.wait(),
                     false => ring.disarm_reader(),

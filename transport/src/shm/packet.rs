@@ -33,7 +33,7 @@ pub(super) enum Packet {
 }
 
 /// What a receive came to.
-pub(super) enum Heard {
+pub(super) enum PacketOutcome {
     Packet(Packet),
     Nothing,
     /// The other side has gone.
@@ -80,7 +80,7 @@ fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
 }
 
 /// The next packet, if one is here. Without `takes_files` none ever becomes a descriptor of this process.
-pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<Heard, ShmError> {
+pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutcome, ShmError> {
     let mut bytes = [0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let space = if takes_files { &mut space[..] } else { &mut [] };
@@ -90,11 +90,11 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<Heard, Shm
         rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)
     });
     let got = match got {
-        Ok(got) if got.bytes == 0 => return Ok(Heard::Ended),
+        Ok(got) if got.bytes == 0 => return Ok(PacketOutcome::Ended),
         Ok(got) => got,
-        Err(Errno::AGAIN) => return Ok(Heard::Nothing),
+        Err(Errno::AGAIN) => return Ok(PacketOutcome::Nothing),
         // It went without having taken in all that we had said.
-        Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Heard::Ended),
+        Err(Errno::CONNRESET | Errno::PIPE) => return Ok(PacketOutcome::Ended),
         Err(error) => return Err(ShmError::System("hear from the control socket", error)),
     };
     let mut files: Vec<OwnedFd> = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<Heard, Shm
             "it is too long, or has a file"
         }));
     }
-    parse(&bytes[..got.bytes], files.pop()).map(Heard::Packet)
+    parse(&bytes[..got.bytes], files.pop()).map(PacketOutcome::Packet)
 }
 
 fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Result<Packet, ShmError> {

@@ -156,7 +156,7 @@ pub enum RingError {
 
 /// The writing side's own state.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct RingWriter {
     tail: u64,
     published: u64,
     /// The reader's position as last seen and checked.
@@ -165,7 +165,7 @@ pub(super) struct Writer {
     word: [u8; 8],
 }
 
-impl Writer {
+impl RingWriter {
     /// Bytes written, published or not.
     pub(super) fn tail(&self) -> u64 {
         self.tail
@@ -198,10 +198,10 @@ impl Writer {
         Ok(self.head == self.tail)
     }
 
-    /// Copies bytes behind those before; the reader sees them after [`Writer::publish`].
+    /// Copies bytes behind those before; the reader sees them after [`RingWriter::publish`].
     ///
     /// # Panics
-    /// When there are more than [`Writer::room`] last told of.
+    /// When there are more than [`RingWriter::room`] last told of.
     #[inline]
     pub(super) fn put<W: Word>(&mut self, ring: &Ring<'_, W>, mut bytes: &[u8]) {
         assert!(bytes.len() <= self.known_room(ring), "{} bytes where there is no room", bytes.len());
@@ -243,14 +243,14 @@ impl Writer {
 
 /// The reading side's own state.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct RingReader {
     head: u64,
     /// The writer's position as last seen and checked.
     tail: u64,
     released: u64,
 }
 
-impl Reader {
+impl RingReader {
     /// The writer's position as last seen.
     pub(super) fn tail(&self) -> u64 {
         self.tail
@@ -272,7 +272,7 @@ impl Reader {
     /// Copies the next bytes out of the ring.
     ///
     /// # Panics
-    /// When there are fewer than [`Reader::look`] last told of.
+    /// When there are fewer than [`RingReader::look`] last told of.
     #[inline]
     pub(super) fn take<W: Word>(&mut self, ring: &Ring<'_, W>, mut out: &mut [u8]) {
         assert!(out.len() as u64 <= self.tail - self.head, "{} bytes that have not come", out.len());

@@ -2,8 +2,8 @@
 //! told already. One thread's at a time, so its own words are relaxed.
 
 use super::error::ShmError;
-use super::memory::{Direction, Memory};
-use super::packet::{self, Heard, Packet};
+use super::memory::{Direction, SharedMemory};
+use super::packet::{self, Packet, PacketOutcome};
 use super::ring::{Ring, Word};
 use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_LOOK};
 use crate::net::Event;
@@ -18,36 +18,36 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Which end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum ShmSide {
     Server,
     Worker,
 }
 
-impl Side {
+impl ShmSide {
     pub(super) fn outgoing(self) -> Direction {
         match self {
-            Side::Server => Direction::ToWorker,
-            Side::Worker => Direction::ToServer,
+            ShmSide::Server => Direction::ToWorker,
+            ShmSide::Worker => Direction::ToServer,
         }
     }
 
     pub(super) fn incoming(self) -> Direction {
         match self {
-            Side::Server => Direction::ToServer,
-            Side::Worker => Direction::ToWorker,
+            ShmSide::Server => Direction::ToServer,
+            ShmSide::Worker => Direction::ToWorker,
         }
     }
 }
 
 /// Sessions of a poll, by its numbers for them, that something else than a nudge has woken.
-pub(crate) type Roused = Mutex<Vec<u32>>;
+pub(crate) type WokenSessions = Mutex<Vec<u32>>;
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ShmSession {
     socket: OwnedFd,
-    side: Side,
+    side: ShmSide,
     /// A worker's come with the server's first packet.
-    memory: OnceLock<Memory>,
+    memory: OnceLock<SharedMemory>,
     /// The incoming ring's write position that the link knows of.
     heard_to: AtomicU64,
     /// The outgoing ring's write position.
@@ -62,18 +62,18 @@ pub(crate) struct Session {
     gone: AtomicBool,
     /// The poll looks at it with every wait; otherwise it waits for a nudge.
     awake: AtomicBool,
-    watcher: Mutex<Option<(Arc<Roused>, u32)>>,
+    watcher: Mutex<Option<(Arc<WokenSessions>, u32)>>,
     failure: OnceLock<ShmError>,
     given: Mutex<VecDeque<OwnedFd>>,
 }
 
-impl Session {
-    pub(super) fn new(socket: OwnedFd, side: Side, memory: Option<Memory>) -> Session {
+impl ShmSession {
+    pub(super) fn new(socket: OwnedFd, side: ShmSide, memory: Option<SharedMemory>) -> ShmSession {
         let kept = OnceLock::new();
         if let Some(memory) = memory {
             let _ = kept.set(memory);
         }
-        Session {
+        ShmSession {
             socket,
             side,
             memory: kept,
@@ -90,12 +90,12 @@ impl Session {
         }
     }
 
-    pub(super) fn side(&self) -> Side {
+    pub(super) fn side(&self) -> ShmSide {
         self.side
     }
 
     /// The rings, once they are here.
-    pub(super) fn memory(&self) -> Option<&Memory> {
+    pub(super) fn memory(&self) -> Option<&SharedMemory> {
         self.memory.get()
     }
 
@@ -151,7 +151,7 @@ impl Session {
     }
 
     pub(super) fn give(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        if self.side == Side::Worker {
+        if self.side == ShmSide::Worker {
             // What workers hand over a server would have to hold: it takes nothing.
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -162,7 +162,7 @@ impl Session {
         lock(&self.given).pop_front()
     }
 
-    /// As [`Session::drain`], for the stream: a nudge that it takes in the poll will not hear.
+    /// As [`ShmSession::drain`], for the stream: a nudge that it takes in the poll will not hear.
     pub(super) fn drain_unasked(&self) {
         if self.drain() {
             self.rouse();
@@ -176,13 +176,13 @@ impl Session {
             if self.is_closed() || self.failure.get().is_some() {
                 return packets > 0;
             }
-            let taken = match packet::recv(&self.socket, self.side == Side::Worker) {
-                Ok(Heard::Nothing) => return packets > 0,
-                Ok(Heard::Ended) => {
+            let taken = match packet::recv(&self.socket, self.side == ShmSide::Worker) {
+                Ok(PacketOutcome::Nothing) => return packets > 0,
+                Ok(PacketOutcome::Ended) => {
                     self.closed.store(true, Relaxed);
                     return true;
                 }
-                Ok(Heard::Packet(packet)) => self.take_in(packet),
+                Ok(PacketOutcome::Packet(packet)) => self.take_in(packet),
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
@@ -198,13 +198,13 @@ impl Session {
         let is_open = self.memory.get().is_some();
         match packet {
             Packet::Nudge if is_open => Ok(()),
-            Packet::Rings(file, ring_bytes) if !is_open && self.side == Side::Worker => {
-                let memory = Memory::open(&file, ring_bytes);
+            Packet::Rings(file, ring_bytes) if !is_open && self.side == ShmSide::Worker => {
+                let memory = SharedMemory::open(&file, ring_bytes);
                 let memory = memory.map_err(|error| ShmError::Rings(error.to_string()))?;
                 self.memory.set(memory).map_err(|_| ShmError::Packet("rings come once"))
             }
-            Packet::Refused(why) if !is_open && self.side == Side::Worker => Err(ShmError::Refused(why)),
-            Packet::File(file) if is_open && self.side == Side::Worker => {
+            Packet::Refused(why) if !is_open && self.side == ShmSide::Worker => Err(ShmError::Refused(why)),
+            Packet::File(file) if is_open && self.side == ShmSide::Worker => {
                 let mut given = lock(&self.given);
                 if given.len() == GIVEN_FILES_MAX {
                     return Err(ShmError::Packet("more files than are taken"));
@@ -266,13 +266,13 @@ impl Session {
         }
     }
 
-    /// Between [`Session::arm`] and [`Session::look`].
+    /// Between [`ShmSession::arm`] and [`ShmSession::look`].
     pub(crate) fn fence() {
         <AtomicU64 as Word>::fence();
     }
 
     /// A poll begins to watch, under this number of its own: it is to hear of what is there already.
-    pub(crate) fn begin_watch(&self, roused: &Arc<Roused>, number: u32) {
+    pub(crate) fn begin_watch(&self, roused: &Arc<WokenSessions>, number: u32) {
         *lock(&self.watcher) = Some((roused.clone(), number));
         self.awake.store(true, Relaxed);
         // No position is this one.
@@ -316,7 +316,7 @@ impl SwapIf for AtomicU64 {
     }
 }
 
-impl AsFd for Session {
+impl AsFd for ShmSession {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

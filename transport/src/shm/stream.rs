@@ -2,9 +2,9 @@
 
 use super::connect::other_end;
 use super::error::ShmError;
-use super::memory::Memory;
-use super::ring::{Reader, Writer};
-use super::session::Session;
+use super::memory::SharedMemory;
+use super::ring::{RingReader, RingWriter};
+use super::session::ShmSession;
 use crate::limits::RING_STEP_BYTES;
 use crate::link::Stream;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -14,21 +14,21 @@ use std::sync::Arc;
 /// An end of a session over shared memory.
 #[derive(Debug)]
 pub struct ShmStream {
-    session: Arc<Session>,
+    session: Arc<ShmSession>,
     peer: Arc<str>,
-    reader: Reader,
-    writer: Writer,
+    reader: RingReader,
+    writer: RingWriter,
     /// Which steps of the outgoing ring have pages, a bit each.
     taken: u64,
 }
 
 impl ShmStream {
-    pub(super) fn new(session: Session, peer: Arc<str>) -> ShmStream {
-        let (reader, writer) = (Reader::default(), Writer::default());
+    pub(super) fn new(session: ShmSession, peer: Arc<str>) -> ShmStream {
+        let (reader, writer) = (RingReader::default(), RingWriter::default());
         ShmStream { session: Arc::new(session), peer, reader, writer, taken: 0 }
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<ShmSession> {
         &self.session
     }
 
@@ -175,7 +175,7 @@ impl Stream for ShmStream {
     }
 }
 
-fn look(session: &Session, reader: &mut Reader) -> io::Result<usize> {
+fn look(session: &ShmSession, reader: &mut RingReader) -> io::Result<usize> {
     session.check()?;
     let Some(memory) = session.memory() else { return Ok(0) };
     let ring = memory.ring(session.side().incoming());
@@ -184,7 +184,13 @@ fn look(session: &Session, reader: &mut Reader) -> io::Result<usize> {
 
 /// Makes sure of pages for `count` bytes (at most a step) from this position on.
 #[inline]
-fn take_pages(memory: &Memory, session: &Session, at: u64, count: usize, taken: &mut u64) -> io::Result<()> {
+fn take_pages(
+    memory: &SharedMemory,
+    session: &ShmSession,
+    at: u64,
+    count: usize,
+    taken: &mut u64,
+) -> io::Result<()> {
     let from = at as usize & (memory.ring_bytes() - 1);
     let (first, last) = (from / RING_STEP_BYTES, (from + count - 1) / RING_STEP_BYTES);
     for step in [first, last] {

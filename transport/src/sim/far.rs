@@ -4,9 +4,9 @@
 
 use super::Sim;
 use super::prng::Prng;
-use super::world::{Side, World};
+use super::world::{ConnectionSide, SimWorld};
 use crate::error::NetError;
-use crate::remote::{Answering, Region, Registrar, RemoteReader, Want};
+use crate::remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,31 +27,31 @@ const STEP_MAX: Duration = Duration::from_micros(20);
 
 /// What is registered.
 #[derive(Debug, Default)]
-pub(super) struct Registered {
+pub(super) struct RegisteredMemory {
     whole_lines: bool,
-    regions: Mutex<Keyed>,
+    regions: Mutex<RegionTable>,
 }
 
 /// The last key, and by key an address and bytes.
-type Keyed = (u32, BTreeMap<u32, (u64, u64)>);
+type RegionTable = (u32, BTreeMap<u32, (u64, u64)>);
 
-impl Registered {
-    pub(super) fn new(whole_lines: bool) -> Registered {
-        Registered { whole_lines, ..Registered::default() }
+impl RegisteredMemory {
+    pub(super) fn new(whole_lines: bool) -> RegisteredMemory {
+        RegisteredMemory { whole_lines, ..RegisteredMemory::default() }
     }
 }
 
 /// Ends a registration.
-struct Held(Arc<Registered>, u32);
+struct RegistrationGuard(Arc<RegisteredMemory>, u32);
 
-impl Drop for Held {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         self.0.regions.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&self.1);
     }
 }
 
 /// The simulation's.
-pub(super) struct SimRegistrar(pub(super) Arc<Registered>);
+pub(super) struct SimRegistrar(pub(super) Arc<RegisteredMemory>);
 
 impl Registrar for SimRegistrar {
     fn register(&self, addr: usize, bytes: usize) -> Result<Region, NetError> {
@@ -59,12 +59,12 @@ impl Registrar for SimRegistrar {
         regions.0 += 1;
         let rkey = regions.0;
         regions.1.insert(rkey, (addr as u64, bytes as u64));
-        let held = Box::new(Held(self.0.clone(), rkey));
+        let held = Box::new(RegistrationGuard(self.0.clone(), rkey));
         Ok(Region { addr: addr as u64, bytes: bytes as u64, rkey, held })
     }
 
-    fn answering(&self) -> Answering {
-        Answering { by_device: true, whole_lines: self.0.whole_lines }
+    fn answering(&self) -> ReadCapability {
+        ReadCapability { by_device: true, whole_lines: self.0.whole_lines }
     }
 
     fn regions(&self) -> u64 {
@@ -74,11 +74,11 @@ impl Registrar for SimRegistrar {
 
 /// One side's reads.
 pub(super) struct SimReader {
-    world: Rc<RefCell<World>>,
+    world: Rc<RefCell<SimWorld>>,
     /// Goes on while something is read.
     sim: Option<Sim>,
-    side: Side,
-    registered: Arc<Registered>,
+    side: ConnectionSide,
+    registered: Arc<RegisteredMemory>,
     memory: Option<File>,
     landing: Vec<u8>,
     prng: Prng,
@@ -86,10 +86,10 @@ pub(super) struct SimReader {
 
 impl SimReader {
     pub(super) fn new(
-        world: &Rc<RefCell<World>>,
+        world: &Rc<RefCell<SimWorld>>,
         sim: Option<Sim>,
-        side: Side,
-        registered: Arc<Registered>,
+        side: ConnectionSide,
+        registered: Arc<RegisteredMemory>,
     ) -> SimReader {
         let prng = Prng::new(side.connection);
         SimReader { world: world.clone(), sim, side, registered, memory: None, landing: Vec::new(), prng }
@@ -99,7 +99,7 @@ impl SimReader {
     fn piece(&mut self, from: u64, rkey: u32, range: Range<usize>) -> io::Result<()> {
         let (addr, bytes) = (from, range.len() as u32);
         self.world.borrow_mut().may_read(self.side)?;
-        self.check(&Want { addr, rkey, bytes, at: 0 })?;
+        self.check(&ReadRequest { addr, rkey, bytes, at: 0 })?;
         if self.memory.is_none() {
             self.memory = Some(File::open("/proc/self/mem")?);
         }
@@ -108,7 +108,7 @@ impl SimReader {
     }
 
     /// The pieces of these READs, each with its key, in the order of their addresses.
-    fn pieces(&self, wants: &[Want]) -> Vec<(u64, u32, Range<usize>)> {
+    fn pieces(&self, wants: &[ReadRequest]) -> Vec<(u64, u32, Range<usize>)> {
         let size = if self.registered.whole_lines { LINE } else { WORD };
         let mut pieces = Vec::new();
         for want in wants {
@@ -124,7 +124,7 @@ impl SimReader {
         pieces
     }
 
-    fn check(&self, want: &Want) -> io::Result<()> {
+    fn check(&self, want: &ReadRequest) -> io::Result<()> {
         let regions = self.registered.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = regions.1.get(&want.rkey).is_some_and(|&(addr, bytes)| {
             want.addr >= addr && want.addr + u64::from(want.bytes) <= addr + bytes
@@ -149,7 +149,7 @@ impl RemoteReader for SimReader {
         true
     }
 
-    fn read(&mut self, wants: &[Want], _: Duration) -> io::Result<()> {
+    fn read(&mut self, wants: &[ReadRequest], _: Duration) -> io::Result<()> {
         let mut pieces = self.pieces(wants);
         while !pieces.is_empty() {
             let next = self.prng.below(pieces.len() as u64) as usize;

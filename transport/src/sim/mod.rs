@@ -15,14 +15,14 @@ use crate::error::NetError;
 use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
 use crate::remote::{Registrar, RemoteReader};
-use far::{Registered, SimReader, SimRegistrar};
+use far::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use world::{Side, World};
+use world::{ConnectionSide, SimWorld};
 
 /// The longest step of virtual time, so that actors see their own time limits pass.
 const STEP_MAX: Duration = Duration::from_millis(10);
@@ -37,7 +37,7 @@ type Actors = RefCell<Vec<(u64, Actor)>>;
 /// A simulated network; clones are the same one. Not `Send`: it is one thread's. Actors live as long as the handle
 /// that [`Sim::new`] gave: they may hold clones of it.
 pub struct Sim {
-    world: Rc<RefCell<World>>,
+    world: Rc<RefCell<SimWorld>>,
     actors: Weak<Actors>,
     actors_owner: Option<Rc<Actors>>,
     next_actor: Rc<Cell<u64>>,
@@ -75,7 +75,7 @@ impl Sim {
     pub fn new(seed: u64, faults: Faults) -> Sim {
         let actors = Rc::<Actors>::default();
         Sim {
-            world: Rc::new(RefCell::new(World::new(seed, faults))),
+            world: Rc::new(RefCell::new(SimWorld::new(seed, faults))),
             actors: Rc::downgrade(&actors),
             actors_owner: Some(actors),
             next_actor: Rc::default(),
@@ -110,7 +110,7 @@ impl Sim {
     }
 
     fn readable(self, whole_lines: bool) -> Sim {
-        self.world.borrow_mut().registered = Some(Arc::new(Registered::new(whole_lines)));
+        self.world.borrow_mut().registered = Some(Arc::new(RegisteredMemory::new(whole_lines)));
         self
     }
 
@@ -232,15 +232,15 @@ impl Net for Sim {
 
 /// A side of a simulated connection; dropping it closes the side.
 pub struct SimStream {
-    world: Rc<RefCell<World>>,
-    side: Side,
+    world: Rc<RefCell<SimWorld>>,
+    side: ConnectionSide,
     peer: Arc<str>,
     scratch: Vec<u8>,
     reader: Option<SimReader>,
 }
 
 impl SimStream {
-    fn new(world: &Rc<RefCell<World>>, sim: Option<Sim>, side: Side) -> SimStream {
+    fn new(world: &Rc<RefCell<SimWorld>>, sim: Option<Sim>, side: ConnectionSide) -> SimStream {
         let peer = world.borrow().peer_name(side);
         let registered = world.borrow().registered.clone();
         let reader = registered.map(|registered| SimReader::new(world, sim, side, registered));
@@ -315,7 +315,7 @@ impl Stream for SimStream {
 
 /// A simulated listening address; dropping it frees the address.
 pub struct SimListener {
-    world: Rc<RefCell<World>>,
+    world: Rc<RefCell<SimWorld>>,
     addr: String,
 }
 
@@ -341,7 +341,7 @@ impl Listener for SimListener {
 /// Waits in virtual time.
 pub struct SimPoll {
     sim: Sim,
-    sides: Vec<(Side, u64)>,
+    sides: Vec<(ConnectionSide, u64)>,
     listeners: Vec<(String, u64)>,
     woken: Rc<Cell<bool>>,
 }

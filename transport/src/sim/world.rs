@@ -4,7 +4,7 @@
 //! is reset at any byte, with everything in flight lost on both sides; a direction stalls; connects are refused; an
 //! address is cut off for a while.
 
-use super::far::Registered;
+use super::far::RegisteredMemory;
 use super::prng::Prng;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,7 +85,7 @@ struct Connection {
 
 /// A side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Side {
+pub(super) struct ConnectionSide {
     pub(super) connection: u64,
     /// 0: the side that connected.
     pub(super) side: usize,
@@ -99,19 +99,19 @@ pub(super) struct Edge {
     pub(super) closed: bool,
 }
 
-pub(super) struct World {
+pub(super) struct SimWorld {
     pub(super) now: Duration,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
     /// All sides are on one host: files can be given.
     pub(super) near: bool,
     /// What can be read over RDMA, where there is some.
-    pub(super) registered: Option<Arc<Registered>>,
+    pub(super) registered: Option<Arc<RegisteredMemory>>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     next_port: u16,
     /// Listening addresses and the connections that wait to be accepted.
-    listeners: BTreeMap<String, VecDeque<Side>>,
+    listeners: BTreeMap<String, VecDeque<ConnectionSide>>,
     cut_off: BTreeMap<String, Duration>,
     /// Connections broken so far, by chance or by order.
     pub(super) resets: u64,
@@ -124,9 +124,9 @@ pub(super) struct World {
 /// Steps without a send or a receive after which bytes that nobody takes are left alone.
 const STILL_STEPS_MAX: u32 = 8;
 
-impl World {
-    pub(super) fn new(seed: u64, faults: Faults) -> World {
-        World {
+impl SimWorld {
+    pub(super) fn new(seed: u64, faults: Faults) -> SimWorld {
+        SimWorld {
             now: Duration::from_secs(1),
             prng: Prng::new(seed),
             faults,
@@ -163,7 +163,7 @@ impl World {
         self.listeners.remove(addr);
     }
 
-    pub(super) fn connect(&mut self, addr: &str) -> io::Result<Side> {
+    pub(super) fn connect(&mut self, addr: &str) -> io::Result<ConnectionSide> {
         self.now += Duration::from_micros(50 + self.prng.below(100));
         let cut = self.cut_off.get(addr).is_some_and(|until| *until > self.now);
         if cut || self.prng.chance(self.faults.refuse_per_million) || !self.listeners.contains_key(addr) {
@@ -174,11 +174,14 @@ impl World {
         let ways = [Direction::default(), Direction::default()];
         self.connections
             .insert(id, Connection { ways, reset: false, addr: addr.to_owned(), open: [true; 2] });
-        self.listeners.get_mut(addr).expect("looked up above").push_back(Side { connection: id, side: 1 });
-        Ok(Side { connection: id, side: 0 })
+        self.listeners
+            .get_mut(addr)
+            .expect("looked up above")
+            .push_back(ConnectionSide { connection: id, side: 1 });
+        Ok(ConnectionSide { connection: id, side: 0 })
     }
 
-    pub(super) fn accept(&mut self, addr: &str) -> Option<Side> {
+    pub(super) fn accept(&mut self, addr: &str) -> Option<ConnectionSide> {
         self.listeners.get_mut(addr)?.pop_front()
     }
 
@@ -186,7 +189,7 @@ impl World {
         self.listeners.get(addr).is_some_and(|waiting| !waiting.is_empty())
     }
 
-    pub(super) fn peer_name(&self, side: Side) -> Arc<str> {
+    pub(super) fn peer_name(&self, side: ConnectionSide) -> Arc<str> {
         let Some(connection) = self.connections.get(&side.connection) else { return "gone".into() };
         match side.side {
             0 => connection.addr.as_str().into(),
@@ -219,7 +222,7 @@ impl World {
         self.cut_off.insert(addr.to_owned(), until);
     }
 
-    pub(super) fn close(&mut self, side: Side) {
+    pub(super) fn close(&mut self, side: ConnectionSide) {
         let Some(connection) = self.connections.get_mut(&side.connection) else { return };
         connection.open[side.side] = false;
         connection.ways[side.side].closed = true;
@@ -228,7 +231,7 @@ impl World {
         }
     }
 
-    pub(super) fn give(&mut self, side: Side, file: OwnedFd) -> io::Result<()> {
+    pub(super) fn give(&mut self, side: ConnectionSide, file: OwnedFd) -> io::Result<()> {
         if !self.near {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -237,17 +240,17 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn take_given(&mut self, side: Side) -> Option<OwnedFd> {
+    pub(super) fn take_given(&mut self, side: ConnectionSide) -> Option<OwnedFd> {
         self.connections.get_mut(&side.connection)?.ways[1 - side.side].given.pop_front()
     }
 
-    pub(super) fn allow_reads(&mut self, side: Side) -> bool {
+    pub(super) fn allow_reads(&mut self, side: ConnectionSide) -> bool {
         let connection = self.connections.get_mut(&side.connection);
         let connection = connection.filter(|_| self.registered.is_some());
         connection.map(|connection| connection.ways[side.side].reads = true).is_some()
     }
 
-    pub(super) fn may_read(&mut self, side: Side) -> io::Result<()> {
+    pub(super) fn may_read(&mut self, side: ConnectionSide) -> io::Result<()> {
         let connection = self.connections.get(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
         if connection.reset || !connection.open[1 - side.side] || !connection.ways[1 - side.side].reads {
             return Err(io::ErrorKind::ConnectionReset.into());
@@ -255,11 +258,11 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn is_open(&self, side: Side) -> bool {
+    pub(super) fn is_open(&self, side: ConnectionSide) -> bool {
         self.connections.get(&side.connection).is_some_and(|connection| connection.open[side.side])
     }
 
-    pub(super) fn send(&mut self, side: Side, bytes: &[u8]) -> io::Result<Option<usize>> {
+    pub(super) fn send(&mut self, side: ConnectionSide, bytes: &[u8]) -> io::Result<Option<usize>> {
         let (faults, now) = (self.faults, self.now);
         if self.prng.chance(faults.reset_per_million) {
             self.reset(side.connection);
@@ -290,7 +293,7 @@ impl World {
         Ok(Some(sent))
     }
 
-    pub(super) fn recv(&mut self, side: Side, out: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(super) fn recv(&mut self, side: ConnectionSide, out: &mut [u8]) -> io::Result<Option<usize>> {
         let now = self.now;
         let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
         if connection.reset {
@@ -326,7 +329,7 @@ impl World {
     }
 
     /// What is new on this side since the last time.
-    pub(super) fn edge(&mut self, side: Side) -> Edge {
+    pub(super) fn edge(&mut self, side: ConnectionSide) -> Edge {
         let now = self.now;
         let window = self.faults.window_bytes;
         let Some(connection) = self.connections.get_mut(&side.connection) else { return Edge::default() };

@@ -5,8 +5,8 @@ use crate::error::NetError;
 use crate::limits::{BACKLOG, KEEPALIVE_SECONDS, UNACKNOWLEDGED_MS_MAX};
 use crate::link::Stream;
 use crate::net::Listener;
-use crate::tls::{Session, TlsClient, TlsError, TlsServer};
-use crate::uring::Seat;
+use crate::tls::{TlsClient, TlsError, TlsServer, TlsSession};
+use crate::uring::Registration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -41,7 +41,7 @@ pub(super) fn connect(
             }
         };
         let Some(tls) = tls else { return Ok(stream) };
-        stream.begin_tls(Session::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
+        stream.begin_tls(TlsSession::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
         match shake_hands(&mut stream, give_up) {
             Ok(()) => return Ok(stream),
             Err(error) => match TlsError::of(&error) {
@@ -107,7 +107,7 @@ pub(super) fn begin(
     let remote = checksums || is_open(candidate, tls.is_some());
     let mut stream = prepare(begun, addr.into(), remote).map_err(failed)?;
     if let Some(tls) = tls {
-        stream.begin_tls(Session::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
+        stream.begin_tls(TlsSession::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
     }
     Ok(stream)
 }
@@ -142,7 +142,7 @@ pub struct TcpListener {
     addr: String,
     checksums: bool,
     tls: Option<TlsServer>,
-    seat: RefCell<Option<Seat>>,
+    seat: RefCell<Option<Registration>>,
 }
 
 impl TcpListener {
@@ -157,7 +157,7 @@ impl TcpListener {
     }
 
     /// Goes to a ring, away from any other.
-    pub(super) fn take_seat(&self, seat: Seat) {
+    pub(super) fn take_seat(&self, seat: Registration) {
         if let Some(before) = self.seat.replace(Some(seat)) {
             // Nothing was received there; what goes wrong with a ring is its poll's to tell.
             let _ = before.leave();
@@ -169,7 +169,7 @@ impl TcpListener {
     /// In TLS, if this listener speaks it.
     fn protect(&self, mut stream: TcpStream) -> io::Result<TcpStream> {
         if let Some(tls) = &self.tls {
-            stream.begin_tls(Session::server(tls).map_err(io::Error::other)?);
+            stream.begin_tls(TlsSession::server(tls).map_err(io::Error::other)?);
         }
         Ok(stream)
     }

@@ -9,7 +9,7 @@ mod stream;
 pub use crate::uring::Refusal;
 pub use connect::TcpListener;
 pub(crate) use connect::resolve;
-pub(crate) use poll::Watched;
+pub(crate) use poll::WatchedDescriptor;
 pub use poll::{TcpPoll, TcpWaker};
 pub use stream::TcpStream;
 pub(crate) use stream::{recv_now, send_now};

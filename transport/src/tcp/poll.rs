@@ -5,7 +5,7 @@ use super::epoll::{Epoll, WAKE};
 use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::net::{Event, Poll, Waker};
-use crate::uring::{Holds, Seat, UringPoll};
+use crate::uring::{OpenDescriptor, Registration, UringPoll};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -14,11 +14,11 @@ use std::time::Duration;
 
 /// Waits for sockets of one thread.
 pub struct TcpPoll {
-    kind: Kind,
+    kind: WatchKind,
     wake: Arc<OwnedFd>,
 }
 
-enum Kind {
+enum WatchKind {
     Epoll(Epoll),
     Uring(UringPoll),
 }
@@ -38,8 +38,8 @@ impl TcpPoll {
             ring => ring.and_then(Result::ok),
         };
         let kind = match ring {
-            Some(ring) => Kind::Uring(ring),
-            None => Kind::Epoll(Epoll::new(&wake)?),
+            Some(ring) => WatchKind::Uring(ring),
+            None => WatchKind::Epoll(Epoll::new(&wake)?),
         };
         Ok(TcpPoll { kind, wake })
     }
@@ -48,16 +48,16 @@ impl TcpPoll {
 /// What else a poll watches, a descriptor that is no socket of TCP, until this is dropped or given to
 /// [`TcpPoll::unwatch`].
 #[derive(Debug)]
-pub(crate) enum Watched {
+pub(crate) enum WatchedDescriptor {
     /// Until its descriptor is closed.
-    Epoll(Arc<dyn Holds>),
-    Ring(Seat),
+    Epoll(Arc<dyn OpenDescriptor>),
+    Ring(Registration),
 }
 
-impl Watched {
+impl WatchedDescriptor {
     /// All that was there has been taken in: tell of more.
     pub(crate) fn want_more(&self) {
-        if let Watched::Ring(seat) = self {
+        if let WatchedDescriptor::Ring(seat) = self {
             seat.want_more();
         }
     }
@@ -65,27 +65,31 @@ impl Watched {
     /// Is watched no more, by whatever poll it was. The descriptor lives on.
     pub(crate) fn leave(self) -> io::Result<()> {
         match self {
-            Watched::Epoll(_) => Ok(()),
-            Watched::Ring(seat) => seat.leave().map(drop),
+            WatchedDescriptor::Epoll(_) => Ok(()),
+            WatchedDescriptor::Ring(seat) => seat.leave().map(drop),
         }
     }
 }
 
 impl TcpPoll {
-    /// Reports `readable` under this token when the descriptor has something to read, after [`Watched::want_more`] again.
-    pub(crate) fn watch(&self, of: Arc<dyn Holds>, token: u64) -> Result<Watched, NetError> {
+    /// Reports `readable` under this token when the descriptor has something to read, after [`WatchedDescriptor::want_more`] again.
+    pub(crate) fn watch(
+        &self,
+        of: Arc<dyn OpenDescriptor>,
+        token: u64,
+    ) -> Result<WatchedDescriptor, NetError> {
         match &self.kind {
-            Kind::Epoll(epoll) => {
+            WatchKind::Epoll(epoll) => {
                 epoll.add_listener(&*of, token)?;
-                Ok(Watched::Epoll(of))
+                Ok(WatchedDescriptor::Epoll(of))
             }
-            Kind::Uring(ring) => Ok(Watched::Ring(ring.seat(of, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.seat(of, token, Vec::new(), true))),
         }
     }
 
     /// Stops watching a descriptor that lives on.
-    pub(crate) fn unwatch(&self, watched: Watched) -> Result<(), NetError> {
-        if let (Kind::Epoll(epoll), Watched::Epoll(of)) = (&self.kind, &watched) {
+    pub(crate) fn unwatch(&self, watched: WatchedDescriptor) -> Result<(), NetError> {
+        if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(of)) = (&self.kind, &watched) {
             epoll.remove(&**of)?;
         }
         watched.leave().map_err(failed("stop watching a descriptor"))
@@ -106,11 +110,11 @@ impl Poll for TcpPoll {
         // From another poll's ring, if it was there.
         let early = stream.leave().map_err(failed("watch a socket"))?;
         match &self.kind {
-            Kind::Epoll(epoll) => {
+            WatchKind::Epoll(epoll) => {
                 stream.keep_early(early);
                 epoll.add(&*stream.socket, token)
             }
-            Kind::Uring(ring) => {
+            WatchKind::Uring(ring) => {
                 stream.take_seat(ring.seat(stream.socket.clone(), token, early, false));
                 Ok(())
             }
@@ -119,8 +123,8 @@ impl Poll for TcpPoll {
 
     fn remove(&mut self, stream: &TcpStream) -> Result<(), NetError> {
         match &self.kind {
-            Kind::Epoll(epoll) => epoll.remove(&*stream.socket),
-            Kind::Uring(_) => {
+            WatchKind::Epoll(epoll) => epoll.remove(&*stream.socket),
+            WatchKind::Uring(_) => {
                 stream.keep_early(stream.leave().map_err(failed("stop watching a socket"))?);
                 Ok(())
             }
@@ -130,8 +134,8 @@ impl Poll for TcpPoll {
     fn add_listener(&mut self, listener: &TcpListener, token: u64) -> Result<(), NetError> {
         assert_ne!(token, WAKE, "this token is the poll's own");
         match &self.kind {
-            Kind::Epoll(epoll) => epoll.add_listener(&*listener.socket, token),
-            Kind::Uring(ring) => {
+            WatchKind::Epoll(epoll) => epoll.add_listener(&*listener.socket, token),
+            WatchKind::Uring(ring) => {
                 listener.take_seat(ring.seat(listener.socket.clone(), token, Vec::new(), true));
                 Ok(())
             }
@@ -144,16 +148,16 @@ impl Poll for TcpPoll {
 
     fn submit(&mut self) -> Result<(), NetError> {
         match &self.kind {
-            Kind::Epoll(_) => Ok(()),
-            Kind::Uring(ring) => ring.submit().map_err(failed("send through io_uring")),
+            WatchKind::Epoll(_) => Ok(()),
+            WatchKind::Uring(ring) => ring.submit().map_err(failed("send through io_uring")),
         }
     }
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
         match &self.kind {
-            Kind::Epoll(epoll) => epoll.wait(timeout, events),
-            Kind::Uring(ring) => ring.wait(timeout, events).map_err(failed("wait for sockets")),
+            WatchKind::Epoll(epoll) => epoll.wait(timeout, events),
+            WatchKind::Uring(ring) => ring.wait(timeout, events).map_err(failed("wait for sockets")),
         }
     }
 }

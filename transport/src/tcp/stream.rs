@@ -2,8 +2,8 @@
 
 use crate::limits::PARTS_MAX;
 use crate::link::Stream;
-use crate::tls::Session;
-use crate::uring::Seat;
+use crate::tls::TlsSession;
+use crate::uring::Registration;
 use rustix::fd::AsFd;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -18,41 +18,41 @@ pub struct TcpStream {
     pub(super) socket: Arc<net::TcpStream>,
     peer: Arc<str>,
     remote: bool,
-    way: RefCell<Way>,
-    tls: Option<Box<Session>>,
+    way: RefCell<StreamDriver>,
+    tls: Option<Box<TlsSession>>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum StreamDriver {
     /// By itself, after the bytes that came while it was at a ring.
     Plain(io::Cursor<Vec<u8>>),
-    Ring(Seat),
+    Ring(Registration),
 }
 
 impl TcpStream {
     pub(super) fn new(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> TcpStream {
-        let way = RefCell::new(Way::Plain(io::Cursor::default()));
+        let way = RefCell::new(StreamDriver::Plain(io::Cursor::default()));
         TcpStream { socket: Arc::new(socket), peer, remote, way, tls: None }
     }
 
     /// Comes away from a ring, if it is at one: what was received and not read.
     pub(super) fn leave(&self) -> io::Result<Vec<u8>> {
-        match self.way.replace(Way::Plain(io::Cursor::default())) {
-            Way::Ring(seat) => seat.leave(),
-            Way::Plain(early) => Ok(early.get_ref()[early.position() as usize..].to_vec()),
+        match self.way.replace(StreamDriver::Plain(io::Cursor::default())) {
+            StreamDriver::Ring(seat) => seat.leave(),
+            StreamDriver::Plain(early) => Ok(early.get_ref()[early.position() as usize..].to_vec()),
         }
     }
 
     pub(super) fn keep_early(&self, early: Vec<u8>) {
-        self.way.replace(Way::Plain(io::Cursor::new(early)));
+        self.way.replace(StreamDriver::Plain(io::Cursor::new(early)));
     }
 
-    pub(super) fn take_seat(&self, seat: Seat) {
-        self.way.replace(Way::Ring(seat));
+    pub(super) fn take_seat(&self, seat: Registration) {
+        self.way.replace(StreamDriver::Ring(seat));
     }
 
     /// From now on what is received and sent goes through this.
-    pub(super) fn begin_tls(&mut self, session: Session) {
+    pub(super) fn begin_tls(&mut self, session: TlsSession) {
         self.tls = Some(Box::new(session));
     }
 
@@ -116,14 +116,14 @@ impl Stream for TcpStream {
 /// The bytes as they are on the wire.
 struct Raw<'a> {
     socket: &'a net::TcpStream,
-    way: &'a mut Way,
+    way: &'a mut StreamDriver,
 }
 
 impl Raw<'_> {
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            Way::Ring(seat) => seat.recv(pieces),
-            Way::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
+            StreamDriver::Ring(seat) => seat.recv(pieces),
+            StreamDriver::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
                 let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
                 let got = early.read_vectored(pieces)?;
                 if got == asked {
@@ -134,14 +134,14 @@ impl Raw<'_> {
                 // What goes wrong behind these bytes is heard of again.
                 Ok(Some(got + recv_now(self.socket, rest).unwrap_or(None).unwrap_or(0)))
             }
-            Way::Plain(_) => recv_now(self.socket, pieces),
+            StreamDriver::Plain(_) => recv_now(self.socket, pieces),
         }
     }
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            Way::Ring(seat) => seat.send(pieces),
-            Way::Plain(_) => send_now(self.socket, pieces),
+            StreamDriver::Ring(seat) => seat.send(pieces),
+            StreamDriver::Plain(_) => send_now(self.socket, pieces),
         }
     }
 }

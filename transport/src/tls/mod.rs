@@ -10,4 +10,4 @@ mod session;
 
 pub use config::{TlsClient, TlsServer};
 pub use error::{TlsError, TlsFileError};
-pub(crate) use session::Session;
+pub(crate) use session::TlsSession;

@@ -15,7 +15,7 @@ const ALERT: u8 = 0x15;
 const NOT_TLS: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
 
 /// The TLS half of a stream; the socket (or what stands for it) is given to each call.
-pub(crate) struct Session {
+pub(crate) struct TlsSession {
     connection: Connection,
     /// Received and not yet looked at: `received[start..end]`. Empty until something comes.
     received: Vec<u8>,
@@ -31,40 +31,40 @@ pub(crate) struct Session {
 }
 
 /// What looking for more brought.
-enum Got {
+enum TlsRead {
     Some,
     Nothing,
     End,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Session")
     }
 }
 
-impl Session {
+impl TlsSession {
     /// The listener's side.
-    pub(crate) fn server(tls: &TlsServer) -> Result<Session, TlsError> {
+    pub(crate) fn server(tls: &TlsServer) -> Result<TlsSession, TlsError> {
         let connection =
             ServerConnection::new(tls.0.clone()).map_err(|error| TlsError::new(&error, false))?;
-        Ok(Session::new(connection.into()))
+        Ok(TlsSession::new(connection.into()))
     }
 
     /// The side that connects to `addr`.
-    pub(crate) fn client(tls: &TlsClient, addr: &str) -> Result<Session, TlsError> {
+    pub(crate) fn client(tls: &TlsClient, addr: &str) -> Result<TlsSession, TlsError> {
         let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_matches(['[', ']']);
         let name = match &tls.name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))?,
         };
         let connection = ClientConnection::new(tls.config.clone(), name);
-        Ok(Session::new(connection.map_err(|error| TlsError::new(&error, true))?.into()))
+        Ok(TlsSession::new(connection.map_err(|error| TlsError::new(&error, true))?.into()))
     }
 
-    fn new(connection: Connection) -> Session {
+    fn new(connection: Connection) -> TlsSession {
         let (received, start, end) = (Vec::new(), 0, 0);
-        Session { connection, received, start, end, begun: false, accepted: 0, put_off: false }
+        TlsSession { connection, received, start, end, begun: false, accepted: 0, put_off: false }
     }
 
     fn is_client(&self) -> bool {
@@ -75,9 +75,9 @@ impl Session {
     pub(crate) fn shake_hands(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.connection.is_handshaking() {
             match self.advance(socket)? {
-                Got::Some => {}
-                Got::Nothing => return Ok(false),
-                Got::End => return Err(ErrorKind::UnexpectedEof.into()),
+                TlsRead::Some => {}
+                TlsRead::Nothing => return Ok(false),
+                TlsRead::End => return Err(ErrorKind::UnexpectedEof.into()),
             }
         }
         self.flush(socket)
@@ -115,9 +115,9 @@ impl Session {
                     Err(error) => return Err(error),
                 }
                 match self.advance(socket)? {
-                    Got::Some => {}
-                    Got::Nothing => return Ok((filled > 0).then_some(filled)),
-                    Got::End => return end(filled),
+                    TlsRead::Some => {}
+                    TlsRead::Nothing => return Ok((filled > 0).then_some(filled)),
+                    TlsRead::End => return end(filled),
                 }
             }
         }
@@ -196,22 +196,22 @@ impl Session {
     }
 
     /// Takes records from the socket and opens what is whole; what the protocol itself has to say is sent.
-    fn advance(&mut self, socket: &mut (impl Read + Write)) -> io::Result<Got> {
+    fn advance(&mut self, socket: &mut (impl Read + Write)) -> io::Result<TlsRead> {
         self.flush(socket)?;
         if self.start == self.end {
             self.received.resize(TLS_BYTES, 0);
             match socket.read(&mut self.received) {
-                Ok(0) => return Ok(Got::End),
+                Ok(0) => return Ok(TlsRead::End),
                 Ok(bytes) => (self.start, self.end) = (0, bytes),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::Nothing),
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Got::Some),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(TlsRead::Nothing),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(TlsRead::Some),
                 Err(error) => return Err(error),
             }
             self.check_first(socket)?;
         }
         let taken = self.connection.read_tls(&mut &self.received[self.start..self.end])?;
         if taken == 0 {
-            return Ok(Got::End); // the peer has said that it ends
+            return Ok(TlsRead::End); // the peer has said that it ends
         }
         self.start += taken;
         let opened = self.connection.process_new_packets();
@@ -219,7 +219,7 @@ impl Session {
         let flushed = self.flush(socket);
         opened.map_err(|error| fault(&error, self.is_client()))?;
         flushed?;
-        Ok(Got::Some)
+        Ok(TlsRead::Some)
     }
 
     /// Whoever does not speak TLS is told so in a way that a client of ours understands.

@@ -6,8 +6,8 @@
 //! where they are wanted. Small sends are copied into a buffer and go with the next system call; large ones go at
 //! once, from where they stand. Nothing that the kernel may touch ever belongs to a link.
 
-use super::ring::{Done, Holds, Name, OpId, Received, Ring, SendBuffer};
-use super::traffic::{End, Reading, Traffic};
+use super::ring::{Completion, CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
+use super::traffic::{ReceiveMode, StreamEnd, Traffic};
 use crate::limits::{EVENTS_MAX, PARTS_MAX, URING_SEND_BYTES, URING_SENDS_HELD};
 use crate::net::Event;
 use crate::tcp::{recv_now, send_now};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The name of the poll that other threads wake.
-const WAKE: Name = Name { seat: u32::MAX, generation: 0 };
+const WAKE: CompletionTarget = CompletionTarget { seat: u32::MAX, generation: 0 };
 
 pub(super) struct Driver {
     pub(super) ring: Ring,
@@ -33,7 +33,7 @@ pub(super) struct Driver {
     pub(super) noted: VecDeque<u32>,
     /// Sends held back since the last system call.
     pub(super) sends_held: usize,
-    pub(super) wake: Arc<dyn Holds>,
+    pub(super) wake: Arc<dyn OpenDescriptor>,
     pub(super) wake_watched: bool,
     pub(super) woken: bool,
     /// The poll has gone: sockets are served plainly.
@@ -78,7 +78,7 @@ impl Driver {
             self.note(at, |event| event.closed = true);
             return Ok(Some(read));
         }
-        if let Reading::Received(_) | Reading::Stopping(_) = traffic.reading {
+        if let ReceiveMode::Received(_) | ReceiveMode::Stopping(_) = traffic.reading {
             return Ok(some(read));
         }
         let mut rest = pieces;
@@ -93,7 +93,7 @@ impl Driver {
                 Ok(some(read + got))
             }
             Err(error) if read > 0 => {
-                traffic.ended = Some(End::of(&error));
+                traffic.ended = Some(StreamEnd::of(&error));
                 self.note(at, |event| event.closed = true);
                 Ok(Some(read))
             }
@@ -104,7 +104,7 @@ impl Driver {
     /// A plain receive (or accept) found nothing more.
     pub(super) fn want_more(&mut self, at: u32) {
         let traffic = self.traffic(at);
-        if traffic.reading == Reading::Plainly && !traffic.wants_more {
+        if traffic.reading == ReceiveMode::Plainly && !traffic.wants_more {
             traffic.choose();
             traffic.wants_more = true;
             self.touch(at);
@@ -185,7 +185,7 @@ impl Driver {
         for at in std::mem::take(&mut self.dirty) {
             let Some(traffic) = &mut self.seats[at as usize] else { continue };
             traffic.is_dirty = false;
-            let name = Name { seat: at, generation: self.generations[at as usize] };
+            let name = CompletionTarget { seat: at, generation: self.generations[at as usize] };
             if is_lone {
                 traffic.send_held(&mut self.ring);
             }
@@ -207,52 +207,52 @@ impl Driver {
         }
     }
 
-    fn is_seated(&self, name: Name) -> bool {
+    fn is_seated(&self, name: CompletionTarget) -> bool {
         let at = name.seat as usize;
         self.seats.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
     }
 
-    fn take_in(&mut self, done: Done) {
+    fn take_in(&mut self, done: Completion) {
         match done {
-            Done::Seen { name: WAKE, last, .. } => {
+            Completion::Seen { name: WAKE, last, .. } => {
                 self.woken = true;
                 self.wake_watched &= !last;
             }
             // Of a socket that has left.
-            Done::Received { name, got, .. } if !self.is_seated(name) => {
+            Completion::Received { name, got, .. } if !self.is_seated(name) => {
                 if let Ok(Some(received)) = got {
                     self.ring.give_back(received);
                 }
             }
-            Done::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
-            Done::Seen { name, .. } if !self.is_seated(name) => {}
-            Done::Received { name, got, last } => self.take_received(name.seat, got, last),
-            Done::Sent { name, buffer, sent } => self.take_sent(name.seat, buffer, sent),
-            Done::Seen { name, op, seen, .. } => self.take_seen(name.seat, op, seen),
+            Completion::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
+            Completion::Seen { name, .. } if !self.is_seated(name) => {}
+            Completion::Received { name, got, last } => self.take_received(name.seat, got, last),
+            Completion::Sent { name, buffer, sent } => self.take_sent(name.seat, buffer, sent),
+            Completion::Seen { name, op, seen, .. } => self.take_seen(name.seat, op, seen),
         }
     }
 
-    fn take_received(&mut self, at: u32, got: Result<Option<Received>, Errno>, last: bool) {
+    fn take_received(&mut self, at: u32, got: Result<Option<ReceivedBytes>, Errno>, last: bool) {
         let Driver { ring, seats, .. } = self;
         let traffic = seats[at as usize].as_mut().expect("it is seated");
         match got {
             Ok(Some(received)) => {
                 if traffic.keep(received)
-                    && let Reading::Received(op) = traffic.reading
+                    && let ReceiveMode::Received(op) = traffic.reading
                     && ring.cancel(op)
                 {
                     traffic.is_bulk = true;
-                    traffic.reading = Reading::Stopping(op);
+                    traffic.reading = ReceiveMode::Stopping(op);
                 }
             }
-            Ok(None) => traffic.ended = Some(End::Closed),
+            Ok(None) => traffic.ended = Some(StreamEnd::Closed),
             // No buffer was free: the link looks for itself, for a while.
             Err(Errno::NOBUFS) => traffic.is_bulk = true,
             Err(Errno::CANCELED) => {}
-            Err(error) => traffic.ended = Some(End::Broken(error)),
+            Err(error) => traffic.ended = Some(StreamEnd::Broken(error)),
         }
         if last {
-            traffic.reading = Reading::Plainly;
+            traffic.reading = ReceiveMode::Plainly;
         }
         let closed = traffic.ended.is_some();
         self.note(at, |event| {
@@ -281,7 +281,7 @@ impl Driver {
             }
             Err(error) => {
                 ring.free(buffer);
-                traffic.broken = Some(End::Broken(error));
+                traffic.broken = Some(StreamEnd::Broken(error));
                 self.note(at, |event| {
                     (event.readable, event.writable, event.closed) = (true, true, true);
                 });
@@ -294,8 +294,8 @@ impl Driver {
         if traffic.room == Some(op) {
             (traffic.room, traffic.is_full) = (None, false);
             self.note(at, |event| event.writable = true);
-        } else if traffic.reading == Reading::Watched(op) {
-            traffic.reading = Reading::Plainly;
+        } else if traffic.reading == ReceiveMode::Watched(op) {
+            traffic.reading = ReceiveMode::Plainly;
             let gone = u32::from((PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR).bits());
             self.note(at, |event| {
                 event.readable = true;

@@ -14,7 +14,7 @@ mod traffic;
 
 pub use refusal::Refusal;
 pub(crate) use refusal::probe;
-pub(crate) use ring::Holds;
+pub(crate) use ring::OpenDescriptor;
 
 use crate::net::Event;
 use driver::Driver;
@@ -32,9 +32,15 @@ impl UringPoll {
     }
 
     /// A seat for a socket; `early` has been received from it before.
-    pub(crate) fn seat(&self, of: Arc<dyn Holds>, token: u64, early: Vec<u8>, is_listener: bool) -> Seat {
+    pub(crate) fn seat(
+        &self,
+        of: Arc<dyn OpenDescriptor>,
+        token: u64,
+        early: Vec<u8>,
+        is_listener: bool,
+    ) -> Registration {
         let at = lock(&self.0).seat(of, token, early, is_listener);
-        Seat { driver: self.0.clone(), at: Some(at) }
+        Registration { driver: self.0.clone(), at: Some(at) }
     }
 
     pub(crate) fn submit(&self) -> io::Result<()> {
@@ -53,12 +59,12 @@ impl Drop for UringPoll {
 }
 
 /// A socket's place at a ring. Dropping it ends the connection.
-pub(crate) struct Seat {
+pub(crate) struct Registration {
     driver: Arc<Mutex<Driver>>,
     at: Option<u32>,
 }
 
-impl Seat {
+impl Registration {
     pub(crate) fn recv(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         lock(&self.driver).recv(self.at(), pieces)
     }
@@ -86,13 +92,13 @@ impl Seat {
     }
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for Registration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Seat").field(&self.at).finish()
     }
 }
 
-impl Drop for Seat {
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(at) = self.at {
             lock(&self.driver).drop_seat(at);

@@ -1,6 +1,6 @@
 //! Why the system gives no io_uring, and the one look that finds out.
 
-use super::ring::{Done, Holds, Name, Ring};
+use super::ring::{Completion, CompletionTarget, OpenDescriptor, Ring};
 use crate::limits::{URING_COMPLETIONS, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -73,8 +73,8 @@ pub(crate) fn probe() -> Result<(), Refusal> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (to, from) = pair.map_err(|error| Refusal::Other(error.to_string()))?;
     let sent = send(&to, b"!", SendFlags::NOSIGNAL);
-    let name = Name { seat: 0, generation: 0 };
-    let from: Arc<dyn Holds> = Arc::new(from);
+    let name = CompletionTarget { seat: 0, generation: 0 };
+    let from: Arc<dyn OpenDescriptor> = Arc::new(from);
     if sent.is_err() || ring.receive(&from, name).is_none() {
         return Err(other("no byte could be sent"));
     }
@@ -82,13 +82,15 @@ pub(crate) fn probe() -> Result<(), Refusal> {
     while Instant::now() < give_up {
         ring.wait(Duration::from_millis(100)).map_err(|error| Refusal::of_setup(&error))?;
         match ring.next() {
-            Some(Done::Received { got: Ok(Some(received)), last, .. }) => {
+            Some(Completion::Received { got: Ok(Some(received)), last, .. }) => {
                 let whole = ring.received(&received) == b"!" && !last;
                 ring.give_back(received);
                 return if whole { Ok(()) } else { Err(Refusal::TooOld) };
             }
-            Some(Done::Received { got: Err(Errno::INVAL), .. }) => return Err(Refusal::TooOld),
-            Some(Done::Received { got: Err(error), .. }) => return Err(Refusal::Other(error.to_string())),
+            Some(Completion::Received { got: Err(Errno::INVAL), .. }) => return Err(Refusal::TooOld),
+            Some(Completion::Received { got: Err(error), .. }) => {
+                return Err(Refusal::Other(error.to_string()));
+            }
             _ => {}
         }
     }

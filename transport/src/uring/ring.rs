@@ -28,8 +28,8 @@ const NOBODY: u64 = u64::MAX;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Something with a descriptor that an operation keeps open.
-pub(crate) trait Holds: AsFd + Debug + Send + Sync {}
-impl<T: AsFd + Debug + Send + Sync> Holds for T {}
+pub(crate) trait OpenDescriptor: AsFd + Debug + Send + Sync {}
+impl<T: AsFd + Debug + Send + Sync> OpenDescriptor for T {}
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct OpId(u64);
 
 /// Who hears of an operation's completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct CompletionTarget {
     pub(super) seat: u32,
     pub(super) generation: u32,
 }
@@ -48,12 +48,12 @@ pub(super) struct SendBuffer(u16);
 
 /// Bytes that came. The buffer goes back with [`Ring::give_back`].
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct ReceivedBytes {
     buffer: u16,
     len: usize,
 }
 
-impl Received {
+impl ReceivedBytes {
     /// How many.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -61,26 +61,26 @@ impl Received {
 }
 
 /// A completion.
-pub(super) enum Done {
+pub(super) enum Completion {
     /// Of [`Ring::receive`]: bytes, or the end of the stream (`None`). `last`: the operation has ended.
-    Received { name: Name, got: Result<Option<Received>, Errno>, last: bool },
+    Received { name: CompletionTarget, got: Result<Option<ReceivedBytes>, Errno>, last: bool },
     /// Of [`Ring::send`]: how many bytes have gone.
-    Sent { name: Name, buffer: SendBuffer, sent: Result<usize, Errno> },
+    Sent { name: CompletionTarget, buffer: SendBuffer, sent: Result<usize, Errno> },
     /// Of [`Ring::watch`]: poll flags.
-    Seen { name: Name, op: OpId, seen: Result<u32, Errno>, last: bool },
+    Seen { name: CompletionTarget, op: OpId, seen: Result<u32, Errno>, last: bool },
 }
 
-enum What {
+enum OpKind {
     Receive,
     Send(SendBuffer),
     Watch,
 }
 
 struct Op {
-    what: What,
-    name: Name,
+    what: OpKind,
+    name: CompletionTarget,
     /// Open for as long as the operation is under way.
-    _held: Arc<dyn Holds>,
+    _held: Arc<dyn OpenDescriptor>,
 }
 
 /// The queues of one thread.
@@ -160,26 +160,30 @@ impl Ring {
     }
 
     /// Bytes that came.
-    pub(super) fn received(&self, received: &Received) -> &[u8] {
+    pub(super) fn received(&self, received: &ReceivedBytes) -> &[u8] {
         &self.provided.bytes(received.buffer)[..received.len]
     }
 
     /// Lets the kernel receive into that buffer again.
-    pub(super) fn give_back(&mut self, received: Received) {
+    pub(super) fn give_back(&mut self, received: ReceivedBytes) {
         self.provided.provide(received.buffer);
     }
 
     /// Receives from a socket until told otherwise, a provided buffer at a time. `None`: the queue is full.
-    pub(super) fn receive(&mut self, socket: &Arc<dyn Holds>, name: Name) -> Option<OpId> {
+    pub(super) fn receive(
+        &mut self,
+        socket: &Arc<dyn OpenDescriptor>,
+        name: CompletionTarget,
+    ) -> Option<OpId> {
         let entry = opcode::RecvMulti::new(Fd(socket.as_fd().as_raw_fd()), GROUP).build();
-        self.push(entry, Op { what: What::Receive, name, _held: socket.clone() }).ok()
+        self.push(entry, Op { what: OpKind::Receive, name, _held: socket.clone() }).ok()
     }
 
     /// Sends these bytes of a buffer. `Err`: the queue is full.
     pub(super) fn send(
         &mut self,
-        socket: &Arc<dyn Holds>,
-        name: Name,
+        socket: &Arc<dyn OpenDescriptor>,
+        name: CompletionTarget,
         buffer: SendBuffer,
         range: Range<usize>,
     ) -> Result<OpId, SendBuffer> {
@@ -189,19 +193,25 @@ impl Ring {
         let entry = opcode::Send::new(Fd(socket.as_fd().as_raw_fd()), at, len as u32)
             .flags(rustix::net::SendFlags::NOSIGNAL.bits() as i32)
             .build();
-        self.push(entry, Op { what: What::Send(buffer), name, _held: socket.clone() }).map_err(|op| {
+        self.push(entry, Op { what: OpKind::Send(buffer), name, _held: socket.clone() }).map_err(|op| {
             self.outgoing.take_back(index);
             match op.what {
-                What::Send(buffer) => buffer,
+                OpKind::Send(buffer) => buffer,
                 _ => unreachable!("the operation that was pushed"),
             }
         })
     }
 
     /// Polls for these flags, once or until told otherwise. `None`: the queue is full.
-    pub(super) fn watch(&mut self, of: &Arc<dyn Holds>, name: Name, flags: u32, multi: bool) -> Option<OpId> {
+    pub(super) fn watch(
+        &mut self,
+        of: &Arc<dyn OpenDescriptor>,
+        name: CompletionTarget,
+        flags: u32,
+        multi: bool,
+    ) -> Option<OpId> {
         let entry = opcode::PollAdd::new(Fd(of.as_fd().as_raw_fd()), flags).multi(multi).build();
-        self.push(entry, Op { what: What::Watch, name, _held: of.clone() }).ok()
+        self.push(entry, Op { what: OpKind::Watch, name, _held: of.clone() }).ok()
     }
 
     /// Asks for an operation to end; its last completion tells. `false`: the queue is full.
@@ -267,7 +277,7 @@ impl Ring {
     }
 
     /// The next completion. No system call.
-    pub(super) fn next(&mut self) -> Option<Done> {
+    pub(super) fn next(&mut self) -> Option<Completion> {
         loop {
             let entry = self.queue.completion().next()?;
             if entry.user_data() != NOBODY {
@@ -276,7 +286,7 @@ impl Ring {
         }
     }
 
-    fn done(&mut self, entry: &cqueue::Entry) -> Done {
+    fn done(&mut self, entry: &cqueue::Entry) -> Completion {
         let id = OpId(entry.user_data());
         let (index, flags) = (id.0 as u32 as usize, entry.flags());
         let last = !cqueue::more(flags);
@@ -286,13 +296,13 @@ impl Ring {
         };
         let op = self.ops[index].as_ref().expect("a completion of an operation under way");
         let name = op.name;
-        if let What::Receive = op.what {
+        if let OpKind::Receive = op.what {
             let buffer = cqueue::buffer_select(flags);
             if let Some(buffer) = buffer {
                 self.provided.take(buffer);
             }
             let got = match (result, buffer) {
-                (Ok(len @ 1..), Some(buffer)) => Ok(Some(Received { buffer, len })),
+                (Ok(len @ 1..), Some(buffer)) => Ok(Some(ReceivedBytes { buffer, len })),
                 (result, buffer) => {
                     if let Some(buffer) = buffer {
                         self.provided.provide(buffer);
@@ -303,21 +313,21 @@ impl Ring {
             if last {
                 self.end(index);
             }
-            return Done::Received { name, got, last };
+            return Completion::Received { name, got, last };
         }
         if !last {
-            return Done::Seen { name, op: id, seen: result.map(|flags| flags as u32), last };
+            return Completion::Seen { name, op: id, seen: result.map(|flags| flags as u32), last };
         }
         match self.end(index) {
-            What::Send(buffer) => {
+            OpKind::Send(buffer) => {
                 self.outgoing.take_back(buffer.0);
-                Done::Sent { name, buffer, sent: result }
+                Completion::Sent { name, buffer, sent: result }
             }
-            _ => Done::Seen { name, op: id, seen: result.map(|flags| flags as u32), last },
+            _ => Completion::Seen { name, op: id, seen: result.map(|flags| flags as u32), last },
         }
     }
 
-    fn end(&mut self, index: usize) -> What {
+    fn end(&mut self, index: usize) -> OpKind {
         let op = self.ops[index].take().expect("an operation ends once");
         self.ops_free.push(index as u32);
         self.under_way -= 1;
@@ -351,7 +361,7 @@ impl Ring {
         self.cancel_all()?;
         let give_up = Instant::now() + DRAIN_TIME;
         while self.under_way > 0 && Instant::now() < give_up {
-            if let Some(Done::Received { got: Ok(Some(received)), .. }) = self.next() {
+            if let Some(Completion::Received { got: Ok(Some(received)), .. }) = self.next() {
                 self.give_back(received);
             } else if self.queue.completion().is_empty() && self.under_way > 0 {
                 self.wait(Duration::from_millis(50))?;

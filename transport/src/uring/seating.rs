@@ -2,8 +2,8 @@
 
 use super::driver::Driver;
 use super::refusal::Refusal;
-use super::ring::{Holds, Ring};
-use super::traffic::{End, Reading, Traffic};
+use super::ring::{OpenDescriptor, Ring};
+use super::traffic::{ReceiveMode, StreamEnd, Traffic};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 impl Driver {
     /// A ring for the calling thread, woken by this event descriptor.
-    pub(super) fn new(wake: Arc<dyn Holds>) -> Result<Driver, Refusal> {
+    pub(super) fn new(wake: Arc<dyn OpenDescriptor>) -> Result<Driver, Refusal> {
         Ok(Driver {
             ring: Ring::new()?,
             seats: Vec::new(),
@@ -34,7 +34,13 @@ impl Driver {
     }
 
     /// A seat for a socket; `early` has been received from it before.
-    pub(super) fn seat(&mut self, of: Arc<dyn Holds>, token: u64, early: Vec<u8>, is_listener: bool) -> u32 {
+    pub(super) fn seat(
+        &mut self,
+        of: Arc<dyn OpenDescriptor>,
+        token: u64,
+        early: Vec<u8>,
+        is_listener: bool,
+    ) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.generations.push(0);
@@ -67,12 +73,12 @@ impl Driver {
             let Driver { ring, seats, .. } = self;
             let traffic = seats[at as usize].as_mut().expect("a seat is left once");
             let mut asked = true;
-            if let Reading::Received(op) = traffic.reading {
+            if let ReceiveMode::Received(op) = traffic.reading {
                 asked &= ring.cancel(op);
-                traffic.reading = if asked { Reading::Stopping(op) } else { traffic.reading };
+                traffic.reading = if asked { ReceiveMode::Stopping(op) } else { traffic.reading };
             }
             // A send that is not over when it was submitted waits for room.
-            let waits = matches!(traffic.reading, Reading::Received(_) | Reading::Stopping(_));
+            let waits = matches!(traffic.reading, ReceiveMode::Received(_) | ReceiveMode::Stopping(_));
             if traffic.flying.is_none() && !waits {
                 break;
             }
@@ -129,8 +135,8 @@ impl Driver {
     fn vacate(&mut self, at: u32) {
         let Some(traffic) = self.seats[at as usize].take() else { return };
         let reading = match traffic.reading {
-            Reading::Plainly => None,
-            Reading::Received(op) | Reading::Stopping(op) | Reading::Watched(op) => Some(op),
+            ReceiveMode::Plainly => None,
+            ReceiveMode::Received(op) | ReceiveMode::Stopping(op) | ReceiveMode::Watched(op) => Some(op),
         };
         let flying = traffic.flying.map(|(op, _)| op);
         for op in [reading, flying, traffic.room].into_iter().flatten() {
@@ -162,12 +168,12 @@ impl Driver {
             let Some(traffic) = &mut seats[at as usize] else { continue };
             let early = traffic.save(ring);
             traffic.keep_early(early);
-            traffic.reading = Reading::Plainly;
+            traffic.reading = ReceiveMode::Plainly;
             traffic.wants_more = true;
             traffic.wants_room |= traffic.room.take().is_some();
             let is_broken = traffic.flying.take().is_some();
             if self.settle_held(at).is_err() || is_broken {
-                self.traffic(at).broken = Some(End::Broken(Errno::CONNABORTED));
+                self.traffic(at).broken = Some(StreamEnd::Broken(Errno::CONNABORTED));
             }
             self.note(at, |event| (event.readable, event.writable) = (true, true));
             self.touch(at);

@@ -1,6 +1,6 @@
 //! What is under way for one socket: bytes that came and were not yet read, bytes to send, operations.
 
-use super::ring::{Holds, Name, OpId, Received, Ring, SendBuffer};
+use super::ring::{CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
 use crate::limits::{URING_HOARD_BYTES, URING_SMALL_BYTES, URING_SMALL_TURNS};
 use crate::net::Event;
 use crate::tcp::send_now;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How a socket's bytes are come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum ReceiveMode {
     /// By plain receives; nothing tells of more.
     Plainly,
     /// The kernel puts them into provided buffers as they come.
@@ -27,39 +27,39 @@ pub(super) enum Reading {
 /// Bytes that came.
 enum Chunk {
     /// In a provided buffer, the first so many of which have been read.
-    Provided(Received, usize),
+    Provided(ReceivedBytes, usize),
     /// Saved from a ring that has ended.
     Saved(Vec<u8>, usize),
 }
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     Closed,
     Broken(Errno),
 }
 
-impl End {
-    pub(super) fn of(error: &io::Error) -> End {
-        Errno::from_io_error(error).map_or(End::Closed, End::Broken)
+impl StreamEnd {
+    pub(super) fn of(error: &io::Error) -> StreamEnd {
+        Errno::from_io_error(error).map_or(StreamEnd::Closed, StreamEnd::Broken)
     }
 
     pub(super) fn error(self) -> io::Error {
         match self {
-            End::Closed => io::ErrorKind::UnexpectedEof.into(),
-            End::Broken(errno) => errno.into(),
+            StreamEnd::Closed => io::ErrorKind::UnexpectedEof.into(),
+            StreamEnd::Broken(errno) => errno.into(),
         }
     }
 }
 
 pub(super) struct Traffic {
-    pub(super) of: Arc<dyn Holds>,
-    pub(super) reading: Reading,
+    pub(super) of: Arc<dyn OpenDescriptor>,
+    pub(super) reading: ReceiveMode,
     /// A read found nothing: to be told of more.
     pub(super) wants_more: bool,
     chunks: VecDeque<Chunk>,
     chunk_bytes: usize,
-    pub(super) ended: Option<End>,
+    pub(super) ended: Option<StreamEnd>,
     /// Much comes at once: it is received where it is wanted, not copied there.
     pub(super) is_bulk: bool,
     /// Received plainly since more was last wanted.
@@ -75,7 +75,7 @@ pub(super) struct Traffic {
     /// A poll that tells of room.
     pub(super) room: Option<OpId>,
     pub(super) wants_room: bool,
-    pub(super) broken: Option<End>,
+    pub(super) broken: Option<StreamEnd>,
     /// What the next wait is to report.
     pub(super) event: Event,
     pub(super) is_noted: bool,
@@ -83,10 +83,10 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn new(of: Arc<dyn Holds>, token: u64, is_listener: bool) -> Traffic {
+    pub(super) fn new(of: Arc<dyn OpenDescriptor>, token: u64, is_listener: bool) -> Traffic {
         Traffic {
             of,
-            reading: Reading::Plainly,
+            reading: ReceiveMode::Plainly,
             wants_more: true,
             chunks: VecDeque::new(),
             chunk_bytes: 0,
@@ -109,7 +109,7 @@ impl Traffic {
 
     /// Bytes came into a provided buffer. `true`: so many are unread that the kernel should stop; either the link does
     /// not read, or so much comes that a copy costs more than a system call.
-    pub(super) fn keep(&mut self, received: Received) -> bool {
+    pub(super) fn keep(&mut self, received: ReceivedBytes) -> bool {
         self.chunk_bytes += received.len();
         self.chunks.push_back(Chunk::Provided(received, 0));
         self.chunk_bytes >= URING_HOARD_BYTES
@@ -207,7 +207,7 @@ impl Traffic {
     }
 
     /// Hands over what was held back. `false`: the queue is full.
-    pub(super) fn settle_send(&mut self, ring: &mut Ring, name: Name) -> bool {
+    pub(super) fn settle_send(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
         if self.flying.is_some() {
             return true;
         }
@@ -220,22 +220,22 @@ impl Traffic {
     }
 
     /// Asks to be told of more, and of room, if that is wanted. `false`: the queue is full.
-    pub(super) fn settle_watches(&mut self, ring: &mut Ring, name: Name) -> bool {
-        if self.wants_more && self.reading == Reading::Plainly {
+    pub(super) fn settle_watches(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
+        if self.wants_more && self.reading == ReceiveMode::Plainly {
             let asked = if self.is_bulk {
                 let flags = PollFlags::IN | PollFlags::RDHUP;
-                ring.watch(&self.of, name, flags.bits().into(), false).map(Reading::Watched)
+                ring.watch(&self.of, name, flags.bits().into(), false).map(ReceiveMode::Watched)
             } else {
-                ring.receive(&self.of, name).map(Reading::Received)
+                ring.receive(&self.of, name).map(ReceiveMode::Received)
             };
             self.wants_more = asked.is_none();
-            self.reading = asked.unwrap_or(Reading::Plainly);
+            self.reading = asked.unwrap_or(ReceiveMode::Plainly);
         }
         if std::mem::take(&mut self.wants_room) && self.room.is_none() {
             self.room = ring.watch(&self.of, name, PollFlags::OUT.bits().into(), false);
             self.wants_room = self.room.is_none();
         }
-        let found_full = (self.wants_more && self.reading == Reading::Plainly) || self.wants_room;
+        let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_room;
         !found_full
     }
 }

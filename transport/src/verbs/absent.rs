@@ -121,7 +121,7 @@ impl Stream for VerbsStream {
 }
 
 impl Watch {
-    pub(crate) fn look(&self) -> super::Seen {
+    pub(crate) fn look(&self) -> super::StreamState {
         match self.0 {}
     }
 

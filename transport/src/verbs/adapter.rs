@@ -3,17 +3,17 @@
 
 use super::cm::QueuePair;
 use super::connect::VerbsListener;
-use super::ending::Ender;
+use super::ending::TeardownThread;
 use super::error::DeviceError;
 use super::makers;
-use super::memory::{Piece, Regions};
-use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::memory::{RegionBlock, Regions};
+use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
 use super::queues::Queues;
-use super::session::Session;
-use super::stream::{Shared, VerbsStream};
+use super::session::VerbsSession;
+use super::stream::{SharedStream, VerbsStream};
 use crate::error::NetError;
 use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_TURN};
-use crate::remote::{Answering, Region, Registrar};
+use crate::remote::{ReadCapability, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -31,11 +31,11 @@ struct Inner {
     /// What is registered here can be read by all sessions that are let read. (What is written into is elsewhere: each
     /// session has a domain of its own.)
     shared: Arc<Domain>,
-    answering: Answering,
+    answering: ReadCapability,
     /// How deep its queues are.
     queues: Queues,
     memory: Arc<Regions>,
-    ender: Ender,
+    ender: TeardownThread,
     failures: Mutex<HashMap<Arc<str>, Failure>>,
     /// Those that it reached once.
     reached: Mutex<HashSet<Arc<str>>>,
@@ -44,7 +44,7 @@ struct Inner {
 
 /// What happened to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum SessionFault {
     /// It was open.
     Broke,
     /// Nobody answered.
@@ -104,7 +104,7 @@ impl Verbs {
             answering: makers::answering(context.limits()?.vendor),
             queues,
             memory: Regions::new(memory_bytes, VERBS_RING_BYTES)?,
-            ender: Ender::default(),
+            ender: TeardownThread::default(),
             failures: Mutex::default(),
             reached: Mutex::default(),
             registered: Arc::default(),
@@ -130,8 +130,9 @@ impl Verbs {
     /// # Errors
     /// When it cannot be tried.
     pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
-        let begun = Session::begin(self, addr, name.into());
-        let begun = begun.inspect_err(|error| self.failed(&name.into(), Fault::Refused, &error.to_string()));
+        let begun = VerbsSession::begin(self, addr, name.into());
+        let begun =
+            begun.inspect_err(|error| self.failed(&name.into(), SessionFault::Refused, &error.to_string()));
         begun.map(VerbsStream::new)
     }
 
@@ -157,13 +158,13 @@ impl Verbs {
     }
 
     /// A session with this peer could not be made, or broke.
-    pub(super) fn failed(&self, name: &Arc<str>, failed: Fault, why: &str) {
+    pub(super) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
         let pause = match failed {
-            Fault::Broke | Fault::Silent if !failures.contains_key(name) => Duration::ZERO,
+            SessionFault::Broke | SessionFault::Silent if !failures.contains_key(name) => Duration::ZERO,
             // It may only be down, and comes back with RDMA: others have their turn, and then this again.
-            Fault::Refused | Fault::Silent if self.has_reached(name) => VERBS_TURN,
+            SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_TURN,
             _ => AGAIN_TIME,
         };
         failures.insert(name.clone(), Failure { at: Instant::now(), why: why.to_owned(), pause });
@@ -178,7 +179,7 @@ impl Verbs {
         if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
 
-    pub(super) fn take_piece(&self) -> Option<Piece> {
+    pub(super) fn take_piece(&self) -> Option<RegionBlock> {
         self.0.memory.take()
     }
 
@@ -220,17 +221,22 @@ impl Verbs {
     }
 
     /// Registers memory that READs land in, in the domain of [`Verbs::reading_pair`].
-    pub(super) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<Registration> {
+    pub(super) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<MemoryRegistration> {
         self.register_as(addr, bytes, Access::LocalWrite).map_err(io::Error::other)
     }
 
-    fn register_as(&self, addr: usize, bytes: usize, access: Access) -> Result<Registration, DeviceError> {
-        Registration::new(&self.0.shared, addr, bytes, access)
+    fn register_as(
+        &self,
+        addr: usize,
+        bytes: usize,
+        access: Access,
+    ) -> Result<MemoryRegistration, DeviceError> {
+        MemoryRegistration::new(&self.0.shared, addr, bytes, access)
             .map_err(|source| self.0.context.not_registered(bytes, source))
     }
 
     /// A stream is gone: its last bytes go still, within a limit.
-    pub(super) fn end(&self, session: Arc<Shared>) {
+    pub(super) fn end(&self, session: Arc<SharedStream>) {
         self.0.ender.end(session);
     }
 }
@@ -267,7 +273,7 @@ impl Registrar for Verbs {
         Ok(Region { addr: addr as u64, bytes: bytes as u64, rkey, held: Box::new((key, counted)) })
     }
 
-    fn answering(&self) -> Answering {
+    fn answering(&self) -> ReadCapability {
         self.0.answering
     }
 

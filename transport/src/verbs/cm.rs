@@ -62,7 +62,7 @@ impl Drop for Channel {
 }
 
 /// What a channel told.
-pub(super) enum Told {
+pub(super) enum CmEvent {
     AddressResolved,
     RouteResolved,
     /// Somebody wants to connect: the id that is to accept, and what they said.
@@ -186,7 +186,7 @@ impl Id {
     }
 
     /// What the channel tells next, if anything.
-    pub(super) fn next(&self) -> io::Result<Option<Told>> {
+    pub(super) fn next(&self) -> io::Result<Option<CmEvent>> {
         use ffi::rdma_cm_event_type as kind;
         let mut event = null_mut();
         // SAFETY: the channel lives and does not block.
@@ -218,17 +218,17 @@ impl Id {
         // SAFETY: it came from this channel, and nothing of it is used from here on.
         unsafe { ffi::rdma_ack_cm_event(event) };
         Ok(Some(match kind {
-            kind::RDMA_CM_EVENT_ADDR_RESOLVED => Told::AddressResolved,
-            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => Told::RouteResolved,
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST => Told::Request(Id::requested(request)?, said),
-            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Told::Answered(said),
-            kind::RDMA_CM_EVENT_ESTABLISHED => Told::Established,
-            kind::RDMA_CM_EVENT_REJECTED => Told::Rejected { status, said },
-            kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT => Told::Disconnected,
+            kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddressResolved,
+            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => CmEvent::Request(Id::requested(request)?, said),
+            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Answered(said),
+            kind::RDMA_CM_EVENT_ESTABLISHED => CmEvent::Established,
+            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, said },
+            kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::Disconnected,
             kind => {
                 // SAFETY: a C string that lives for ever, for any number.
                 let what = unsafe { CStr::from_ptr(ffi::rdma_event_str(kind)) };
-                Told::Failed { what: what.to_string_lossy().into_owned(), status }
+                CmEvent::Failed { what: what.to_string_lossy().into_owned(), status }
             }
         }))
     }

@@ -2,12 +2,12 @@
 //! the two sides say to each other. Nothing here waits.
 
 use super::adapter::Verbs;
-use super::cm::{Id, QueuePair, Told};
-use super::datapath::{Local, Remote};
-use super::memory::Piece;
-use super::objects::{Access, Completions, Context, Depths, Domain, Registration};
+use super::cm::{CmEvent, Id, QueuePair};
+use super::datapath::{Local, RemoteRing};
+use super::memory::RegionBlock;
+use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
 use super::queues::Queues;
-use super::session::Session;
+use super::session::VerbsSession;
 use super::staging::Staging;
 use super::stream::VerbsStream;
 use super::window::Incoming;
@@ -31,7 +31,7 @@ const HELLO_BYTES: usize = 32;
 /// the queue pair for READs u32 (0: none), READs at once u8, a zero, messages that it takes u16, zeros; little-endian.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hello {
-    pub(super) ring: Remote,
+    pub(super) ring: RemoteRing,
     pub(super) reader: u32,
     pub(super) reads: u8,
     /// That the other side may send without having heard of.
@@ -70,7 +70,7 @@ impl Hello {
         if messages == 0 {
             return Err("it takes no messages: run the same gannet on both sides".to_owned());
         }
-        let ring = Remote { addr, key: word(4) };
+        let ring = RemoteRing { addr, key: word(4) };
         Ok(Hello { ring, reader: word(20), reads: bytes[24], messages })
     }
 }
@@ -91,14 +91,14 @@ pub(super) enum Phase {
 /// What bytes flow through: made once the device is known. The queue pair goes before the memory that it uses.
 pub(super) struct Flow {
     pub(super) pair: QueuePair,
-    pub(super) staging_key: Registration,
+    pub(super) staging_key: MemoryRegistration,
     pub(super) staging: Staging,
-    pub(super) ring_key: Registration,
-    pub(super) ring: Piece,
+    pub(super) ring_key: MemoryRegistration,
+    pub(super) ring: RegionBlock,
     queues: Queues,
     pub(super) into: Incoming,
     /// Where messages go.
-    pub(super) to: Remote,
+    pub(super) to: RemoteRing,
 }
 
 impl Flow {
@@ -109,9 +109,9 @@ impl Flow {
         let pieces = verbs.take_piece().zip(verbs.take_piece());
         let (ring, staging) = pieces.ok_or_else(|| verbs.no_room())?;
         let domain = Domain::new(context)?;
-        let register = |piece: &Piece, access| {
+        let register = |piece: &RegionBlock, access| {
             let (addr, bytes) = (piece.addr(), piece.len());
-            Registration::new(&domain, addr, bytes, access)
+            MemoryRegistration::new(&domain, addr, bytes, access)
                 .map_err(|source| io::Error::other(context.not_registered(bytes, source)))
         };
         let ring_key = register(&ring, Access::RemoteWrite)?;
@@ -124,7 +124,7 @@ impl Flow {
             QueuePair::new(&domain, &completions, depths)
         })?;
         let (staging, into) = (Staging::within(staging, queues), Incoming::new(queues));
-        Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: Remote::default() })
+        Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: RemoteRing::default() })
     }
 
     /// Ready to be written into, once the other side has the key.
@@ -134,7 +134,7 @@ impl Flow {
     }
 
     fn hello(&self, verbs: &Verbs, reading: Option<&QueuePair>) -> Hello {
-        let ring = Remote { addr: self.ring.addr() as u64, key: self.ring_key.rkey() };
+        let ring = RemoteRing { addr: self.ring.addr() as u64, key: self.ring_key.rkey() };
         Hello {
             ring,
             reader: reading.map_or(0, QueuePair::number),
@@ -154,21 +154,21 @@ impl Flow {
     }
 }
 
-impl Session {
+impl VerbsSession {
     /// Begins to connect.
-    pub(super) fn begin(verbs: &Verbs, addr: SocketAddr, name: Arc<str>) -> io::Result<Session> {
+    pub(super) fn begin(verbs: &Verbs, addr: SocketAddr, name: Arc<str>) -> io::Result<VerbsSession> {
         let id = Id::new()?;
         id.resolve_address(addr, VERBS_CONNECT_TIME.as_millis() as i32)?;
-        Session::new(verbs.clone(), id, Phase::Resolving, name)
+        VerbsSession::new(verbs.clone(), id, Phase::Resolving, name)
     }
 
     /// Takes the steps that rdma_cm tells of.
     pub(super) fn step(&mut self) -> io::Result<()> {
         while let Some(told) = self.id.next()? {
             match told {
-                Told::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
-                Told::RouteResolved => self.ask()?,
-                Told::Answered(said) => {
+                CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
+                CmEvent::RouteResolved => self.ask()?,
+                CmEvent::Answered(said) => {
                     let hello = Hello::decode(&said).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
@@ -183,14 +183,14 @@ impl Session {
                     self.id.establish()?;
                     self.open();
                 }
-                Told::Established => self.open(),
-                Told::Request(id, _) => id.reject("this side does not listen"),
-                Told::Rejected { status, said } => return Err(rejected(status, &said)),
-                Told::Disconnected => {
+                CmEvent::Established => self.open(),
+                CmEvent::Request(id, _) => id.reject("this side does not listen"),
+                CmEvent::Rejected { status, said } => return Err(rejected(status, &said)),
+                CmEvent::Disconnected => {
                     self.reap();
                     self.close();
                 }
-                Told::Failed { what, status } => {
+                CmEvent::Failed { what, status } => {
                     let kind = io::ErrorKind::HostUnreachable;
                     return Err(io::Error::new(kind, format!("{} ({status})", in_words(&what))));
                 }
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// Accepts who asked with this hello.
-    fn accept(verbs: &Verbs, id: Id, hello: &Hello) -> io::Result<Session> {
+    fn accept(verbs: &Verbs, id: Id, hello: &Hello) -> io::Result<VerbsSession> {
         let context = id.context()?;
         let mut flow = Flow::new(verbs, context)?;
         flow.prepare(&id)?;
@@ -229,7 +229,7 @@ impl Session {
         }
         id.accept(&flow.pair, &flow.hello(verbs, reading.as_ref()).encode())?;
         let peer = id.peer().map_or_else(|| "an unknown peer".to_owned(), |peer| peer.to_string());
-        let mut session = Session::new(verbs.clone(), id, Phase::Accepted, peer.into())?;
+        let mut session = VerbsSession::new(verbs.clone(), id, Phase::Accepted, peer.into())?;
         session.reading = reading;
         session.install(flow)?;
         Ok(session)
@@ -295,7 +295,7 @@ impl VerbsListener {
                 told.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
             match told {
                 None => return Ok(None),
-                Some(Told::Request(id, said)) => match self.admit(id, &said) {
+                Some(CmEvent::Request(id, said)) => match self.admit(id, &said) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
                     Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
                         self.warned_at = Some(Instant::now());
@@ -308,7 +308,7 @@ impl VerbsListener {
         }
     }
 
-    fn admit(&self, id: Id, said: &[u8]) -> io::Result<Session> {
+    fn admit(&self, id: Id, said: &[u8]) -> io::Result<VerbsSession> {
         let hello = match Hello::decode(said) {
             Ok(hello) => hello,
             Err(error) => {
@@ -320,7 +320,7 @@ impl VerbsListener {
             id.reject(&error.to_string());
             return Err(error);
         }
-        Session::accept(&self.verbs, id, &hello)
+        VerbsSession::accept(&self.verbs, id, &hello)
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_hello_is_what_it_was() {
-        let ring = Remote { addr: 0x0102_0304_0506_0708, key: 9 };
+        let ring = RemoteRing { addr: 0x0102_0304_0506_0708, key: 9 };
         let hello = Hello { ring, reader: 77, reads: 16, messages: 0x0180 };
         let bytes = hello.encode();
         assert_eq!(&bytes[..20], b"GNV\x01\x09\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\0\0\x08\0");

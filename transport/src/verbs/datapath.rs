@@ -5,7 +5,7 @@ use super::cm::QueuePair;
 use super::ffi;
 use super::objects::checked;
 use super::window::Message;
-use crate::remote::Want;
+use crate::remote::ReadRequest;
 use std::io;
 use std::ptr::null_mut;
 
@@ -21,7 +21,7 @@ pub(super) struct Local {
 
 /// Registered memory of the other side.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Remote {
+pub(super) struct RemoteRing {
     pub(super) addr: u64,
     pub(super) key: u32,
 }
@@ -35,7 +35,12 @@ impl QueuePair {
     /// Posts messages: their bytes stand in `staging` where they are to stand in the ring `to`.
     ///
     /// The staging memory is the device's from here to the completion: [`super::Staging`] sees to that.
-    pub(super) fn post_messages(&self, messages: &[Message], staging: Local, to: Remote) -> io::Result<()> {
+    pub(super) fn post_messages(
+        &self,
+        messages: &[Message],
+        staging: Local,
+        to: RemoteRing,
+    ) -> io::Result<()> {
         for chunk in messages.chunks(CHAIN) {
             let mut chain: [(ffi::ibv_send_wr, ffi::ibv_sge); CHAIN] = std::array::from_fn(|_| empty());
             for (message, (request, piece)) in chunk.iter().zip(&mut chain) {
@@ -61,7 +66,7 @@ impl QueuePair {
     }
 
     /// Posts READs into `landing`, which must have room for them; the last of them is signalled as `id`.
-    pub(super) fn post_reads(&self, wants: &[Want], landing: Local, id: u64) -> io::Result<()> {
+    pub(super) fn post_reads(&self, wants: &[ReadRequest], landing: Local, id: u64) -> io::Result<()> {
         let last = wants.len().saturating_sub(1);
         for (number, chunk) in wants.chunks(CHAIN).enumerate() {
             let mut chain: [(ffi::ibv_send_wr, ffi::ibv_sge); CHAIN] = std::array::from_fn(|_| empty());

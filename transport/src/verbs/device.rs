@@ -11,13 +11,13 @@ use std::ptr::{NonNull, addr_of_mut, null_mut};
 const INLINE_BYTES: [u32; 6] = [512, 256, 128, 64, 32, 0];
 
 /// An open device.
-pub(crate) struct Opened {
+pub(crate) struct OpenDevice {
     name: String,
     context: NonNull<ibv_context>,
 }
 
 /// The devices that the library knows.
-struct List {
+struct DeviceList {
     first: NonNull<*mut ibv_device>,
     len: usize,
 }
@@ -25,12 +25,12 @@ struct List {
 /// A protection domain.
 struct Domain<'a> {
     domain: NonNull<ibv_pd>,
-    of: &'a Opened,
+    of: &'a OpenDevice,
 }
 
-impl List {
+impl DeviceList {
     /// `device` is whom it is asked for.
-    fn get(device: &str) -> Result<List, DeviceError> {
+    fn get(device: &str) -> Result<DeviceList, DeviceError> {
         let mut len = 0;
         // SAFETY: `len` is a valid place for the number.
         let first = unsafe { ibv_get_device_list(&mut len) };
@@ -46,7 +46,7 @@ impl List {
                 _ => DeviceError::Verb { device, what: "list the devices", source },
             });
         };
-        Ok(List { first, len: usize::try_from(len).unwrap_or(0) })
+        Ok(DeviceList { first, len: usize::try_from(len).unwrap_or(0) })
     }
 
     fn devices(&self) -> &[*mut ibv_device] {
@@ -55,7 +55,7 @@ impl List {
     }
 }
 
-impl Drop for List {
+impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: it came from ibv_get_device_list and is freed once.
         unsafe { ibv_free_device_list(self.first.as_ptr()) }
@@ -68,10 +68,10 @@ fn name(device: *mut ibv_device) -> String {
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }
 
-impl Opened {
+impl OpenDevice {
     /// Opens the device of this name.
-    pub(crate) fn open(device: &str) -> Result<Opened, DeviceError> {
-        let list = List::get(device)?;
+    pub(crate) fn open(device: &str) -> Result<OpenDevice, DeviceError> {
+        let list = DeviceList::get(device)?;
         let Some(&found) = list.devices().iter().find(|&&found| name(found) == device) else {
             let known = list.devices().iter().map(|&found| name(found)).collect::<Vec<_>>().join(", ");
             return Err(DeviceError::Unknown { device: device.to_owned(), known });
@@ -80,7 +80,7 @@ impl Opened {
         let context = unsafe { ibv_open_device(found) };
         let name = device.to_owned();
         match NonNull::new(context) {
-            Some(context) => Ok(Opened { name, context }),
+            Some(context) => Ok(OpenDevice { name, context }),
             None => Err(DeviceError::Open { device: name, source: io::Error::last_os_error() }),
         }
     }
@@ -152,7 +152,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         // SAFETY: opened once, closed once; everything that was made of it borrowed it and is gone.
         unsafe { ibv_close_device(self.context.as_ptr()) };

@@ -5,7 +5,7 @@
 //! made through. On kernel 6.1 (not on 6.12) soft-RoCE never receives on that queue pair again once it could not send on it, and
 //! every later connection gets no answer (docs/operations.md). So while a port is down nothing is taken apart.
 
-use super::stream::Shared;
+use super::stream::SharedStream;
 use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A session on its way out.
-struct Ending {
-    session: Arc<Shared>,
+struct Teardown {
+    session: Arc<SharedStream>,
     /// Its last bytes may take so long.
     until: Instant,
     /// It only waits for its port, which is looked at again then.
@@ -24,10 +24,10 @@ struct Ending {
     give_up: Instant,
 }
 
-impl Ending {
-    fn new(session: Arc<Shared>) -> Ending {
+impl Teardown {
+    fn new(session: Arc<SharedStream>) -> Teardown {
         let now = Instant::now();
-        Ending { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
+        Teardown { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
     }
 
     /// It is not to be taken apart yet.
@@ -44,16 +44,16 @@ impl Ending {
 
 /// The thread, once there is something for it to do. It ends with this value, after what it has.
 #[derive(Default)]
-pub(super) struct Ender(OnceLock<Option<SyncSender<Arc<Shared>>>>);
+pub(super) struct TeardownThread(OnceLock<Option<SyncSender<Arc<SharedStream>>>>);
 
-impl Ender {
+impl TeardownThread {
     /// Takes a session over. Where there is no thread, or it has too many, the session ends here and now.
-    pub(super) fn end(&self, session: Arc<Shared>) {
+    pub(super) fn end(&self, session: Arc<SharedStream>) {
         let inbox = self.0.get_or_init(|| {
-            let (inbox, sessions) = sync_channel::<Arc<Shared>>(VERBS_ENDING_MAX);
+            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_ENDING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());
             let spawned = named.spawn(move || {
-                let mut ending: Vec<Ending> = Vec::new();
+                let mut ending: Vec<Teardown> = Vec::new();
                 loop {
                     let wait = match ending.iter().all(|ending| ending.port_at.is_some()) {
                         true if ending.is_empty() => Duration::from_secs(3600),
@@ -61,7 +61,7 @@ impl Ender {
                         false => LOOK,
                     };
                     match sessions.recv_timeout(wait) {
-                        Ok(session) => ending.push(Ending::new(session)),
+                        Ok(session) => ending.push(Teardown::new(session)),
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) if ending.is_empty() => return,
                         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),

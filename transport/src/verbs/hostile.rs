@@ -2,7 +2,7 @@
 
 use super::cm::QueuePair;
 use super::connect::Flow;
-use super::datapath::Remote;
+use super::datapath::RemoteRing;
 use super::stream::VerbsStream;
 use super::window::{Credit, Message};
 use super::{Verbs, VerbsListener};
@@ -44,7 +44,7 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
 }
 
 /// Posts past all counts of ours.
-pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> Remote, messages: &[Message]) {
+pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
     QueuePair::post_messages(&flow.pair, messages, flow.staging_memory(), to(flow)).unwrap();

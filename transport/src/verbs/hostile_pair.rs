@@ -3,12 +3,12 @@
 
 use super::Verbs;
 use super::connect::Flow;
-use super::datapath::Remote;
+use super::datapath::RemoteRing;
 use super::hostile::{LIMIT, end_of, message, post};
 use super::stream::VerbsStream;
 use super::window::Credit;
 use crate::link::Stream;
-use crate::remote::{Registrar, Want};
+use crate::remote::{ReadRequest, Registrar};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use std::time::Instant;
 const PORT: u16 = 18_900;
 
 /// Words left in a folder that both machines have.
-struct Words(PathBuf);
+struct FolderWords(PathBuf);
 
-impl Words {
+impl FolderWords {
     fn tell(&self, name: &str, text: &str) {
         let new = self.0.join(format!("hostile.{name}.new"));
         std::fs::write(&new, text).unwrap();
@@ -43,7 +43,7 @@ impl Words {
 }
 
 /// Gives back what comes, on every session, until the other machine has done; how those ended that did.
-fn serve(verbs: &Verbs, ip: IpAddr, words: &Words) -> String {
+fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     let memory = vec![7u8; 4096];
     let region = Registrar::register(verbs, memory.as_ptr() as usize, memory.len()).unwrap();
     let mut listener = verbs.listen(SocketAddr::new(ip, PORT)).unwrap();
@@ -86,7 +86,7 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
 }
 
 /// It gives back what it is sent, and what it registered can be read.
-fn still_works(stream: &mut VerbsStream, want: Want) {
+fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
     let (started, mut room) = (Instant::now(), [0; 64]);
     while stream.recv(&mut [IoSliceMut::new(&mut room)]).unwrap() != Some(10) {
@@ -99,10 +99,10 @@ fn still_works(stream: &mut VerbsStream, want: Want) {
     assert_eq!(&reader.landed()[..64], &[7; 64]);
 }
 
-fn attack(verbs: &Verbs, server: IpAddr, words: &Words) {
+fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     let region = words.hear("region");
     let (addr, rkey) = region.split_once(' ').unwrap();
-    let want = Want { addr: addr.parse().unwrap(), rkey: rkey.parse().unwrap(), bytes: 64, at: 0 };
+    let want = ReadRequest { addr: addr.parse().unwrap(), rkey: rkey.parse().unwrap(), bytes: 64, at: 0 };
     let mut good = connect(verbs, server);
     still_works(&mut good, want);
 
@@ -110,15 +110,16 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &Words) {
     let mut bad = connect(verbs, server);
     let reader = bad.reader().unwrap();
     reader.landing(64).unwrap();
-    let refused = reader.read(&[Want { rkey: want.rkey ^ 0x55, ..want }], LIMIT).unwrap_err().to_string();
+    let refused =
+        reader.read(&[ReadRequest { rkey: want.rkey ^ 0x55, ..want }], LIMIT).unwrap_err().to_string();
     assert!(refused.contains("remote access error (status 10"), "{refused}");
     drop(bad);
     still_works(&mut good, want);
 
     // WRITEs under one, and under that of the other session's ring.
     let others = good.shared().lock().flow.as_ref().unwrap().to;
-    let wrong = |flow: &Flow| Remote { key: flow.to.key ^ 0x55, ..flow.to };
-    let keys: [&dyn Fn(&Flow) -> Remote; 2] = [&wrong, &|_| others];
+    let wrong = |flow: &Flow| RemoteRing { key: flow.to.key ^ 0x55, ..flow.to };
+    let keys: [&dyn Fn(&Flow) -> RemoteRing; 2] = [&wrong, &|_| others];
     for to in keys {
         let mut bad = connect(verbs, server);
         let mut write = message(64, Credit::default());
@@ -142,7 +143,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &Words) {
 fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
     let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(folder), Some(rank)) = (said("GANNET_PAIR_DIR"), said("NODE_RANK")) else { return };
-    let (words, verbs) = (Words(folder.into()), Verbs::open().expect("two machines have devices"));
+    let (words, verbs) = (FolderWords(folder.into()), Verbs::open().expect("two machines have devices"));
     let ip = |name| said(name).unwrap().parse::<IpAddr>().unwrap();
     if rank == "0" {
         let ends = serve(&verbs, ip("NODE_IP"), &words);

@@ -45,9 +45,9 @@ impl Regions {
     }
 
     /// A piece, zeroed or as its last user left it; `None`: all are taken.
-    pub(super) fn take(self: &Arc<Regions>) -> Option<Piece> {
+    pub(super) fn take(self: &Arc<Regions>) -> Option<RegionBlock> {
         let at = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Piece { at, regions: self.clone() })
+        Some(RegionBlock { at, regions: self.clone() })
     }
 
     /// Bytes of all pieces.
@@ -62,15 +62,15 @@ impl Regions {
 }
 
 /// Some of the memory of [`Regions`]; goes back there when dropped.
-pub(super) struct Piece {
+pub(super) struct RegionBlock {
     at: NonNull<u8>,
     regions: Arc<Regions>,
 }
 
 // SAFETY: it is the only one with its address, and copies are made through raw pointers.
-unsafe impl Send for Piece {}
+unsafe impl Send for RegionBlock {}
 
-impl Piece {
+impl RegionBlock {
     pub(super) fn addr(&self) -> usize {
         self.at.as_ptr() as usize
     }
@@ -121,7 +121,7 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for RegionBlock {
     fn drop(&mut self) {
         self.regions.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.at);
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn pieces_are_apart_and_come_back() {
         let regions = Regions::new(VERBS_REGION_BYTES + 5 * 4096, 4096).unwrap();
-        let mut pieces: Vec<Piece> = std::iter::from_fn(|| regions.take()).collect();
+        let mut pieces: Vec<RegionBlock> = std::iter::from_fn(|| regions.take()).collect();
         assert_eq!(pieces.len() * 4096, regions.bytes());
         assert_eq!(regions.free_bytes(), 0);
         for (number, piece) in pieces.iter_mut().enumerate() {

@@ -49,7 +49,7 @@ pub use adapter::Verbs;
 pub use connect::VerbsListener;
 pub use error::{DeviceError, locked_bytes_max};
 #[cfg(feature = "verbs")]
-pub use staging::{Space, Staging};
+pub use staging::{MessageSpace, Staging};
 #[cfg(feature = "verbs")]
 pub use stream::{VerbsStream, Watch};
 pub use sysfs::{Device, Gid, GidKind, Port, devices};
@@ -70,7 +70,7 @@ pub const IWARP: &str = "an iWARP device, which is not supported: RoCE and Infin
 
 /// What a look at a stream saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum StreamState {
     /// The stream is gone.
     Gone,
     /// These edges, each told once.
@@ -139,7 +139,7 @@ pub struct PortLimits {
 /// A build without RDMA, no library, no driver, a device that cannot be opened.
 pub fn limits(device: &str) -> Result<Limits, DeviceError> {
     #[cfg(feature = "verbs")]
-    return device::Opened::open(device)?.limits();
+    return device::OpenDevice::open(device)?.limits();
     #[cfg(not(feature = "verbs"))]
     Err(DeviceError::NotBuilt { device: device.to_owned() })
 }
@@ -150,7 +150,7 @@ pub fn limits(device: &str) -> Result<Limits, DeviceError> {
 /// Those of [`limits`], and a registration that is refused: the limit of locked memory is the usual reason.
 pub fn try_registration(device: &str, bytes: usize) -> Result<(), DeviceError> {
     #[cfg(feature = "verbs")]
-    return device::Opened::open(device)?.try_registration(bytes);
+    return device::OpenDevice::open(device)?.try_registration(bytes);
     #[cfg(not(feature = "verbs"))]
     {
         let _ = bytes;

@@ -5,7 +5,7 @@ use super::Limits;
 use super::device::limits_of;
 use super::error::{DeviceError, locked_bytes_max};
 use super::ffi;
-use super::window::Garbage;
+use super::window::ProtocolViolation;
 use rustix::fd::BorrowedFd;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -126,17 +126,17 @@ pub(super) enum Access {
 }
 
 /// Registered memory.
-pub(super) struct Registration {
+pub(super) struct MemoryRegistration {
     region: *mut ffi::ibv_mr,
     _domain: Arc<Domain>,
 }
 
 // SAFETY: verbs may be called from any thread.
-unsafe impl Send for Registration {}
+unsafe impl Send for MemoryRegistration {}
 // SAFETY: as above.
-unsafe impl Sync for Registration {}
+unsafe impl Sync for MemoryRegistration {}
 
-impl Registration {
+impl MemoryRegistration {
     /// Registers `bytes` bytes at `addr`. The kernel refuses what is not mapped; what is, it pins: so the device never
     /// touches other memory, whatever becomes of the mapping.
     ///
@@ -152,7 +152,7 @@ impl Registration {
         };
         // SAFETY: the domain lives; the range is looked at by the kernel only.
         let region = made(unsafe { ffi::ibv_reg_mr(domain.0, addr as *mut c_void, bytes, access as i32) })?;
-        Ok(Registration { region, _domain: domain.clone() })
+        Ok(MemoryRegistration { region, _domain: domain.clone() })
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -166,7 +166,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for MemoryRegistration {
     fn drop(&mut self) {
         // SAFETY: it is this value's own. Devices that still use it get an error.
         unsafe { ffi::ibv_dereg_mr(self.region) };
@@ -186,13 +186,13 @@ unsafe impl Sync for Completions {}
 
 /// A work request that is over.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct WorkCompletion {
     pub(super) id: u64,
-    pub(super) what: What,
+    pub(super) what: WorkKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum WorkKind {
     /// A WRITE or a READ of ours.
     Sent,
     /// A WRITE_WITH_IMM of the other side.
@@ -201,13 +201,13 @@ pub(super) enum What {
 
 /// Why a work request failed, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failed {
+pub(super) enum FailedWork {
     #[error("{what} (status {status}, vendor error {vendor:#x})")]
     Status { status: u32, vendor: u32, what: String },
     #[error("the completion queue cannot be read")]
     Queue,
     #[error("the peer did what no gannet does: {0}")]
-    Garbage(#[from] Garbage),
+    Garbage(#[from] ProtocolViolation),
     #[error("the peer sent a message of another kind (opcode {0})")]
     Opcode(u32),
 }
@@ -245,14 +245,17 @@ impl Completions {
     }
 
     /// What is over, in order, to `each`; `true` when there was anything. A failed one is an error.
-    pub(super) fn reap(&self, mut each: impl FnMut(Done) -> Result<(), Failed>) -> Result<bool, Failed> {
+    pub(super) fn reap(
+        &self,
+        mut each: impl FnMut(WorkCompletion) -> Result<(), FailedWork>,
+    ) -> Result<bool, FailedWork> {
         let mut any = false;
         loop {
             // SAFETY: a C struct of numbers; the call fills in as many as it says.
             let mut batch: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
             // SAFETY: the queue lives, and the array has that many places.
             let count = unsafe { ffi::ibv_poll_cq(self.queue, BATCH as i32, batch.as_mut_ptr()) };
-            let count = usize::try_from(count).map_err(|_| Failed::Queue)?;
+            let count = usize::try_from(count).map_err(|_| FailedWork::Queue)?;
             for done in &batch[..count] {
                 each(read(done)?)?;
             }
@@ -281,24 +284,24 @@ impl Completions {
     }
 }
 
-fn read(done: &ffi::ibv_wc) -> Result<Done, Failed> {
+fn read(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
     use ffi::{ibv_wc_opcode as opcode, ibv_wc_status as status};
     if done.status != status::IBV_WC_SUCCESS {
         // SAFETY: a C string that lives for ever, for any number.
         let what = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(done.status)) };
         let what = what.to_string_lossy().into_owned();
-        return Err(Failed::Status { status: done.status, vendor: done.vendor_err, what });
+        return Err(FailedWork::Status { status: done.status, vendor: done.vendor_err, what });
     }
     let what = match done.opcode {
-        opcode::IBV_WC_RDMA_WRITE | opcode::IBV_WC_RDMA_READ => What::Sent,
+        opcode::IBV_WC_RDMA_WRITE | opcode::IBV_WC_RDMA_READ => WorkKind::Sent,
         opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
             // SAFETY: with this opcode the union holds an immediate; any bits are a number.
             let word = u32::from_be(unsafe { done.imm_data_invalidated_rkey_union.imm_data });
-            What::Received { bytes: done.byte_len, word }
+            WorkKind::Received { bytes: done.byte_len, word }
         }
-        other => return Err(Failed::Opcode(other)),
+        other => return Err(FailedWork::Opcode(other)),
     };
-    Ok(Done { id: done.wr_id, what })
+    Ok(WorkCompletion { id: done.wr_id, what })
 }
 
 impl Drop for Completions {

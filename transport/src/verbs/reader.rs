@@ -3,10 +3,10 @@
 use super::adapter::Verbs;
 use super::cm::QueuePair;
 use super::datapath::Local;
-use super::objects::{Failed, Registration, What};
-use super::stream::Shared;
+use super::objects::{FailedWork, MemoryRegistration, WorkKind};
+use super::stream::SharedStream;
 use crate::limits::VERBS_READ_SPIN;
-use crate::remote::{Registrar, RemoteReader, Want};
+use crate::remote::{ReadRequest, Registrar, RemoteReader};
 use memmap2::{Advice, MmapMut};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -18,23 +18,23 @@ use std::time::{Duration, Instant};
 const LANDING_MIN: usize = 64 << 10;
 
 /// Reads over one session.
-pub(super) struct Reader {
+pub(super) struct VerbsReader {
     /// Goes before the memory: while it lives the device may write there. `None` after a failure.
     pair: Option<QueuePair>,
-    key: Option<Registration>,
+    key: Option<MemoryRegistration>,
     landing: Option<MmapMut>,
     verbs: Verbs,
-    session: Weak<Shared>,
+    session: Weak<SharedStream>,
     /// Names the next signalled READ.
     next: u64,
 }
 
-impl Reader {
-    pub(super) fn new(pair: QueuePair, verbs: Verbs, session: Weak<Shared>) -> Reader {
-        Reader { pair: Some(pair), key: None, landing: None, verbs, session, next: 0 }
+impl VerbsReader {
+    pub(super) fn new(pair: QueuePair, verbs: Verbs, session: Weak<SharedStream>) -> VerbsReader {
+        VerbsReader { pair: Some(pair), key: None, landing: None, verbs, session, next: 0 }
     }
 
-    fn read_all(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()> {
+    fn read_all(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()> {
         let (Some(pair), Some(key), Some(landing)) = (&self.pair, &self.key, &self.landing) else {
             return Err(io::Error::new(io::ErrorKind::NotConnected, "reads over RDMA have failed before"));
         };
@@ -73,12 +73,12 @@ impl Reader {
 /// Takes the batches that are over off the front.
 fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
     let reaped = pair.completions().reap(|done| match done.what {
-        What::Sent if under_way.front() == Some(&done.id) => {
+        WorkKind::Sent if under_way.front() == Some(&done.id) => {
             under_way.pop_front();
             Ok(())
         }
-        What::Sent => Err(super::window::Garbage::Completion(done.id).into()),
-        What::Received { .. } => Err(Failed::Opcode(0)),
+        WorkKind::Sent => Err(super::window::ProtocolViolation::Completion(done.id).into()),
+        WorkKind::Received { .. } => Err(FailedWork::Opcode(0)),
     });
     reaped.map_err(|failed| {
         io::Error::new(io::ErrorKind::ConnectionAborted, format!("a READ failed: {failed}"))
@@ -100,7 +100,7 @@ fn sleep(pair: &QueuePair, give_up: Instant) -> io::Result<()> {
     Ok(())
 }
 
-impl RemoteReader for Reader {
+impl RemoteReader for VerbsReader {
     fn landing(&mut self, bytes: usize) -> io::Result<()> {
         if self.landing.as_ref().is_some_and(|landing| landing.len() >= bytes) {
             return Ok(());
@@ -122,7 +122,7 @@ impl RemoteReader for Reader {
         self.landing.as_deref().unwrap_or_default()
     }
 
-    fn read(&mut self, wants: &[Want], timeout: Duration) -> io::Result<()> {
+    fn read(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()> {
         let size = self.landed().len() as u64;
         for want in wants {
             let end = u64::from(want.at) + u64::from(want.bytes);

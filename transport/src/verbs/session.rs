@@ -1,9 +1,9 @@
 //! A session over verbs as its stream and its poll share it: what has come, what may go, how it ended.
 
-use super::adapter::{Fault, Verbs};
+use super::adapter::{SessionFault, Verbs};
 use super::cm::{Id, QueuePair};
 use super::connect::{Flow, Phase};
-use super::objects::{Failed, What};
+use super::objects::{FailedWork, WorkKind};
 use super::window::{Credit, Message};
 use crate::limits::{VERBS_CONNECT_TIME, VERBS_SETTLE};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -14,19 +14,19 @@ use std::time::Instant;
 
 /// What there is to tell a poll of, once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Edges {
+pub(super) struct PollEdges {
     pub(super) readable: bool,
     pub(super) writable: bool,
     pub(super) closed: bool,
 }
 
 /// How a session ended.
-struct End {
+struct VerbsSessionEnd {
     kind: io::ErrorKind,
     text: String,
 }
 
-pub(super) struct Session {
+pub(super) struct VerbsSession {
     /// Goes before the id that it is connected by.
     pub(super) flow: Option<Flow>,
     /// For READs, of the other side (until a reader takes it) or by it.
@@ -42,10 +42,10 @@ pub(super) struct Session {
     pub(super) name: Arc<str>,
     /// This side connects.
     asks: bool,
-    edges: Edges,
+    edges: PollEdges,
     /// A send found no room: tell when there is some.
     refused: bool,
-    ended: Option<End>,
+    ended: Option<VerbsSessionEnd>,
     /// rdma_cm may have something to tell.
     pub(super) cm_ready: bool,
     /// Its stream has been dropped.
@@ -56,11 +56,11 @@ pub(super) struct Session {
     armed: bool,
 }
 
-impl Session {
-    pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<Session> {
+impl VerbsSession {
+    pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<VerbsSession> {
         let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&bell, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
-        Ok(Session {
+        Ok(VerbsSession {
             flow: None,
             reading: None,
             id,
@@ -70,7 +70,7 @@ impl Session {
             verbs,
             name,
             asks: phase == Phase::Resolving,
-            edges: Edges::default(),
+            edges: PollEdges::default(),
             refused: false,
             ended: None,
             cm_ready: true,
@@ -109,15 +109,15 @@ impl Session {
                 tracing::info!(peer = %self.name, why = text, "a session over RDMA broke");
                 if self.asks {
                     let fault = match self.phase {
-                        Phase::Open => Fault::Broke,
-                        _ if kind == io::ErrorKind::TimedOut => Fault::Silent,
-                        _ => Fault::Refused,
+                        Phase::Open => SessionFault::Broke,
+                        _ if kind == io::ErrorKind::TimedOut => SessionFault::Silent,
+                        _ => SessionFault::Refused,
                     };
                     self.verbs.failed(&self.name, fault, &text);
                 }
             }
-            self.ended = Some(End { kind, text });
-            self.edges = Edges { readable: true, writable: true, closed: true };
+            self.ended = Some(VerbsSessionEnd { kind, text });
+            self.edges = PollEdges { readable: true, writable: true, closed: true };
         }
     }
 
@@ -151,8 +151,8 @@ impl Session {
         let (mut receives, mut came) = (0, false);
         let Flow { pair, staging, into, .. } = flow;
         let reaped = pair.completions().reap(|done| match done.what {
-            What::Sent => Ok(staging.window.completed(done.id)?),
-            What::Received { bytes, word } => {
+            WorkKind::Sent => Ok(staging.window.completed(done.id)?),
+            WorkKind::Received { bytes, word } => {
                 let credit = Credit::decode(word);
                 (receives, came) = (receives + 1, came | (bytes > 0));
                 into.arrive(bytes, credit)?;
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// Looks whether there is something to tell.
-    pub(super) fn look(&mut self) -> Edges {
+    pub(super) fn look(&mut self) -> PollEdges {
         if self.cm_ready || self.phase != Phase::Open {
             self.advance(true);
         }
@@ -299,15 +299,15 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for VerbsSession {
     fn drop(&mut self) {
         self.id.disconnect();
     }
 }
 
-fn kind_of(failed: &Failed) -> io::ErrorKind {
+fn kind_of(failed: &FailedWork) -> io::ErrorKind {
     match failed {
-        Failed::Garbage(_) | Failed::Opcode(_) => io::ErrorKind::InvalidData,
+        FailedWork::Garbage(_) | FailedWork::Opcode(_) => io::ErrorKind::InvalidData,
         _ => io::ErrorKind::ConnectionAborted,
     }
 }

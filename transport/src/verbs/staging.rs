@@ -1,6 +1,6 @@
 //! The memory that sends go from. A space is filled and then posted; what is posted is the device's until its completion.
 
-use super::memory::{Piece, Regions};
+use super::memory::{RegionBlock, Regions};
 use super::queues::Queues;
 use super::window::{Credit, Message, Outgoing};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_RING_BYTES};
@@ -8,7 +8,7 @@ use std::io;
 
 /// A ring of bytes on their way out.
 ///
-/// A [`Space`] of it is the caller's until it is posted, and nobody can touch what is posted: posting takes it away.
+/// A [`MessageSpace`] of it is the caller's until it is posted, and nobody can touch what is posted: posting takes it away.
 /// ```
 /// use gannet_transport::verbs::{Credit, Staging};
 /// let mut staging = Staging::new()?;
@@ -28,7 +28,7 @@ use std::io;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Staging {
-    piece: Piece,
+    piece: RegionBlock,
     pub(super) window: Outgoing,
 }
 
@@ -42,7 +42,7 @@ impl Staging {
         Ok(Staging::within(piece.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
     }
 
-    pub(super) fn within(piece: Piece, queues: Queues) -> Staging {
+    pub(super) fn within(piece: RegionBlock, queues: Queues) -> Staging {
         Staging { piece, window: Outgoing::new(queues) }
     }
 
@@ -51,22 +51,22 @@ impl Staging {
     }
 
     /// Room for the bytes of one message; `None`: all is on its way, or the other side has no room.
-    pub fn space(&mut self) -> Option<Space<'_>> {
+    pub fn space(&mut self) -> Option<MessageSpace<'_>> {
         let (at, most) = self.window.space();
         let most = most.min(VERBS_MESSAGE_BYTES);
-        (most > 0).then_some(Space { staging: self, at, most, bytes: 0 })
+        (most > 0).then_some(MessageSpace { staging: self, at, most, bytes: 0 })
     }
 }
 
 /// Room for the bytes of one message.
-pub struct Space<'a> {
+pub struct MessageSpace<'a> {
     staging: &'a mut Staging,
     at: usize,
     most: usize,
     bytes: usize,
 }
 
-impl Space<'_> {
+impl MessageSpace<'_> {
     /// Puts bytes behind those that it has: as many as there is room for, which it returns.
     pub fn fill(&mut self, from: &[u8]) -> usize {
         let taken = from.len().min(self.most - self.bytes);

@@ -1,9 +1,9 @@
 //! A connection over verbs, and what a poll keeps of it.
 
-use super::Seen;
+use super::StreamState;
 use super::connect::Phase;
-use super::reader::Reader;
-use super::session::Session;
+use super::reader::VerbsReader;
+use super::session::VerbsSession;
 use crate::limits::VERBS_RING_BYTES;
 use crate::link::Stream;
 use crate::remote::RemoteReader;
@@ -14,29 +14,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What the stream and its poll share.
-pub(super) struct Shared {
-    session: Mutex<Session>,
+pub(super) struct SharedStream {
+    session: Mutex<VerbsSession>,
     /// A poll says when rdma_cm has something to tell.
     watched: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Session> {
+impl SharedStream {
+    pub(super) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A stream of bytes over a pair of rings, each written by the other side's device.
 pub struct VerbsStream {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStream>,
     peer: Arc<str>,
-    reader: Option<Reader>,
+    reader: Option<VerbsReader>,
 }
 
 impl VerbsStream {
-    pub(super) fn new(session: Session) -> VerbsStream {
+    pub(super) fn new(session: VerbsSession) -> VerbsStream {
         let peer = session.name.clone();
-        let shared = Shared { session: Mutex::new(session), watched: AtomicBool::new(false) };
+        let shared = SharedStream { session: Mutex::new(session), watched: AtomicBool::new(false) };
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
     }
 
@@ -64,7 +64,7 @@ impl VerbsStream {
     }
 
     #[cfg(test)]
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &SharedStream {
         &self.shared
     }
 
@@ -116,7 +116,7 @@ impl Stream for VerbsStream {
             {
                 let verbs = session.verbs.clone();
                 drop(session);
-                self.reader = Some(Reader::new(pair, verbs, Arc::downgrade(&self.shared)));
+                self.reader = Some(VerbsReader::new(pair, verbs, Arc::downgrade(&self.shared)));
             }
         }
         self.reader.as_mut().map(|reader| reader as &mut dyn RemoteReader)
@@ -142,18 +142,18 @@ impl fmt::Debug for VerbsStream {
 }
 
 /// What a poll keeps of a stream. It does not keep it alive.
-pub struct Watch(Weak<Shared>);
+pub struct Watch(Weak<SharedStream>);
 
 impl Watch {
     /// Looks what has changed; no system call once it is connected, unless it was [`Watch::woken`].
-    pub fn look(&self) -> Seen {
-        let Some(shared) = self.0.upgrade() else { return Seen::Gone };
+    pub fn look(&self) -> StreamState {
+        let Some(shared) = self.0.upgrade() else { return StreamState::Gone };
         let mut session = shared.lock();
         if session.gone {
-            return Seen::Gone;
+            return StreamState::Gone;
         }
         let edges = session.look();
-        Seen::Edges { readable: edges.readable, writable: edges.writable, closed: edges.closed }
+        StreamState::Edges { readable: edges.readable, writable: edges.writable, closed: edges.closed }
     }
 
     /// From now on the next completion makes the stream's descriptor readable. To be looked at once more before sleeping.

@@ -40,7 +40,7 @@ impl Credit {
 
 /// What a peer said or did that no peer of ours does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Garbage {
+pub(super) enum ProtocolViolation {
     #[error("an immediate that gives back {bytes} bytes and {messages} messages, more than there were")]
     Credit { bytes: u32, messages: u32 },
     #[error("a message of {bytes} bytes where there was room for {room}")]
@@ -166,20 +166,20 @@ impl Outgoing {
     }
 
     /// A signalled message is over, and all before it.
-    pub(super) fn completed(&mut self, id: u64) -> Result<(), Garbage> {
+    pub(super) fn completed(&mut self, id: u64) -> Result<(), ProtocolViolation> {
         match self.signals.pop_front() {
             Some((first, posted)) if first == id => (self.done, self.freed) = (id + 1, posted),
-            _ => return Err(Garbage::Completion(id)),
+            _ => return Err(ProtocolViolation::Completion(id)),
         }
         Ok(())
     }
 
     /// The other side gives back.
-    pub(super) fn credited(&mut self, credit: Credit) -> Result<(), Garbage> {
+    pub(super) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
         let (taken, reaped) =
             (self.taken + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
         if taken > self.posted || reaped > self.messages {
-            return Err(Garbage::Credit { bytes: credit.bytes, messages: credit.messages });
+            return Err(ProtocolViolation::Credit { bytes: credit.bytes, messages: credit.messages });
         }
         (self.taken, self.reaped) = (taken, reaped);
         Ok(())
@@ -219,9 +219,9 @@ impl Incoming {
     }
 
     /// A message has come.
-    pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), Garbage> {
+    pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), ProtocolViolation> {
         if self.ended {
-            return Err(Garbage::AfterEnd);
+            return Err(ProtocolViolation::AfterEnd);
         }
         if bytes == 0 {
             self.ended = credit.is_none();
@@ -229,12 +229,12 @@ impl Incoming {
         }
         let room = RING - (self.arrived - self.told);
         if u64::from(bytes) > room {
-            return Err(Garbage::Overrun { bytes, room });
+            return Err(ProtocolViolation::Overrun { bytes, room });
         }
         self.arrived += u64::from(bytes);
         self.messages += 1;
         if self.messages - self.messages_told > self.messages_max as u64 {
-            return Err(Garbage::Flood(self.messages_max));
+            return Err(ProtocolViolation::Flood(self.messages_max));
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// One direction's data with both sides' counts; the wire keeps order, delays, and loses nothing.
-    struct Side {
+    struct WindowSide {
         queues: Queues,
         out: Outgoing,
         into: Incoming,
@@ -294,14 +294,14 @@ mod tests {
         got: u64,
     }
 
-    impl Side {
+    impl WindowSide {
         /// Between queues of these limits of work requests.
-        fn new(own: u32, other: u32) -> Side {
+        fn new(own: u32, other: u32) -> WindowSide {
             let queues = |work_requests| Queues::of("made0", &limits(work_requests)).unwrap();
             let (queues, theirs) = (queues(own), queues(other));
             let mut out = Outgoing::new(queues);
             out.limit_messages(theirs.messages);
-            Side {
+            WindowSide {
                 queues,
                 out,
                 into: Incoming::new(queues),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum WindowStep {
         Send(bool, usize),
         Deliver(bool, usize),
         Complete(bool),
@@ -343,19 +343,19 @@ mod tests {
         (position.wrapping_mul(0x9e37_79b9) >> 7) as u8
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<WindowStep>> {
         let step = prop_oneof![
             (any::<bool>(), prop_oneof![0..200usize, 0..2 * VERBS_RING_BYTES])
-                .prop_map(|(s, n)| Step::Send(s, n)),
-            (any::<bool>(), 0..40usize).prop_map(|(s, n)| Step::Deliver(s, n)),
-            any::<bool>().prop_map(Step::Complete),
+                .prop_map(|(s, n)| WindowStep::Send(s, n)),
+            (any::<bool>(), 0..40usize).prop_map(|(s, n)| WindowStep::Deliver(s, n)),
+            any::<bool>().prop_map(WindowStep::Complete),
             (any::<bool>(), prop_oneof![0..300usize, 0..2 * VERBS_RING_BYTES])
-                .prop_map(|(s, n)| Step::Read(s, n)),
+                .prop_map(|(s, n)| WindowStep::Read(s, n)),
         ];
         prop::collection::vec(step, 1..300)
     }
 
-    fn send(sides: &mut [Side; 2], side: usize, mut wanted: usize) {
+    fn send(sides: &mut [WindowSide; 2], side: usize, mut wanted: usize) {
         loop {
             let (at, most) = sides[side].out.space();
             let bytes = wanted.min(most);
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    fn deliver(sides: &mut [Side; 2], side: usize, most: usize) {
+    fn deliver(sides: &mut [WindowSide; 2], side: usize, most: usize) {
         for _ in 0..most {
             let Some((message, copy)) = sides[side].wire.pop_front() else { break };
             // The device reads the memory late: it must still hold what was posted.
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    fn repay(sides: &mut [Side; 2], side: usize) {
+    fn repay(sides: &mut [WindowSide; 2], side: usize) {
         if sides[side].into.owes_much() && sides[side].out.has_place() {
             let credit = sides[side].into.tell();
             let message = sides[side].out.post_credit(credit);
@@ -404,7 +404,7 @@ mod tests {
         assert!(waiting <= receives, "{waiting} messages for {receives} receives");
     }
 
-    fn read(sides: &mut [Side; 2], side: usize, mut wanted: usize) {
+    fn read(sides: &mut [WindowSide; 2], side: usize, mut wanted: usize) {
         while wanted > 0 && !sides[side].into.is_empty() {
             let (at, run) = sides[side].into.unread();
             let bytes = run.min(wanted);
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    fn complete(sides: &mut [Side; 2], side: usize) {
+    fn complete(sides: &mut [WindowSide; 2], side: usize) {
         if let Some(id) = sides[side].completions.pop_front() {
             sides[side].out.completed(id).unwrap();
             repay(sides, side);
@@ -431,13 +431,13 @@ mod tests {
         fn bytes_come_in_order_and_no_side_gets_stuck(
             steps in steps(), depths in [prop::sample::select(vec![48, 100, 255, 4000]), prop::sample::select(vec![48, 4000])]
         ) {
-            let mut sides = [Side::new(depths[0], depths[1]), Side::new(depths[1], depths[0])];
+            let mut sides = [WindowSide::new(depths[0], depths[1]), WindowSide::new(depths[1], depths[0])];
             for step in steps {
                 match step {
-                    Step::Send(side, bytes) => send(&mut sides, usize::from(side), bytes),
-                    Step::Deliver(side, most) => deliver(&mut sides, usize::from(side), most),
-                    Step::Complete(side) => complete(&mut sides, usize::from(side)),
-                    Step::Read(side, bytes) => read(&mut sides, usize::from(side), bytes),
+                    WindowStep::Send(side, bytes) => send(&mut sides, usize::from(side), bytes),
+                    WindowStep::Deliver(side, most) => deliver(&mut sides, usize::from(side), most),
+                    WindowStep::Complete(side) => complete(&mut sides, usize::from(side)),
+                    WindowStep::Read(side, bytes) => read(&mut sides, usize::from(side), bytes),
                 }
             }
             // Whatever happened, once everything is delivered and read there is room again, on both sides.
@@ -463,24 +463,24 @@ mod tests {
         let message = out.post(100, Credit::default());
         assert_eq!(
             out.credited(Credit { bytes: 101, messages: 1 }),
-            Err(Garbage::Credit { bytes: 101, messages: 1 })
+            Err(ProtocolViolation::Credit { bytes: 101, messages: 1 })
         );
         assert_eq!(
             out.credited(Credit { bytes: 0, messages: 2 }),
-            Err(Garbage::Credit { bytes: 0, messages: 2 })
+            Err(ProtocolViolation::Credit { bytes: 0, messages: 2 })
         );
-        assert_eq!(out.completed(message.id), Err(Garbage::Completion(0)), "it was not signalled");
+        assert_eq!(out.completed(message.id), Err(ProtocolViolation::Completion(0)), "it was not signalled");
         let mut into = Incoming::new(Queues::WANTED);
         into.arrive(VERBS_RING_BYTES as u32 - 1, Credit::default()).unwrap();
-        assert_eq!(into.arrive(2, Credit::default()), Err(Garbage::Overrun { bytes: 2, room: 1 }));
+        assert_eq!(into.arrive(2, Credit::default()), Err(ProtocolViolation::Overrun { bytes: 2, room: 1 }));
         let mut into = Incoming::new(Queues::WANTED);
         (0..VERBS_MESSAGES_MAX).for_each(|_| into.arrive(1, Credit::default()).unwrap());
-        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::Flood(VERBS_MESSAGES_MAX)));
+        assert_eq!(into.arrive(1, Credit::default()), Err(ProtocolViolation::Flood(VERBS_MESSAGES_MAX)));
         let mut into = Incoming::new(Queues::WANTED);
         into.arrive(0, Credit { bytes: 0, messages: 1 }).unwrap();
         assert!(!into.has_ended());
         into.arrive(0, Credit::default()).unwrap();
         assert!(into.has_ended());
-        assert_eq!(into.arrive(1, Credit::default()), Err(Garbage::AfterEnd));
+        assert_eq!(into.arrive(1, Credit::default()), Err(ProtocolViolation::AfterEnd));
     }
 }

@@ -2,29 +2,29 @@
 
 use crate::error::NetError;
 use crate::net::Event;
-use crate::tcp::{TcpPoll, Watched};
-use crate::verbs::{Seen, VerbsListener, VerbsStream, Watch};
+use crate::tcp::{TcpPoll, WatchedDescriptor};
+use crate::verbs::{StreamState, VerbsListener, VerbsStream, Watch};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The sessions over RDMA that a poll waits for, by their number.
 #[derive(Default)]
-pub(super) struct FarWatches(Vec<Option<FarWatch>>);
+pub(super) struct RdmaWatches(Vec<Option<RdmaWatch>>);
 
-struct FarWatch {
+struct RdmaWatch {
     watch: Watch,
     token: u64,
-    watched: Watched,
+    watched: WatchedDescriptor,
 }
 
-impl FarWatch {
+impl RdmaWatch {
     /// What there is to tell; `Err`: the stream is gone.
-    fn look(&self, events: &mut Vec<Event>) -> Result<(), Gone> {
+    fn look(&self, events: &mut Vec<Event>) -> Result<(), SessionGone> {
         match self.watch.look() {
-            Seen::Gone => return Err(Gone),
-            Seen::Edges { readable: false, writable: false, closed: false } => {}
-            Seen::Edges { readable, writable, closed } => {
+            StreamState::Gone => return Err(SessionGone),
+            StreamState::Edges { readable: false, writable: false, closed: false } => {}
+            StreamState::Edges { readable, writable, closed } => {
                 events.push(Event { token: self.token, readable, writable, closed });
             }
         }
@@ -32,9 +32,9 @@ impl FarWatch {
     }
 }
 
-struct Gone;
+struct SessionGone;
 
-impl FarWatches {
+impl RdmaWatches {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -50,7 +50,7 @@ impl FarWatches {
         self.remove(sockets, stream)?;
         let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
         let watched = sockets.watch(stream.bell(), own(free as u32))?;
-        let watch = FarWatch { watch: stream.watch(), token, watched };
+        let watch = RdmaWatch { watch: stream.watch(), token, watched };
         if free == self.0.len() {
             self.0.push(None);
         }
@@ -109,14 +109,14 @@ impl FarWatches {
 
 /// Where sessions over RDMA come in, and the poll that watches it.
 #[derive(Debug)]
-pub(super) struct FarListener {
+pub(super) struct RdmaListener {
     listener: VerbsListener,
-    watched: RefCell<Option<Watched>>,
+    watched: RefCell<Option<WatchedDescriptor>>,
 }
 
-impl FarListener {
-    pub(super) fn new(listener: VerbsListener) -> FarListener {
-        FarListener { listener, watched: RefCell::default() }
+impl RdmaListener {
+    pub(super) fn new(listener: VerbsListener) -> RdmaListener {
+        RdmaListener { listener, watched: RefCell::default() }
     }
 
     pub(super) fn bell(&self) -> Arc<OwnedFd> {
@@ -124,7 +124,7 @@ impl FarListener {
     }
 
     /// A poll watches it, away from any other.
-    pub(super) fn keep(&self, watched: Watched) {
+    pub(super) fn keep(&self, watched: WatchedDescriptor) {
         if let Some(before) = self.watched.replace(Some(watched)) {
             // Nothing was received there; what goes wrong with a ring is its poll's to tell.
             let _ = before.leave();

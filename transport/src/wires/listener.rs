@@ -1,7 +1,7 @@
 //! Where connections come in, over each transport that the server offers.
 
-use super::far::FarListener;
-use super::{Transport, WireStream, Wires};
+use super::far::RdmaListener;
+use super::{MultiStream, Transport, Transports};
 use crate::error::NetError;
 use crate::net::{Listener, Net};
 use crate::shm::{ShmError, ShmListener};
@@ -10,18 +10,18 @@ use std::net::SocketAddr;
 
 /// Listens for connections over each transport that the server offers.
 #[derive(Debug)]
-pub struct WireListener {
+pub struct MultiListener {
     /// Of a server of another transport only it holds the address, and lets nobody in.
     tcp: TcpListener,
     tcp_is_open: bool,
     shm: Option<ShmListener>,
-    verbs: Option<FarListener>,
+    verbs: Option<RdmaListener>,
     /// Who is asked first next time, so that none can keep the others waiting.
     first: usize,
 }
 
-impl WireListener {
-    pub(super) fn new(wires: &Wires, addr: &str) -> Result<WireListener, NetError> {
+impl MultiListener {
+    pub(super) fn new(wires: &Transports, addr: &str) -> Result<MultiListener, NetError> {
         let (tcp, transport, anyone) = (&wires.tcp, wires.transport, wires.token && !wires.certificates);
         let wants_shm = matches!(transport, Transport::Auto | Transport::Shm);
         // Before the port answers, so that a worker that waits for it finds both.
@@ -57,33 +57,33 @@ impl WireListener {
             Err(why) => return Err(NetError::Offer { addr: tcp.addr().to_owned(), why }),
         };
         let tcp_is_open = matches!(transport, Transport::Auto | Transport::Tcp);
-        Ok(WireListener { tcp, tcp_is_open, shm, verbs: verbs.map(FarListener::new), first: 0 })
+        Ok(MultiListener { tcp, tcp_is_open, shm, verbs: verbs.map(RdmaListener::new), first: 0 })
     }
 
-    pub(super) fn parts(&self) -> (&TcpListener, Option<&ShmListener>, Option<&FarListener>) {
+    pub(super) fn parts(&self) -> (&TcpListener, Option<&ShmListener>, Option<&RdmaListener>) {
         (&self.tcp, self.shm.as_ref(), self.verbs.as_ref())
     }
 
-    fn accept_tcp(&mut self) -> Result<Option<WireStream>, NetError> {
+    fn accept_tcp(&mut self) -> Result<Option<MultiStream>, NetError> {
         while let Some(stream) = self.tcp.accept()? {
             if self.tcp_is_open {
-                return Ok(Some(WireStream::tcp(stream)));
+                return Ok(Some(MultiStream::tcp(stream)));
             }
             tracing::debug!("a connection over tcp was ended: this server does not take them (--transport)");
         }
         Ok(None)
     }
 
-    fn accept_shm(&mut self) -> Result<Option<WireStream>, NetError> {
+    fn accept_shm(&mut self) -> Result<Option<MultiStream>, NetError> {
         match &mut self.shm {
-            Some(shm) => Ok(shm.accept()?.map(WireStream::accepted)),
+            Some(shm) => Ok(shm.accept()?.map(MultiStream::accepted)),
             None => Ok(None),
         }
     }
 
-    fn accept_verbs(&mut self) -> Result<Option<WireStream>, NetError> {
+    fn accept_verbs(&mut self) -> Result<Option<MultiStream>, NetError> {
         match &mut self.verbs {
-            Some(verbs) => Ok(verbs.accept()?.map(WireStream::verbs)),
+            Some(verbs) => Ok(verbs.accept()?.map(MultiStream::verbs)),
             None => Ok(None),
         }
     }
@@ -95,10 +95,10 @@ fn listen_early(addr: &str, anyone: bool) -> Option<(SocketAddr, ShmListener)> {
     (at.port() != 0).then(|| ShmListener::new(at, anyone).ok().map(|shm| (at, shm)))?
 }
 
-impl Listener for WireListener {
-    type Stream = WireStream;
+impl Listener for MultiListener {
+    type Stream = MultiStream;
 
-    fn accept(&mut self) -> Result<Option<WireStream>, NetError> {
+    fn accept(&mut self) -> Result<Option<MultiStream>, NetError> {
         for _ in 0..3 {
             self.first = (self.first + 1) % 3;
             let accepted = match self.first {

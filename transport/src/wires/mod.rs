@@ -7,10 +7,10 @@ mod poll;
 mod reach;
 mod stream;
 
-pub use listener::WireListener;
-pub use poll::{WirePoll, WireWaker};
-use stream::Wire;
-pub use stream::WireStream;
+pub use listener::MultiListener;
+pub use poll::{MultiPoll, MultiWaker};
+pub use stream::MultiStream;
+use stream::StreamKind;
 
 use crate::error::NetError;
 use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
@@ -44,7 +44,7 @@ pub enum Transport {
 
 /// The network of this machine, over whatever reaches the other side best.
 #[derive(Debug, Clone)]
-pub struct Wires {
+pub struct Transports {
     tcp: Tcp,
     transport: Transport,
     token: bool,
@@ -53,14 +53,14 @@ pub struct Wires {
     tls: bool,
     /// Bytes for the rings of sessions over RDMA.
     rdma_bytes: usize,
-    choices: Arc<Mutex<HashMap<String, Choice>>>,
+    choices: Arc<Mutex<HashMap<String, AddressState>>>,
     /// Opened when it is first wanted; or why there is none.
     verbs: Arc<OnceLock<Result<Verbs, String>>>,
 }
 
 /// What is known of a server's address.
 #[derive(Debug, Default)]
-struct Choice {
+struct AddressState {
     /// What was last chosen for it.
     last: &'static str,
     /// Shared memory failed there: until when it is not tried, and how it failed.
@@ -69,57 +69,57 @@ struct Choice {
     doubts: u32,
 }
 
-impl Wires {
+impl Transports {
     /// Whatever serves best, over plain sockets and epoll where that is TCP.
-    pub fn new() -> Wires {
-        Wires::over(Tcp::new())
+    pub fn new() -> Transports {
+        Transports::over(Tcp::new())
     }
 
     /// Where it is TCP, this one.
-    pub fn over(tcp: Tcp) -> Wires {
+    pub fn over(tcp: Tcp) -> Transports {
         let (choices, verbs) = (Arc::default(), Arc::default());
         let (token, certificates, tls) = (false, false, false);
         let rdma_bytes = VERBS_MEMORY_BYTES;
-        Wires { tcp, transport: Transport::Auto, token, certificates, tls, rdma_bytes, choices, verbs }
+        Transports { tcp, transport: Transport::Auto, token, certificates, tls, rdma_bytes, choices, verbs }
     }
 
     /// This transport only.
-    pub fn with_transport(self, transport: Transport) -> Wires {
-        Wires { transport, ..self }
+    pub fn with_transport(self, transport: Transport) -> Transports {
+        Transports { transport, ..self }
     }
 
     /// Memory for the rings of all sessions over RDMA, instead of [`VERBS_MEMORY_BYTES`]: each takes two of them, pinned as long
     /// as it lives; further ones are refused, and their workers take TCP where they may. To be said before anything is
     /// connected or listened for.
-    pub fn with_rdma_memory(self, bytes: usize) -> Wires {
-        Wires { rdma_bytes: bytes, ..self }
+    pub fn with_rdma_memory(self, bytes: usize) -> Transports {
+        Transports { rdma_bytes: bytes, ..self }
     }
 
     /// Every session begins with proofs of a token, so that processes of other users may use shared memory too.
-    pub fn with_token(self, token: bool) -> Wires {
-        Wires { token, ..self }
+    pub fn with_token(self, token: bool) -> Transports {
+        Transports { token, ..self }
     }
 
     /// All payloads over TCP carry checksums.
-    pub fn with_checksums(self) -> Wires {
-        Wires { tcp: self.tcp.with_checksums(), ..self }
+    pub fn with_checksums(self) -> Transports {
+        Transports { tcp: self.tcp.with_checksums(), ..self }
     }
 
     /// See [`Tcp::with_io`].
-    pub fn with_io(self, io: Io) -> Wires {
-        Wires { tcp: self.tcp.with_io(io), ..self }
+    pub fn with_io(self, io: Io) -> Transports {
+        Transports { tcp: self.tcp.with_io(io), ..self }
     }
 
     /// Its listeners speak TLS over TCP. Over shared memory the kernel says who is there; when the server asks for
     /// certificates, a token does not open it to other users.
-    pub fn with_tls_server(self, tls: TlsServer) -> Wires {
+    pub fn with_tls_server(self, tls: TlsServer) -> Transports {
         let certificates = self.certificates | tls.asks_for_certificates();
-        Wires { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
+        Transports { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
     }
 
     /// What it connects to over TCP must speak TLS.
-    pub fn with_tls_client(self, tls: TlsClient) -> Wires {
-        Wires { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
+    pub fn with_tls_client(self, tls: TlsClient) -> Transports {
+        Transports { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
     }
 
     /// What it was told to use.
@@ -142,9 +142,9 @@ impl Wires {
         })
     }
 
-    fn wrap_shm(&self, stream: ShmStream, addr: &str, why: &str) -> WireStream {
+    fn wrap_shm(&self, stream: ShmStream, addr: &str, why: &str) -> MultiStream {
         self.chosen(addr, "shm", why);
-        WireStream::shm(stream, self.choices.clone())
+        MultiStream::shm(stream, self.choices.clone())
     }
 
     /// Why shared memory is not to be tried now.
@@ -164,7 +164,7 @@ impl Wires {
     }
 
     /// A session over the transport that is to be used; or why that is TCP.
-    fn begin(&self, addr: &str, attempt: usize) -> Result<Result<WireStream, String>, NetError> {
+    fn begin(&self, addr: &str, attempt: usize) -> Result<Result<MultiStream, String>, NetError> {
         match self.transport {
             Transport::Tcp => Ok(Err("it was asked for".to_owned())),
             Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
@@ -178,7 +178,7 @@ impl Wires {
         }
     }
 
-    fn begin_auto(&self, addr: &str) -> Result<WireStream, String> {
+    fn begin_auto(&self, addr: &str) -> Result<MultiStream, String> {
         if let Some(why) = self.avoided(addr) {
             return Err(why);
         }
@@ -192,14 +192,14 @@ impl Wires {
 }
 
 /// A session over shared memory with this server failed before it was one: another transport has its turn.
-fn avoid(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) {
+fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
 }
 
 /// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for
 /// longer each time.
-fn doubt(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) -> Duration {
+fn doubt(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) -> Duration {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = choices.entry(addr.to_owned()).or_default();
     let time = AGAIN_TIME * (1 << choice.doubts);
@@ -208,25 +208,25 @@ fn doubt(choices: &Mutex<HashMap<String, Choice>>, addr: &str, why: String) -> D
     time
 }
 
-impl Default for Wires {
+impl Default for Transports {
     fn default() -> Self {
-        Wires::new()
+        Transports::new()
     }
 }
 
-impl From<Tcp> for Wires {
-    fn from(tcp: Tcp) -> Wires {
-        Wires::over(tcp)
+impl From<Tcp> for Transports {
+    fn from(tcp: Tcp) -> Transports {
+        Transports::over(tcp)
     }
 }
 
-impl Net for Wires {
-    type Stream = WireStream;
-    type Listener = WireListener;
-    type Poll = WirePoll;
-    type Waker = WireWaker;
+impl Net for Transports {
+    type Stream = MultiStream;
+    type Listener = MultiListener;
+    type Poll = MultiPoll;
+    type Waker = MultiWaker;
 
-    fn connect(&self, addr: &str, timeout: Duration) -> Result<WireStream, NetError> {
+    fn connect(&self, addr: &str, timeout: Duration) -> Result<MultiStream, NetError> {
         let give_up = Instant::now() + timeout;
         let why = loop {
             match self.begin(addr, 0)? {
@@ -244,22 +244,24 @@ impl Net for Wires {
         let left = give_up.saturating_duration_since(Instant::now());
         let stream = self.tcp.connect(addr, left)?;
         self.chosen(addr, "tcp", &why);
-        Ok(WireStream::tcp(stream))
+        Ok(MultiStream::tcp(stream))
     }
 
-    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<WireStream, NetError> {
+    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {
         let why = match self.begin(addr, attempt)? {
             Ok(stream) => return Ok(stream),
             Err(why) => why,
         };
         let stream = self.tcp.begin_connect(addr, attempt)?;
         self.chosen(addr, "tcp", &why);
-        Ok(WireStream::tcp(stream))
+        Ok(MultiStream::tcp(stream))
     }
 
-    fn doubt(&self, addr: &str, stream: &WireStream, why: &str) -> bool {
+    fn doubt(&self, addr: &str, stream: &MultiStream, why: &str) -> bool {
         // Who asked for shared memory only has no other way.
-        let (Wire::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else { return false };
+        let (StreamKind::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else {
+            return false;
+        };
         let (user, process) = stream.other().unwrap_or_default();
         let kept = format!("process {process} of user {user} did not prove over it to be the server: {why}");
         let seconds = doubt(&self.choices, addr, kept).as_secs();
@@ -275,16 +277,16 @@ impl Net for Wires {
         true
     }
 
-    fn listen(&self, addr: &str) -> Result<WireListener, NetError> {
-        WireListener::new(self, addr)
+    fn listen(&self, addr: &str) -> Result<MultiListener, NetError> {
+        MultiListener::new(self, addr)
     }
 
     fn registrar(&self) -> Option<Arc<dyn Registrar>> {
         self.verbs_registrar()
     }
 
-    fn poll(&self) -> Result<WirePoll, NetError> {
-        Ok(WirePoll::new(self.tcp.poll()?))
+    fn poll(&self) -> Result<MultiPoll, NetError> {
+        Ok(MultiPoll::new(self.tcp.poll()?))
     }
 
     fn now(&self) -> Duration {
@@ -292,9 +294,9 @@ impl Net for Wires {
     }
 }
 
-impl Wires {
+impl Transports {
     /// Waits until the server's rings are here.
-    fn open(&self, mut stream: WireStream, addr: &str, give_up: Instant) -> Result<WireStream, NetError> {
+    fn open(&self, mut stream: MultiStream, addr: &str, give_up: Instant) -> Result<MultiStream, NetError> {
         let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
         let (mut poll, mut events) = (self.poll()?, Vec::new());
         poll.add(&stream, 0)?;

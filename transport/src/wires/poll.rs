@@ -4,14 +4,14 @@
 //! the other side sends a nudge, which the sockets' poll hears as it hears a socket; then it looks once more. An armed
 //! session costs nothing until its nudge comes.
 
-use super::far::FarWatches;
-use super::listener::WireListener;
-use super::stream::{Wire, WireStream};
+use super::far::RdmaWatches;
+use super::listener::MultiListener;
+use super::stream::{MultiStream, StreamKind};
 use crate::error::NetError;
 use crate::limits::LOOK_TIME;
 use crate::net::{Event, Poll, Waker};
-use crate::shm::{Roused, Session, lock};
-use crate::tcp::{TcpPoll, TcpWaker, Watched};
+use crate::shm::{ShmSession, WokenSessions, lock};
+use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,15 +21,15 @@ const OWN: u64 = 0xFFFF_FFFE << 32;
 const FAR: u32 = 1 << 31;
 
 /// Waits for the connections of one thread, whatever carries them.
-pub struct WirePoll {
+pub struct MultiPoll {
     sockets: TcpPoll,
     /// By the number in their tokens.
-    sessions: Vec<Option<Watch>>,
+    sessions: Vec<Option<MultiWatch>>,
     /// Sessions that are looked at.
     awake: Vec<u32>,
-    far: FarWatches,
+    far: RdmaWatches,
     /// Sessions that were not, and are to be: their streams took in a nudge themselves, or found no room.
-    roused: Arc<Roused>,
+    roused: Arc<WokenSessions>,
     /// What the sockets' poll saw.
     seen: Vec<Event>,
     /// When the system was last asked.
@@ -37,24 +37,24 @@ pub struct WirePoll {
 }
 
 /// A session that is waited for.
-struct Watch {
-    session: Arc<Session>,
+struct MultiWatch {
+    session: Arc<ShmSession>,
     token: u64,
-    watched: Watched,
+    watched: WatchedDescriptor,
 }
 
-impl WirePoll {
-    pub(super) fn new(sockets: TcpPoll) -> WirePoll {
-        let (sessions, awake, far, seen) = (Vec::new(), Vec::new(), FarWatches::default(), Vec::new());
-        WirePoll { sockets, sessions, awake, far, roused: Arc::default(), seen, asked_at: Instant::now() }
+impl MultiPoll {
+    pub(super) fn new(sockets: TcpPoll) -> MultiPoll {
+        let (sessions, awake, far, seen) = (Vec::new(), Vec::new(), RdmaWatches::default(), Vec::new());
+        MultiPoll { sockets, sessions, awake, far, roused: Arc::default(), seen, asked_at: Instant::now() }
     }
 
-    fn add_session(&mut self, session: &Arc<Session>, token: u64) -> Result<(), NetError> {
+    fn add_session(&mut self, session: &Arc<ShmSession>, token: u64) -> Result<(), NetError> {
         self.forget(|watch| watch.session.is_gone() || Arc::ptr_eq(&watch.session, session))?;
         let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
         let watched = self.sockets.watch(session.clone(), OWN | free as u64)?;
         session.begin_watch(&self.roused, free as u32);
-        let watch = Watch { session: session.clone(), token, watched };
+        let watch = MultiWatch { session: session.clone(), token, watched };
         if free == self.sessions.len() {
             self.sessions.push(None);
         }
@@ -64,7 +64,7 @@ impl WirePoll {
     }
 
     /// Stops watching these.
-    fn forget(&mut self, which: impl Fn(&Watch) -> bool) -> Result<(), NetError> {
+    fn forget(&mut self, which: impl Fn(&MultiWatch) -> bool) -> Result<(), NetError> {
         for (number, place) in self.sessions.iter_mut().enumerate() {
             if let Some(watch) = place.take_if(|watch| which(watch)) {
                 self.awake.retain(|&awake| awake as usize != number);
@@ -98,11 +98,11 @@ impl WirePoll {
 
     /// From now on the sessions send nudges; what came before that is told of. `true`: nothing did, and nobody is awake.
     fn arm(&mut self, events: &mut Vec<Event>) -> bool {
-        let WirePoll { sessions, awake, .. } = self;
+        let MultiPoll { sessions, awake, .. } = self;
         for watch in awake.iter().filter_map(|&number| sessions[number as usize].as_ref()) {
             watch.session.arm();
         }
-        Session::fence();
+        ShmSession::fence();
         awake.retain(|&number| {
             let Some(watch) = &mut sessions[number as usize] else { return false };
             let event = watch.session.look(watch.token);
@@ -150,34 +150,34 @@ impl WirePoll {
     }
 }
 
-impl Poll for WirePoll {
-    type Stream = WireStream;
-    type Listener = WireListener;
-    type Waker = WireWaker;
+impl Poll for MultiPoll {
+    type Stream = MultiStream;
+    type Listener = MultiListener;
+    type Waker = MultiWaker;
 
-    fn add(&mut self, stream: &WireStream, token: u64) -> Result<(), NetError> {
+    fn add(&mut self, stream: &MultiStream, token: u64) -> Result<(), NetError> {
         assert_ne!(token >> 32, OWN >> 32, "these tokens are the poll's own");
         match stream.wire() {
-            Wire::Tcp(stream) => self.sockets.add(stream, token),
-            Wire::Shm(stream, _) => self.add_session(stream.session(), token),
-            Wire::Verbs(stream) => {
+            StreamKind::Tcp(stream) => self.sockets.add(stream, token),
+            StreamKind::Shm(stream, _) => self.add_session(stream.session(), token),
+            StreamKind::Verbs(stream) => {
                 self.far.add(&self.sockets, stream, token, |number| OWN | u64::from(FAR | number))
             }
         }
     }
 
-    fn remove(&mut self, stream: &WireStream) -> Result<(), NetError> {
+    fn remove(&mut self, stream: &MultiStream) -> Result<(), NetError> {
         match stream.wire() {
-            Wire::Tcp(stream) => self.sockets.remove(stream),
-            Wire::Shm(stream, _) => {
+            StreamKind::Tcp(stream) => self.sockets.remove(stream),
+            StreamKind::Shm(stream, _) => {
                 let session = stream.session().clone();
                 self.forget(|watch| Arc::ptr_eq(&watch.session, &session))
             }
-            Wire::Verbs(stream) => self.far.remove(&self.sockets, stream),
+            StreamKind::Verbs(stream) => self.far.remove(&self.sockets, stream),
         }
     }
 
-    fn add_listener(&mut self, listener: &WireListener, token: u64) -> Result<(), NetError> {
+    fn add_listener(&mut self, listener: &MultiListener, token: u64) -> Result<(), NetError> {
         let (tcp, shm, verbs) = listener.parts();
         self.sockets.add_listener(tcp, token)?;
         if let Some(shm) = shm {
@@ -189,8 +189,8 @@ impl Poll for WirePoll {
         Ok(())
     }
 
-    fn waker(&self) -> WireWaker {
-        WireWaker(self.sockets.waker())
+    fn waker(&self) -> MultiWaker {
+        MultiWaker(self.sockets.waker())
     }
 
     fn submit(&mut self) -> Result<(), NetError> {
@@ -216,7 +216,7 @@ impl Poll for WirePoll {
     }
 }
 
-impl Drop for WirePoll {
+impl Drop for MultiPoll {
     fn drop(&mut self) {
         // Sessions that live on are not to end with the ring that heard them.
         for watch in self.sessions.drain(..).flatten() {
@@ -233,9 +233,9 @@ impl Drop for WirePoll {
 
 /// Wakes the poll that it came from.
 #[derive(Debug, Clone)]
-pub struct WireWaker(TcpWaker);
+pub struct MultiWaker(TcpWaker);
 
-impl Waker for WireWaker {
+impl Waker for MultiWaker {
     fn wake(&self) {
         self.0.wake();
     }

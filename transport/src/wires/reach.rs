@@ -1,6 +1,6 @@
 //! RDMA among the transports: whether a server offers it, and whether a worker takes it (the cold part).
 
-use super::{Transport, WireStream, Wires};
+use super::{MultiStream, Transport, Transports};
 use crate::error::NetError;
 use crate::remote::Registrar;
 use crate::tcp::resolve;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const UNENCRYPTED: &str =
     "RDMA is not encrypted, and TLS was asked for (--transport verbs takes it all the same)";
 
-impl Wires {
+impl Transports {
     /// The device, opened when it is first wanted; or why there is none.
     fn verbs(&self) -> Result<&Verbs, &str> {
         let verbs =
@@ -73,20 +73,20 @@ impl Wires {
         &self,
         addr: &str,
         attempt: usize,
-    ) -> Result<Result<WireStream, String>, NetError> {
+    ) -> Result<Result<MultiStream, String>, NetError> {
         let failed = |why: String| NetError::Transport { addr: addr.to_owned(), why };
         let verbs = self.verbs().map_err(|why| failed(why.to_owned()))?;
         // A job that has begun goes on.
         if let Some(why) = verbs.avoided(addr).filter(|_| verbs.has_reached(addr)) {
             return Ok(Err(why));
         }
-        let begun = Wires::begin_at(verbs, addr, attempt)?;
+        let begun = Transports::begin_at(verbs, addr, attempt)?;
         self.chosen(addr, "verbs", "it was asked for");
         Ok(Ok(begun))
     }
 
     /// A session over RDMA, if that looks as if it could be had; else why not.
-    pub(super) fn begin_verbs(&self, addr: &str, attempt: usize) -> Result<WireStream, String> {
+    pub(super) fn begin_verbs(&self, addr: &str, attempt: usize) -> Result<MultiStream, String> {
         let verbs = self.verbs()?;
         if self.tls {
             return Err(UNENCRYPTED.to_owned());
@@ -94,12 +94,12 @@ impl Wires {
         if let Some(why) = verbs.avoided(addr) {
             return Err(why);
         }
-        let begun = Wires::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
+        let begun = Transports::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
         self.chosen(addr, "verbs", "an RDMA device is here");
         Ok(begun)
     }
 
-    fn begin_at(verbs: &Verbs, addr: &str, attempt: usize) -> Result<WireStream, NetError> {
+    fn begin_at(verbs: &Verbs, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {
         let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
         let candidates: Vec<SocketAddr> =
             resolve(addr)?.into_iter().filter(|candidate| !candidate.ip().is_loopback()).collect();
@@ -107,6 +107,6 @@ impl Wires {
             let text = "a loopback address, which RDMA devices do not have";
             return Err(failed(io::Error::new(io::ErrorKind::AddrNotAvailable, text)));
         };
-        verbs.begin_connect(*candidate, addr).map(WireStream::verbs).map_err(failed)
+        verbs.begin_connect(*candidate, addr).map(MultiStream::verbs).map_err(failed)
     }
 }

@@ -1,6 +1,6 @@
 //! A connection over one of the transports.
 
-use super::{Choice, avoid};
+use super::{AddressState, avoid};
 use crate::link::Stream;
 use crate::remote::RemoteReader;
 use crate::shm::ShmStream;
@@ -13,64 +13,64 @@ use std::sync::{Arc, Mutex};
 
 /// A connection over one of the transports.
 #[derive(Debug)]
-pub struct WireStream(Wire);
+pub struct MultiStream(StreamKind);
 
 #[derive(Debug)]
-pub(super) enum Wire {
+pub(super) enum StreamKind {
     Tcp(TcpStream),
-    Shm(ShmStream, Option<Choices>),
+    Shm(ShmStream, Option<ConnectOutcomes>),
     Verbs(VerbsStream),
 }
 
 /// Where it is written down when a server turns out not to let anyone in.
-type Choices = Arc<Mutex<HashMap<String, Choice>>>;
+type ConnectOutcomes = Arc<Mutex<HashMap<String, AddressState>>>;
 
 /// The same call of whichever it is.
 macro_rules! of {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {
-            Wire::Tcp($stream) => $call,
-            Wire::Shm($stream, _) => $call,
-            Wire::Verbs($stream) => $call,
+            StreamKind::Tcp($stream) => $call,
+            StreamKind::Shm($stream, _) => $call,
+            StreamKind::Verbs($stream) => $call,
         }
     };
 }
 
-impl WireStream {
-    pub(super) fn tcp(stream: TcpStream) -> WireStream {
-        WireStream(Wire::Tcp(stream))
+impl MultiStream {
+    pub(super) fn tcp(stream: TcpStream) -> MultiStream {
+        MultiStream(StreamKind::Tcp(stream))
     }
 
     /// A worker's.
-    pub(super) fn shm(stream: ShmStream, choices: Choices) -> WireStream {
-        WireStream(Wire::Shm(stream, Some(choices)))
+    pub(super) fn shm(stream: ShmStream, choices: ConnectOutcomes) -> MultiStream {
+        MultiStream(StreamKind::Shm(stream, Some(choices)))
     }
 
     /// A server's.
-    pub(super) fn accepted(stream: ShmStream) -> WireStream {
-        WireStream(Wire::Shm(stream, None))
+    pub(super) fn accepted(stream: ShmStream) -> MultiStream {
+        MultiStream(StreamKind::Shm(stream, None))
     }
 
-    pub(super) fn verbs(stream: VerbsStream) -> WireStream {
-        WireStream(Wire::Verbs(stream))
+    pub(super) fn verbs(stream: VerbsStream) -> MultiStream {
+        MultiStream(StreamKind::Verbs(stream))
     }
 
-    pub(super) fn wire(&self) -> &Wire {
+    pub(super) fn wire(&self) -> &StreamKind {
         &self.0
     }
 
     pub(super) fn is_open(&self) -> bool {
         match &self.0 {
-            Wire::Tcp(_) => true,
-            Wire::Shm(stream, _) => stream.is_open(),
-            Wire::Verbs(stream) => stream.is_open(),
+            StreamKind::Tcp(_) => true,
+            StreamKind::Shm(stream, _) => stream.is_open(),
+            StreamKind::Verbs(stream) => stream.is_open(),
         }
     }
 
     /// A session that was refused, or whose rings cannot be used, is tried over another transport next time. One that only
     /// ended is not: its server was stopped, and may come back.
     fn note_failure(&mut self, error: &io::Error) {
-        if let Wire::Shm(stream, choices) = &mut self.0
+        if let StreamKind::Shm(stream, choices) = &mut self.0
             && (stream.failure().is_some() && !stream.is_open())
             && let Some(choices) = choices.take()
         {
@@ -79,7 +79,7 @@ impl WireStream {
     }
 }
 
-impl Stream for WireStream {
+impl Stream for MultiStream {
     #[inline]
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         of!(&mut self.0, stream => stream.recv(pieces)).inspect_err(|error| self.note_failure(error))

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Bytes of a block, about.
 const BLOCK_BYTES: usize = 256 << 10;
 
-struct Block {
+struct ArenaBlock {
     keys: Box<[AtomicU64]>,
     rows: Box<[AtomicU32]>,
 }
 
 /// Places for so many rows; a block of them is made when its first is used.
 pub(super) struct Arena {
-    blocks: Box<[OnceLock<Block>]>,
+    blocks: Box<[OnceLock<ArenaBlock>]>,
     block_rows: usize,
     floats: usize,
     places: u32,
@@ -31,9 +31,9 @@ impl Arena {
         self.places
     }
 
-    fn block(&self, place: u32) -> (&Block, usize) {
+    fn block(&self, place: u32) -> (&ArenaBlock, usize) {
         let (number, at) = (place as usize / self.block_rows, place as usize % self.block_rows);
-        let block = self.blocks[number].get_or_init(|| Block {
+        let block = self.blocks[number].get_or_init(|| ArenaBlock {
             keys: (0..self.block_rows).map(|_| AtomicU64::new(0)).collect(),
             rows: (0..self.block_rows * self.floats).map(|_| AtomicU32::new(0)).collect(),
         });

@@ -2,14 +2,14 @@
 //! what own pushes mean to it.
 
 use super::following::Swept;
-use super::{Asker, Looked, RowCache};
-use crate::cut::{Chunk, Cut};
+use super::{CacheLookup, CacheReader, RowCache};
+use crate::cut::{Chunk, ShardedKeys};
 use crate::error::WorkerError;
-use crate::newer::{Asking, bit, bit_words};
+use crate::newer::{CachedRows, bit, bit_words};
 use crate::worker::Worker;
-use crate::worker::flights::NearPart;
+use crate::worker::flights::LocalHits;
 use crate::worker::tables::TableId;
-use gannet_core::{Held, Newer, Read, Schema, Segments, Write};
+use gannet_core::{CachedVersion, NewerRow, Read, Schema, Segments, Write};
 use gannet_optim::Rule;
 use gannet_transport::Net;
 use std::collections::VecDeque;
@@ -47,11 +47,11 @@ impl Drop for Caching {
 /// What of a part of a pull is asked for because the cache has it not.
 #[derive(Debug)]
 pub(in crate::worker) struct AskedPart {
-    pub(in crate::worker) asking: Asking,
+    pub(in crate::worker) asking: CachedRows,
     rows: Arc<RowCache>,
-    who: Asker,
+    who: CacheReader,
     /// What is held of each key that is asked for, and whether its answer is to be kept.
-    held: Vec<Held>,
+    held: Vec<CachedVersion>,
     fills: Vec<u64>,
 }
 
@@ -61,7 +61,7 @@ impl AskedPart {
         &self,
         (keys, places): (&[u64], &[u32]),
         values: &[f32],
-        told: (&[Newer], u64),
+        told: (&[NewerRow], u64),
         lowest: Option<u64>,
     ) {
         let (newer, stamp) = told;
@@ -69,8 +69,8 @@ impl AskedPart {
         for (i, ((&key, &place), newer)) in keys.iter().zip(places).zip(newer).enumerate() {
             if bit(&self.fills, i) {
                 let held = match (newer, self.held[i]) {
-                    (Newer::NoRow, _) | (Newer::Same, Held::NoRow) => Held::NoRow,
-                    _ => Held::Row(stamp),
+                    (NewerRow::NoRow, _) | (NewerRow::Same, CachedVersion::NoRow) => CachedVersion::NoRow,
+                    _ => CachedVersion::Row(stamp),
                 };
                 let row = &values[place as usize * floats..][..floats];
                 self.rows.fill(key, &self.who, row, held, lowest);
@@ -124,7 +124,7 @@ impl<N: Net> Worker<N> {
         table: TableId,
         (read, segments): (Read, Segments),
         clock: Option<u64>,
-    ) -> Result<Option<Asker>, WorkerError> {
+    ) -> Result<Option<CacheReader>, WorkerError> {
         let Some(caching) = &self.tables[table.0].cache else { return Ok(None) };
         if caching.rows.read != read || segments != Segments::ALL {
             return Ok(None);
@@ -147,7 +147,7 @@ impl<N: Net> Worker<N> {
             }
         }
         let (least, in_step) = (self.least(table, clock), clock.is_some());
-        Ok(Some(Asker {
+        Ok(Some(CacheReader {
             asker,
             turn,
             at_us,
@@ -167,20 +167,20 @@ impl<N: Net> Worker<N> {
         chunk: &Chunk,
         keys: &[u64],
         values: &mut [f32],
-        asker: &Asker,
-    ) -> Option<Box<NearPart>> {
+        asker: &CacheReader,
+    ) -> Option<Box<LocalHits>> {
         let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
         let peer = &mut self.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
-        let who = Asker { life: peer.life, epoch: peer.epoch, generation, swept, ..*asker };
-        let mut near = NearPart::default();
+        let who = CacheReader { life: peer.life, epoch: peer.epoch, generation, swept, ..*asker };
+        let mut near = LocalHits::default();
         let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
         let (mut had, mut lowest) = (0, u64::MAX);
         for (place, (&key, row)) in keys.iter().zip(values.chunks_exact_mut(rows.floats)).enumerate() {
             match rows.look(key, &who, row) {
-                Looked::Had(of) => (had, lowest) = (had + 1, lowest.min(of.unwrap_or(0))),
-                Looked::Ask { held, fills: fill } => {
+                CacheLookup::Had(of) => (had, lowest) = (had + 1, lowest.min(of.unwrap_or(0))),
+                CacheLookup::Ask { held, fills: fill } => {
                     fills[near.keys.len() / 64] |= u64::from(fill) << (near.keys.len() % 64);
                     asked.push(held);
                     near.keys.push(key);
@@ -188,7 +188,7 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        let asking = Asking::new(peer.life, &asked);
+        let asking = CachedRows::new(peer.life, &asked);
         near.lowest = (had > 0 && asker.in_step).then_some(lowest);
         self.tally.cache_hits.add(had);
         self.tally.cache_asked.add(near.keys.len() as u64);
@@ -204,7 +204,7 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn push_cached(
         &self,
         table: TableId,
-        cut: &Cut,
+        cut: &ShardedKeys,
         write: Write,
         values: &[f32],
     ) -> Result<Option<Arc<RowCache>>, WorkerError> {

@@ -5,15 +5,15 @@
 //! way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep says nothing of has not
 //! changed since the sweep before; when a sweep was begun is known by what the server had answered when the sweep before was over.
 
-use super::{Asker, Entry, RowCache, State};
+use super::{CacheReader, CacheState, Entry, RowCache};
 use crate::error::WorkerError;
 use crate::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
 use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
 use crate::worker::Worker;
-use crate::worker::flights::{ControlFlight, Request, Work};
+use crate::worker::flights::{ControlInFlight, Request, RequestWork};
 use crate::worker::tables::TableId;
 use bytemuck::cast_slice;
-use gannet_core::{Held, Read, hash, shard_of};
+use gannet_core::{CachedVersion, Read, hash, shard_of};
 use gannet_transport::{Head, Net};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl RowCache {
         generation: u32,
         touched: bool,
         row: &[f32],
-        told: Held,
+        told: CachedVersion,
         as_of: (&Swept, u64),
     ) -> bool {
         let Some(mut entry) = self.map.get_mut(&key) else { return false };
@@ -82,7 +82,7 @@ impl RowCache {
         }
         entry.tracked = true;
         // What is asked for comes behind it, and is newer.
-        if entry.state == State::Asked {
+        if entry.state == CacheState::Asked {
             return true;
         }
         entry.missed = touched;
@@ -92,8 +92,8 @@ impl RowCache {
         self.arena.write(entry.place, row);
         let (heard, lowest) = as_of;
         (entry.state, entry.stamp) = match told {
-            Held::Row(stamp) => (State::Row, stamp),
-            _ => (State::NoRow, 0),
+            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+            _ => (CacheState::NoRow, 0),
         };
         (entry.mixed, entry.lowest) = (false, lowest);
         (entry.turn, entry.at_us) = (heard.turn, heard.at_us);
@@ -163,7 +163,7 @@ impl<N: Net> Worker<N> {
             0,
         ];
         let payloads = vec![cast_slice(keys).to_vec()];
-        let control = ControlFlight {
+        let control = ControlInFlight {
             kind: message::SUBSCRIBE,
             table: Some(table.0),
             words,
@@ -171,7 +171,7 @@ impl<N: Net> Worker<N> {
             answers: vec![None],
             again: false,
         };
-        let id = self.flights.add(Work::Control(control), 1, 0, now);
+        let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
         self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
@@ -212,7 +212,7 @@ impl<N: Net> Worker<N> {
         let mut refreshed = 0;
         for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
             let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
-            let told = if name >> 31 == 1 { Held::NoRow } else { Held::Row(head.words[1]) };
+            let told = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(head.words[1]) };
             let touched = touched.is_some_and(|touched| touched.has(key));
             let known = cache.refresh(key, generation, touched, row, told, (&now, head.words[3]));
             followed.gone += usize::from(!known);
@@ -229,7 +229,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-impl Asker {
+impl CacheReader {
     /// As of when a row is known because it is followed and nothing was said of it.
     pub(super) fn swept_of(&self, entry: &Entry) -> Swept {
         let follows = entry.followed != 0 && entry.followed == self.generation;

@@ -30,13 +30,13 @@ pub(super) use asking::{AskedPart, Caching};
 pub(super) use following::{Delta, Followed};
 
 use crate::error::WorkerError;
-use crate::keyed::ByKey;
+use crate::keyed::KeyHashBuilder;
 use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
 use crate::message::clock_word;
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
 use following::Swept;
-use gannet_core::{Held, Read, Schema};
+use gannet_core::{CachedVersion, Read, Schema};
 use sketch::Sketch;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -69,7 +69,7 @@ pub struct CacheConfig {
 struct Entry {
     place: u32,
     asker: u16,
-    state: State,
+    state: CacheState,
     /// Own changes are in it: its stamp says nothing.
     mixed: bool,
     /// The set of followed rows that it is in, 0 for none; its server has told of it; a change that it told of was left out.
@@ -90,7 +90,7 @@ struct Entry {
 const _: () = assert!(size_of::<Entry>() + size_of::<u64>() <= 64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CacheState {
     /// It is asked for; the arena has the sum of own changes since.
     Asked,
     /// The arena has the row; or, there being none, its initial value.
@@ -100,18 +100,18 @@ enum State {
 
 impl Entry {
     /// What its server can be told of it.
-    fn held(&self) -> Held {
+    fn held(&self) -> CachedVersion {
         match self.state {
-            State::Asked => Held::Nothing,
-            State::Row => Held::Row(self.stamp),
-            State::NoRow => Held::NoRow,
+            CacheState::Asked => CachedVersion::Nothing,
+            CacheState::Row => CachedVersion::Row(self.stamp),
+            CacheState::NoRow => CachedVersion::NoRow,
         }
     }
 }
 
 /// Who looks, and for which pull.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asker {
+pub(super) struct CacheReader {
     /// Which of the workers that share the cache.
     pub(super) asker: u16,
     /// The pull's number and its time.
@@ -130,11 +130,11 @@ pub(super) struct Asker {
 
 /// What came of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum CacheLookup {
     /// The row was had, as of this clock.
     Had(Option<u64>),
     /// It is to be asked for, with what is held of it (then in the place for the row); with `fills` the answer is to be kept.
-    Ask { held: Held, fills: bool },
+    Ask { held: CachedVersion, fills: bool },
 }
 
 /// Cached rows of one table, read in one way. Workers have it by `Arc`.
@@ -143,7 +143,7 @@ pub struct RowCache {
     read: Read,
     floats: usize,
     config: CacheConfig,
-    map: DashMap<u64, Entry, ByKey>,
+    map: DashMap<u64, Entry, KeyHashBuilder>,
     arena: Arena,
     sketch: Sketch,
     /// Places that were never taken begin here; others that are free.
@@ -205,7 +205,7 @@ impl RowCache {
         u64::from(self.arena.places())
     }
 
-    fn is_fresh(&self, entry: &Entry, who: &Asker) -> bool {
+    fn is_fresh(&self, entry: &Entry, who: &CacheReader) -> bool {
         let swept = who.swept_of(entry);
         let in_step = who.least == 0 || entry.lowest.max(swept.lowest) > who.least;
         in_step
@@ -219,46 +219,46 @@ impl RowCache {
     }
 
     /// Has the row of a key for a pull, into `out`, or says how to ask for it.
-    pub(super) fn look(&self, key: u64, who: &Asker, out: &mut [f32]) -> Looked {
+    pub(super) fn look(&self, key: u64, who: &CacheReader, out: &mut [f32]) -> CacheLookup {
         let pulled = self.sketch.count(key);
         let Some(mut entry) = self.map.get_mut(&key) else {
             let fills = pulled > 1 && self.admit(key, pulled, who);
-            return Looked::Ask { held: Held::Nothing, fills };
+            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
         };
-        if entry.state == State::Asked {
+        if entry.state == CacheState::Asked {
             // Its answer never came, or never will.
             let lost = entry.asker == who.asker && entry.life != who.epoch;
             let fills = lost || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
             if fills {
                 self.ask(&mut entry, who);
             }
-            return Looked::Ask { held: Held::Nothing, fills };
+            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
         }
         if self.is_fresh(&entry, who) {
             self.arena.read(entry.place, out);
             if entry.followed != who.generation {
                 self.want(key, &mut entry, who);
             }
-            return Looked::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
+            return CacheLookup::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
         }
         let tells = self.config.incremental && !entry.mixed && entry.life == who.life;
-        let held = if tells { entry.held() } else { Held::Nothing };
+        let held = if tells { entry.held() } else { CachedVersion::Nothing };
         if tells {
             self.arena.read(entry.place, out);
         }
         self.ask(&mut entry, who);
-        Looked::Ask { held, fills: true }
+        CacheLookup::Ask { held, fills: true }
     }
 
     /// A row is asked for from now on.
-    fn ask(&self, entry: &mut Entry, who: &Asker) {
+    fn ask(&self, entry: &mut Entry, who: &CacheReader) {
         self.arena.clear(entry.place);
         let (followed, tracked) = (entry.followed, entry.tracked);
         *entry = Entry { followed, tracked, ..asked(entry.place, who) };
     }
 
     /// A row that is had again is worth being kept fresh.
-    fn want(&self, key: u64, entry: &mut Entry, who: &Asker) {
+    fn want(&self, key: u64, entry: &mut Entry, who: &CacheReader) {
         (entry.followed, entry.tracked, entry.missed) = (who.generation, false, false);
         if let Ok(mut wanted) = self.wanted.lock()
             && wanted.len() < SUBSCRIBED_ROWS_MAX
@@ -268,7 +268,7 @@ impl RowCache {
     }
 
     /// Takes a place for a key, perhaps that of one that is pulled less often.
-    fn admit(&self, key: u64, pulled: u8, who: &Asker) -> bool {
+    fn admit(&self, key: u64, pulled: u8, who: &CacheReader) -> bool {
         let Some(place) = self.take_place(pulled) else { return false };
         self.arena.set_key(place, key);
         self.arena.clear(place);
@@ -314,9 +314,16 @@ impl RowCache {
     }
 
     /// The answer to a pull that asks for a key: `row` as of then, which is what the server has told of it.
-    pub(super) fn fill(&self, key: u64, who: &Asker, row: &[f32], told: Held, lowest: Option<u64>) {
+    pub(super) fn fill(
+        &self,
+        key: u64,
+        who: &CacheReader,
+        row: &[f32],
+        told: CachedVersion,
+        lowest: Option<u64>,
+    ) {
         let Some(mut entry) = self.map.get_mut(&key) else { return };
-        if entry.state != State::Asked
+        if entry.state != CacheState::Asked
             || (entry.asker, entry.turn, entry.life) != (who.asker, who.turn, who.epoch)
         {
             return;
@@ -328,8 +335,8 @@ impl RowCache {
             return self.forget(key);
         }
         (entry.state, entry.stamp) = match told {
-            Held::Row(stamp) => (State::Row, stamp),
-            _ => (State::NoRow, 0),
+            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+            _ => (CacheState::NoRow, 0),
         };
         (entry.life, entry.lowest) = (who.life, clock_word(lowest));
     }
@@ -362,12 +369,12 @@ impl std::fmt::Debug for RowCache {
 /// Places among which the key that is pulled least often gives way.
 const VICTIMS: usize = 5;
 
-fn asked(place: u32, who: &Asker) -> Entry {
-    let &Asker { asker, turn, at_us, epoch, .. } = who;
+fn asked(place: u32, who: &CacheReader) -> Entry {
+    let &CacheReader { asker, turn, at_us, epoch, .. } = who;
     Entry {
         place,
         asker,
-        state: State::Asked,
+        state: CacheState::Asked,
         mixed: false,
         followed: 0,
         tracked: false,

@@ -34,7 +34,7 @@ fn rows_are_whole_and_their_keys_own() {
                 for pull in 0..60 {
                     let turn = rows.turns.fetch_add(1, Relaxed) + 1;
                     let before = time.load(Relaxed);
-                    let who = Asker {
+                    let who = CacheReader {
                         asker,
                         turn,
                         at_us: 0,
@@ -50,15 +50,15 @@ fn rows_are_whole_and_their_keys_own() {
                         let key = (chance >> 8) % if chance.is_multiple_of(4) { keys } else { 800 };
                         let mut out = [0.0; 5];
                         match rows.look(key, &who, &mut out) {
-                            Looked::Had(_) => {
+                            CacheLookup::Had(_) => {
                                 had += 1;
                                 let of = ((out[0] - (key * 8) as f32) * 256.0) as u64;
                                 assert_eq!(out, row(key, of), "key {key}: torn, or another's");
                                 assert!(of <= time.load(Relaxed));
                             }
-                            Looked::Ask { held, .. } => {
-                                assert!(matches!(held, Held::Nothing | Held::Row(_)));
-                                rows.fill(key, &who, &row(key, before), Held::Row(before), None);
+                            CacheLookup::Ask { held, .. } => {
+                                assert!(matches!(held, CachedVersion::Nothing | CachedVersion::Row(_)));
+                                rows.fill(key, &who, &row(key, before), CachedVersion::Row(before), None);
                             }
                         }
                         if chance.is_multiple_of(1_001) {
@@ -87,7 +87,7 @@ fn rows_are_whole_and_their_keys_own() {
 #[test]
 fn own_changes_are_in_whatever_comes_first() {
     let rows = cache(100);
-    let who = |turn| Asker {
+    let who = |turn| CacheReader {
         asker: 0,
         turn,
         at_us: 0,
@@ -99,34 +99,37 @@ fn own_changes_are_in_whatever_comes_first() {
         swept: Swept::default(),
     };
     let mut out = [0.0; 5];
-    let asks = |fills, held| Looked::Ask { held, fills };
-    assert_eq!(rows.look(1, &who(1), &mut out), asks(false, Held::Nothing));
-    assert_eq!(rows.look(1, &who(2), &mut out), asks(true, Held::Nothing));
+    let asks = |fills, held| CacheLookup::Ask { held, fills };
+    assert_eq!(rows.look(1, &who(1), &mut out), asks(false, CachedVersion::Nothing));
+    assert_eq!(rows.look(1, &who(2), &mut out), asks(true, CachedVersion::Nothing));
     // Pushed while it is asked for: the answer does not have it.
     rows.change(1, &[1.0; 5]);
-    assert_eq!(rows.look(1, &who(3), &mut out), asks(false, Held::Nothing));
-    rows.fill(1, &who(3), &[50.0; 5], Held::Row(9), None);
-    rows.fill(1, &who(2), &[10.0; 5], Held::Row(9), None);
-    assert_eq!((rows.look(1, &who(4), &mut out), out), (Looked::Had(None), [11.0; 5]));
+    assert_eq!(rows.look(1, &who(3), &mut out), asks(false, CachedVersion::Nothing));
+    rows.fill(1, &who(3), &[50.0; 5], CachedVersion::Row(9), None);
+    rows.fill(1, &who(2), &[10.0; 5], CachedVersion::Row(9), None);
+    assert_eq!((rows.look(1, &who(4), &mut out), out), (CacheLookup::Had(None), [11.0; 5]));
     rows.change(1, &[0.5; 5]);
-    assert_eq!((rows.look(1, &who(102), &mut out), out), (Looked::Had(None), [11.5; 5]));
+    assert_eq!((rows.look(1, &who(102), &mut out), out), (CacheLookup::Had(None), [11.5; 5]));
     // Too old; own changes are in it, so what is held says nothing.
-    assert_eq!(rows.look(1, &who(103), &mut out), asks(true, Held::Nothing));
-    rows.fill(1, &who(103), &[20.0; 5], Held::Row(12), None);
-    assert_eq!(rows.look(1, &who(204), &mut out), asks(true, Held::Row(12)));
+    assert_eq!(rows.look(1, &who(103), &mut out), asks(true, CachedVersion::Nothing));
+    rows.fill(1, &who(103), &[20.0; 5], CachedVersion::Row(12), None);
+    assert_eq!(rows.look(1, &who(204), &mut out), asks(true, CachedVersion::Row(12)));
     assert_eq!(out, [20.0; 5]);
     // The link is lost: what was asked over it is asked again, and what comes late is nobody's.
-    let after = Asker { epoch: 2, ..who(205) };
-    assert_eq!(rows.look(1, &after, &mut out), asks(true, Held::Nothing));
-    rows.fill(1, &who(204), &[30.0; 5], Held::Row(15), None);
-    rows.fill(1, &after, &[40.0; 5], Held::Row(15), Some(3));
-    assert_eq!((rows.look(1, &after, &mut out), out), (Looked::Had(Some(3)), [40.0; 5]));
+    let after = CacheReader { epoch: 2, ..who(205) };
+    assert_eq!(rows.look(1, &after, &mut out), asks(true, CachedVersion::Nothing));
+    rows.fill(1, &who(204), &[30.0; 5], CachedVersion::Row(15), None);
+    rows.fill(1, &after, &[40.0; 5], CachedVersion::Row(15), Some(3));
+    assert_eq!((rows.look(1, &after, &mut out), out), (CacheLookup::Had(Some(3)), [40.0; 5]));
     // Another life of the server, and a clock that must have been reached.
-    assert_eq!(rows.look(1, &Asker { life: 8, ..after }, &mut out), asks(true, Held::Nothing));
-    rows.fill(1, &Asker { life: 8, ..after }, &[41.0; 5], Held::Row(15), Some(3));
-    let in_step = Asker { life: 8, least: 3, in_step: true, ..after };
-    assert_eq!(rows.look(1, &in_step, &mut out), Looked::Had(Some(3)));
-    assert_eq!(rows.look(1, &Asker { least: 4, ..in_step }, &mut out), asks(true, Held::Row(15)));
+    assert_eq!(rows.look(1, &CacheReader { life: 8, ..after }, &mut out), asks(true, CachedVersion::Nothing));
+    rows.fill(1, &CacheReader { life: 8, ..after }, &[41.0; 5], CachedVersion::Row(15), Some(3));
+    let in_step = CacheReader { life: 8, least: 3, in_step: true, ..after };
+    assert_eq!(rows.look(1, &in_step, &mut out), CacheLookup::Had(Some(3)));
+    assert_eq!(
+        rows.look(1, &CacheReader { least: 4, ..in_step }, &mut out),
+        asks(true, CachedVersion::Row(15))
+    );
     // What is not finite is dropped.
     rows.change(1, &[f32::INFINITY; 5]);
     assert_eq!(rows.rows(), 0);
