@@ -47,6 +47,6 @@ pub use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
     Rule, RuleError, Schedule, Sgd,
 };
+pub use gannet_transport::multi::{Transport, Transports};
 pub use gannet_transport::tcp::{Io, Tcp, try_uring};
 pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
-pub use gannet_transport::wires::{Transport, Transports};

@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// The files that may hold unsafe code, each block with its reason.
 const UNSAFE: &[&str] = &[
     "core/src/image/extents.rs",
-    "core/src/image/mapped.rs",
+    "core/src/image/mapped_image.rs",
     "core/src/image/mod.rs",
     "core/src/row.rs",
     "core/src/slot.rs",

@@ -2,7 +2,7 @@
 //! from before a power loss is refused by name; one that was closed in order has exactly its rows. Names of new images
 //! are there once their folders were synced.
 
-use crate::synced::{Durable, observed};
+use crate::durability::{Durable, observed};
 use crate::*;
 use gannet_optim::{Add, Rule};
 use std::cell::RefCell;

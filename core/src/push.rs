@@ -9,7 +9,7 @@ use crate::expansion;
 use crate::hash::{hash, shard_of};
 use crate::index::{self, NONE};
 use crate::layout::*;
-use crate::part::PartStart;
+use crate::part_progress::PartStart;
 use crate::pull::{holds, missing};
 use crate::pushers::PushName;
 use crate::resolve::{BLOCK, KeyBlock};

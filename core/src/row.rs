@@ -1,11 +1,11 @@
 //! A row in its slot: version word, key, floats.
 //!
 //! The version word is `counter << 2 | live << 1 | writing`: odd while the row is being written, bit 1 set while it is
-//! live. In a free slot the key word links to the next free slot (slot + 1, 0 for none). stamp.rs has the order of stores
+//! live. In a free slot the key word links to the next free slot (slot + 1, 0 for none). row_version.rs has the order of stores
 //! that those who only read the image rely on.
 #![allow(unsafe_code)]
 
-use crate::stamp;
+use crate::row_version;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
@@ -65,13 +65,13 @@ impl<'a> Row<'a> {
     #[inline(always)]
     pub(crate) fn write(&mut self, n: usize, counter: u64, write: impl FnOnce(&mut [f32])) {
         assert!(n <= self.floats);
-        stamp::begin(&self.words()[0], counter);
+        row_version::begin(&self.words()[0], counter);
         compiler_fence(SeqCst);
         crate::kill_point!();
         // SAFETY: n floats follow the two words inside the slot (checked); `&mut self` is the only access.
         write(unsafe { std::slice::from_raw_parts_mut(self.at.add(16).cast(), n) });
         crate::kill_point!();
-        stamp::end(&self.words()[0], counter);
+        row_version::end(&self.words()[0], counter);
         compiler_fence(SeqCst);
     }
 
@@ -83,6 +83,6 @@ impl<'a> Row<'a> {
     /// Makes the slot free, linking to `next` (slot + 1, or 0).
     pub(crate) fn free(&mut self, counter: u64, next: u64) {
         let [version, key] = self.words();
-        stamp::free(version, key, counter, next);
+        row_version::free(version, key, counter, next);
     }
 }

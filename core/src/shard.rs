@@ -9,7 +9,7 @@ use crate::image::{Image, Medium};
 use crate::index::{self, Geometry, NONE};
 use crate::journal::Journal;
 use crate::layout::*;
-use crate::opened::OpenShard;
+use crate::open_shards::OpenShard;
 use crate::pushers::{PusherEntry, Pushers, offset};
 use crate::row::LIVE;
 use crate::schema::Schema;

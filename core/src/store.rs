@@ -1,15 +1,15 @@
 //! Where images live: in memory (memfd; they die with the process) or as files in a data folder (they survive the
 //! process; on a disk also a machine that goes down in order).
 
+use crate::durability;
 use crate::error::OpenError;
 use crate::filesystem::Filesystem;
 use crate::grower::{Grower, Now};
 use crate::head::{Origin, image_name};
 use crate::image::Medium;
-use crate::opened::OpenShards;
+use crate::open_shards::OpenShards;
 use crate::schema::Schema;
 use crate::shard::{Shard, ShardFile};
-use crate::synced;
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -97,7 +97,7 @@ impl Store {
     /// As for `open_dir`.
     pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: GrowthConfig) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
-        synced::make_folder(path).map_err(io("making the data folder"))?;
+        durability::make_folder(path).map_err(io("making the data folder"))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -185,7 +185,7 @@ impl Store {
         let Some(folder) = &self.0.folder else { return Ok(true) };
         match std::fs::remove_dir_all(folder.path.join(table)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => synced::folder(&folder.path)?,
+            _ => durability::folder(&folder.path)?,
         }
         Ok(true)
     }
@@ -195,7 +195,7 @@ impl Store {
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
         let Some(folder) = &self.0.folder else { return Ok(()) };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {
-            synced::folder(&path).map_err(|source| OpenError::Io {
+            durability::folder(&path).map_err(|source| OpenError::Io {
                 what: "syncing the folder",
                 path,
                 source,

@@ -4,8 +4,8 @@
 use crate::error::OpenError;
 use crate::grower::Growth;
 use crate::head::{Origin, TableIdentity};
+use crate::known_pushers::Incarnations;
 use crate::pushers::{CLOSED, PusherEntry};
-use crate::remembered::Incarnations;
 use crate::schema::Schema;
 use crate::shard::Shard;
 use crate::store::Store;

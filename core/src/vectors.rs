@@ -11,7 +11,7 @@
 
 use crate::error::PushError;
 use crate::layout::{HIGH_WATER, VERSION};
-use crate::part::PartStart;
+use crate::part_progress::PartStart;
 use crate::program::{ColumnSum, Program, ProgramStep, reciprocal};
 use crate::pushers::PushName;
 use crate::row::LIVE;

@@ -6,26 +6,26 @@
 #![forbid(unsafe_code)]
 
 mod control;
-mod cut;
+mod counters;
 mod error;
 #[doc(hidden)]
 pub mod hostile;
-mod keyed;
+mod key_hash_builder;
 pub mod limits;
+mod log_limiter;
 mod message;
-mod newer;
 mod partition;
+mod pull_newer;
 mod runs;
 mod scheduler;
 mod server;
-mod sparing;
+mod sharded_keys;
 mod sync;
-mod tally;
 mod token;
 mod vectors;
 mod worker;
 
-pub use cut::{Chunk, ShardedKeys};
+pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use gannet_core::{
     Admission, Applied, ColumnSum, DATA_PUSHERS, GrowError, Growth, GrowthConfig, Init, NO_CLOCK, OpenError,
@@ -39,17 +39,17 @@ pub use partition::share;
 pub use runs::{
     CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
 };
-pub use scheduler::book::{HeartbeatReply, SplitGrant};
-pub use scheduler::feeding::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
-pub use scheduler::holdings::{ShardHolder, TableRecord};
+pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
+pub use scheduler::job_plan::{JobPlan, PlanFile, Split};
+pub use scheduler::job_state::{HeartbeatReply, SplitGrant};
 pub use scheduler::member::{Activity, ActivityKind, Member, Progress, WorkerIncarnation, WorkerState};
-pub use scheduler::plan::{JobPlan, PlanFile, Split};
+pub use scheduler::table_records::{ShardHolder, TableRecord};
 pub use scheduler::{JobStateFileError, forget_job};
 pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
 pub use server::{LocalServer, Server, ServerConfig, ServerStats, SessionLimits};
+pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
-pub use tally::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,

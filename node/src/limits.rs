@@ -122,7 +122,7 @@ pub const GROUP_WORKERS_MAX: u32 = 4096;
 /// Of those that train synchronously: a step is named by who was in it, a bit each.
 pub const BSP_WORKERS_MAX: u32 = 32;
 /// Bytes of pushes that a server without `--memory-limit` keeps for steps that are not complete, for each of its threads:
-/// one budget for all threads and tables (kept.rs).
+/// one budget for all threads and tables (step_budget.rs).
 pub const BSP_BYTES_MAX: usize = 512 << 20;
 /// Bytes of requests of one session that wait for other workers and are put aside though `--keyset-memory` is used up: a
 /// fence that they wait for may come behind them.

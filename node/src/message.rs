@@ -118,7 +118,7 @@ pub(crate) fn clock_word(clock: Option<u64>) -> u64 {
 const STATE: u16 = 1;
 /// In a pull's aux: the answer says behind the rows where they are, a u32 each.
 const WITH_SLOTS: u16 = 2;
-/// In a pull's aux: only what is newer than what the worker holds is to be answered (newer.rs has the payloads).
+/// In a pull's aux: only what is newer than what the worker holds is to be answered (pull_newer.rs has the payloads).
 const NEWER: u16 = 4;
 
 /// A pull: payload `keys` u64, or more of those that ask for what is newer. `keep`: the place of the keyset to keep, plus 1; 0 for none.

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;
 
-use gannet_node::transport::wires::{Transport, Transports};
+use gannet_node::transport::multi::{Transport, Transports};
 use gannet_node::{Read, Server, ServerConfig, Worker, WorkerConfig, Write};
 use model::schema;
 use std::collections::BTreeMap;

@@ -3,9 +3,9 @@
 
 mod model;
 
+use gannet_node::transport::multi::{Transport, Transports};
 use gannet_node::transport::sim::Prng;
 use gannet_node::transport::tcp::{Io, Tcp};
-use gannet_node::transport::wires::{Transport, Transports};
 use gannet_node::{
     Read, Refusal, SeenPushes, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write,
 };

@@ -2,7 +2,7 @@
 
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
-use super::{Failure, growing};
+use super::{Failure, bench_growth};
 use gannet::bench::limit::{self, Limit, Size};
 use gannet::bench::served::{Bench, Rate, Target};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         Some(("loopback", addr)) => {
             limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
         }
-        Some(("grow", addr)) => growing::part(addr, args),
+        Some(("grow", addr)) => bench_growth::part(addr, args),
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
             let rates = bench.rates(seconds)?;
             let mut all =
@@ -32,7 +32,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
                       "pull64_warm_us_p50": l.warm.0, "pull64_warm_us_p99": l.warm.1}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
-        None if args.grow.is_some() => growing::run(args, log),
+        None if args.grow.is_some() => bench_growth::run(args, log),
         None => all(args, log),
     }
 }

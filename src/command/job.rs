@@ -1,11 +1,11 @@
 //! A worker of a job: trains its share of the batches against servers; worker 0 waits for the others, evaluates and saves.
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
-use super::fed::FedClient;
+use super::fed_worker::FedClient;
 use super::metrics::Metrics;
 use super::tasks::InJob;
-use super::watching::Watching;
-use super::{Failure, caching, feeding, keeping, runs, security, signals, tasks, train};
+use super::validation::Watching;
+use super::{Failure, cache_flags, data_server, runs, security, signals, sync_flags, tasks, train};
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, Progress, PushContent, Quality, ReadError, Reduce, RemoteBackend, Share, TrainError, evaluate,
@@ -25,7 +25,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let ps = job.job_name == Some(JobName::Ps);
     let client = job.job_name == Some(JobName::Client);
     let worker = job.job_name == Some(JobName::Worker);
-    feeding::check_role(args)?;
+    data_server::check_role(args)?;
     let tls_ca = job.believing.tls_ca.is_some();
     if args.data.is_empty() && !ps && job.feeding.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
@@ -58,7 +58,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
     let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
-    let of_lr = caching::given(&job.cache).or(shards).filter(|_| !worker || !caching::learns_so(args));
+    let of_lr =
+        cache_flags::given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
     match (misplaced.or(of_sessions), of_lr) {
         (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: for {whose}"))),
         (None, Some(flag)) => Err(Failure::input(format!(
@@ -87,7 +88,7 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
         (job.tasks.scheduler.is_some(), "--scheduler"),
     ];
     let flag = given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned());
-    flag.or_else(|| keeping::misplaced(job))
+    flag.or_else(|| sync_flags::misplaced(job))
 }
 
 /// Checks the flags of a job.
@@ -118,7 +119,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         let twice = &job.ps_hosts[twice];
         return Err(Failure::input(format!("--ps-hosts names {twice} twice: name each server once")));
     }
-    keeping::check(job)?;
+    sync_flags::check(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -220,7 +221,7 @@ pub fn work(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     let mut options = train::options(args, share, chief || job.tasks.tasks == TasksName::On)?;
     let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
     options.push = Some(push);
-    let damped = keeping::is_damped(job, push)?;
+    let damped = sync_flags::is_damped(job, push)?;
     if let Some(fed) = &fed {
         options.data.files = fed.files();
     }
@@ -236,8 +237,8 @@ pub fn work(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     let metrics = Metrics::start(&args.metrics, "worker")?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let workers = job.worker_hosts.len() as u32;
-    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
-    let cache = caching::of_training(args, &schema, push, member.mode)?;
+    let member = sync_flags::membership(&job.sync, job.task_index, workers, push, reduce);
+    let cache = cache_flags::of_training(args, &schema, push, member.mode)?;
     if damped && cache.is_some() {
         return Err(Failure::input(
             "--cache-bytes cannot be had with damped replay, of which only the servers know what it makes of a row: leave it out, or say \

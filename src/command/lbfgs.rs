@@ -5,7 +5,7 @@ use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
 use super::runs::{self, Account, LocalRun};
-use super::{Failure, input, job, kept, look, optimizer, report, server, signals, train};
+use super::{Failure, input, input_check, job, optimizer, report, saved_model, server, signals, train};
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
@@ -119,7 +119,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
     let mut test = test;
     let chief = args.job.task_index == 0;
     if chief || args.input.scale.is_some() || args.lbfgs.warm_start.is_some() {
-        look::look(args, &mut data, test.as_mut(), chief && !args.json)?;
+        input_check::look(args, &mut data, test.as_mut(), chief && !args.json)?;
     }
     Ok(LbfgsPlan {
         settings: LbfgsSettings {
@@ -257,7 +257,7 @@ fn lead<C: Columns>(
     let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
     let one_class = examples.one_class();
     if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &args.out) {
-        kept::may_save(folder, (0, 0, true), false, &loaded.bad_lines)?;
+        saved_model::may_save(folder, (0, 0, true), false, &loaded.bad_lines)?;
     }
     let start = Instant::now();
     let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop).map_err(failure)?;
@@ -286,7 +286,7 @@ fn lead<C: Columns>(
         intercept: plan.settings.intercept,
     };
     let may_save = |folder: &Path| {
-        kept::may_save(folder, (trained.examples, 0, true), trained.stopped, &loaded.bad_lines)
+        saved_model::may_save(folder, (trained.examples, 0, true), trained.stopped, &loaded.bad_lines)
     };
     let saved = match &args.out {
         Some(folder) if may_save(folder)? => Some(model::save(folder, &mut learned, &notes)?),
@@ -310,7 +310,7 @@ fn lead<C: Columns>(
     } else {
         told.print(&transport, stats.rows, bytes);
         if let (Some(rows), Some(folder)) = (saved, &args.out) {
-            say!("model        {rows} rows in {}{}", folder.display(), kept::before(folder));
+            say!("model        {rows} rows in {}{}", folder.display(), saved_model::before(folder));
         }
     }
     Ok((stopped, stats.rows))

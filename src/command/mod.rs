@@ -2,19 +2,17 @@
 
 pub mod args;
 mod bench;
-mod caching;
+mod bench_growth;
+mod cache_flags;
+mod data_server;
 mod doctor;
 mod failure;
-mod fed;
-mod feeding;
-mod growing;
+mod fed_worker;
 mod input;
+mod input_check;
 mod job;
-mod keeping;
-mod kept;
 mod lbfgs;
 pub mod log;
-mod look;
 mod metrics;
 mod model;
 mod models;
@@ -22,15 +20,17 @@ mod optimizer;
 mod predict;
 mod report;
 mod runs;
+mod saved_model;
 mod security;
 mod server;
 mod settings;
 mod signals;
 mod status;
+mod sync_flags;
 mod tasks;
 mod train;
-mod warm;
-mod watching;
+mod validation;
+mod warm_start;
 
 pub use failure::Failure;
 

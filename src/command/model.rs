@@ -1,7 +1,7 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
 use super::args::{InputArgs, PredictArgs};
-use super::{Failure, input, kept};
+use super::{Failure, input, saved_model};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
@@ -76,7 +76,7 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
 /// Writes the table as a model; the rows saved.
 pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
-    kept::keep_previous(folder)?;
+    saved_model::keep_previous(folder)?;
     let mut writer = CheckpointWriter::create(folder, &schema)?;
     writer.note("model", "lr");
     notes.write(&mut writer);
@@ -101,7 +101,7 @@ impl Notes<'_> {
             writer.note("positive", two.positive());
             writer.note("negative", &two.other().unwrap_or_default());
         }
-        kept::note(writer, self.ended.as_deref());
+        saved_model::note(writer, self.ended.as_deref());
     }
 
     /// A line for each column, in `numeric`'s order: its center and spread.
@@ -250,7 +250,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
     let two = checkpoint
         .note("positive")
         .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
-    Ok(DataReading { intercept, format, counts, columns, two, ended: kept::ended(checkpoint) })
+    Ok(DataReading { intercept, format, counts, columns, two, ended: saved_model::ended(checkpoint) })
 }
 
 /// What became of the numbers.

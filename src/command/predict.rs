@@ -2,7 +2,7 @@
 
 use super::args::PredictArgs;
 use super::failure::SYSTEM;
-use super::{Failure, input, kept, model, models, report};
+use super::{Failure, input, model, models, report, saved_model};
 use gannet::train::{ReadError, TrainError, predict};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     let mut data = input::data(&args.data, &args.input, model.reading.intercept)?;
     model.reading.of(&mut data, args)?;
     let ended = model.reading.ended.as_deref();
-    kept::warn_of_early_end(&args.model, ended);
+    saved_model::warn_of_early_end(&args.model, ended);
     let mut out = io::stdout().lock();
     let mut text = String::new();
     let predicted = predict(&data, &model.weights, |scores| {

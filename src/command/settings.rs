@@ -2,7 +2,7 @@
 
 use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
 use super::report::counted;
-use super::{Failure, keeping, optimizer, tasks};
+use super::{Failure, optimizer, sync_flags, tasks};
 use clap::ValueEnum;
 use gannet::train::{FileFingerprint, Options, plan_files};
 use gannet::{Admission, PlanFile, RunSetting, SHARDS_DEFAULT};
@@ -128,7 +128,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         all.push(RunSetting::new("--start-together", yes(job.tasks.start_together)));
     }
     if job.tasks.tasks == TasksName::On && !fed && job.job_name != Some(JobName::Client) {
-        all.push(RunSetting::new("--worker-timeout", keeping::timeout(&job.sync).as_secs_f64()));
+        all.push(RunSetting::new("--worker-timeout", sync_flags::timeout(&job.sync).as_secs_f64()));
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
         all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
         // Another server would hand out the data a second time.
@@ -139,7 +139,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
     }
     if !fed {
-        let sync = match (job.sync.sync, keeping::is_bsp(&job.sync)) {
+        let sync = match (job.sync.sync, sync_flags::is_bsp(&job.sync)) {
             (_, true) => "bsp".to_owned(),
             (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
             _ => "asp".to_owned(),

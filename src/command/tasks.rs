@@ -2,9 +2,9 @@
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
-use super::fed::FedClient;
+use super::fed_worker::FedClient;
 use super::job::WorkerConnection;
-use super::{Failure, input, keeping};
+use super::{Failure, input, sync_flags};
 use gannet::JOB_WORKERS_MAX;
 use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::{
@@ -93,7 +93,7 @@ pub fn plan(
 ) -> Result<JobPlan, Failure> {
     let TrainArgs { job, .. } = args;
     // The least that a scheduler and its workers can keep to.
-    let timeout = keeping::timeout(&job.sync).max(Duration::from_millis(100));
+    let timeout = sync_flags::timeout(&job.sync).max(Duration::from_millis(100));
     let workers = job.worker_hosts.len() as u32;
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);

@@ -7,10 +7,10 @@ use super::model::{self, Notes};
 use super::report::{self, Teller};
 use super::runs::{Account, LocalRun};
 use super::server::Serving;
-use super::watching::Watching;
+use super::validation::Watching;
 use super::{
-    Failure, fed, feeding, input, job, keeping, kept, lbfgs, look, models, optimizer, runs, server, signals,
-    tasks, warm,
+    Failure, data_server, fed_worker, input, input_check, job, lbfgs, models, optimizer, runs, saved_model,
+    server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -32,11 +32,11 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     job::check_role(&args)?;
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_asked(&args)?;
-    warm::check(&args, lbfgs)?;
+    warm_start::check(&args, lbfgs)?;
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
-        Some(JobName::Client) => feeding::client(&mut args),
-        Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed::worker(&mut args),
+        Some(JobName::Client) => data_server::client(&mut args),
+        Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed_worker::worker(&mut args),
         None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),
@@ -82,7 +82,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     // A worker that is fed has no data of its own; one that neither tests nor saves finds out when it reads.
     if !args.data.is_empty() && (with_test || args.input.scale.is_some()) {
         let tells = with_test && args.job.task_index == 0 && !args.json;
-        look::look(args, &mut options.data, options.test.as_mut(), tells)?;
+        input_check::look(args, &mut options.data, options.test.as_mut(), tells)?;
     }
     options.epochs = args.epochs;
     options.threads = match args.threads {
@@ -96,7 +96,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         }
     };
     options.share = share;
-    options.push = optimizer::push(&args.optimizer).or(keeping::push(&args.job));
+    options.push = optimizer::push(&args.optimizer).or(sync_flags::push(&args.job));
     options.batch = match args.model.model {
         ModelName::Lr => batch(args, options.push)?,
         _ => args.batch.unwrap_or(MODEL_BATCH) as usize,
@@ -125,7 +125,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
-    options.begin = warm::begin(args, std::slice::from_ref(&schema), None)?;
+    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), None)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
@@ -188,10 +188,14 @@ pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) 
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
-            say!("model        {early}{rows} rows in {}{}", folder.display(), kept::before(folder))
+            say!("model        {early}{rows} rows in {}{}", folder.display(), saved_model::before(folder))
         }
         Some((folder, rows)) => {
-            complain!("gannet: {early}{rows} rows saved in {}{}", folder.display(), kept::before(folder))
+            complain!(
+                "gannet: {early}{rows} rows saved in {}{}",
+                folder.display(),
+                saved_model::before(folder)
+            )
         }
         None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
@@ -236,7 +240,8 @@ pub fn finish<B: Backend>(
 ) -> Result<(), Failure> {
     let alone = args.job.job_name.is_none();
     let learned = (trained.examples, trained.rows, alone);
-    let may_save = |folder: &Path| kept::may_save(folder, learned, trained.stopped, &trained.bad_lines);
+    let may_save =
+        |folder: &Path| saved_model::may_save(folder, learned, trained.stopped, &trained.bad_lines);
     let saved = match &args.out {
         Some(folder) if may_save(folder)? => {
             let (format, columns) = (trained.format, trained.columns.as_ref());

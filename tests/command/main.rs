@@ -10,7 +10,7 @@ mod messages;
 mod saving;
 mod status;
 mod understanding;
-mod watching;
+mod validation;
 
 #[path = "../harness/mod.rs"]
 mod harness;

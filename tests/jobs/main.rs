@@ -1,6 +1,6 @@
 //! Jobs of real processes: runs, tasks, steps, and processes that are killed and come back.
 
-mod feeding;
+mod data_server;
 mod identity;
 mod incarnations;
 mod job;

@@ -5,7 +5,7 @@ mod hostile;
 mod io;
 mod memory;
 mod metrics;
-mod near;
+mod one_sided;
 mod security;
 mod transport;
 

@@ -1,7 +1,7 @@
 //! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
 
 use crate::batch::InSplit;
-use crate::flat::FlatTable;
+use crate::flat_table::FlatTable;
 use crate::replay::SeenPushRuns;
 use gannet_node::{Counters, OpenError, PullError, PushError, Read, Schema, Stats, WorkerError, Write};
 

@@ -9,7 +9,7 @@
 
 use crate::block::{Block, INTERCEPT_KEY};
 use crate::number::{NotANumber, load, unsigned};
-use crate::repeats::RepeatedKeys;
+use crate::repeated_keys::RepeatedKeys;
 use crate::text_key::ColumnKeys;
 use std::sync::LazyLock;
 

@@ -8,7 +8,7 @@ use crate::block::{Block, INTERCEPT_KEY};
 use crate::columns::Role;
 use crate::labels::Labels;
 use crate::number::{NotANumber, parse_float};
-use crate::repeats::RepeatedKeys;
+use crate::repeated_keys::RepeatedKeys;
 use crate::scale::Scaling;
 
 /// Where a record goes wrong, and what should stand there.

@@ -5,7 +5,7 @@ use crate::criteo::Counts;
 use crate::error::ReadError;
 use crate::labels::Labels;
 use crate::scale::Scale;
-use crate::stop::StopFlag;
+use crate::stop_flag::StopFlag;
 
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::error::{ReadError, shown};
 use crate::labels::Labels;
 use crate::libsvm::{self, Lines};
 use crate::limits::PAD_BYTES;
-use crate::repeats::RepeatedKeys;
+use crate::repeated_keys::RepeatedKeys;
 use crate::scale::{ScaleKind, Scaling};
 use crate::source::Source;
 use crate::vw::{self, Vw};

@@ -2,10 +2,10 @@
 
 use crate::data::{Data, Share};
 use crate::gradient::Reduce;
-use crate::piece::{FileFingerprint, Splits};
-use crate::push::PushContent;
+use crate::push_content::PushContent;
 use crate::report::StartRows;
-use crate::stop::StopFlag;
+use crate::split::{FileFingerprint, Splits};
+use crate::stop_flag::StopFlag;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -10,8 +10,8 @@ use crate::format::LineReader;
 use crate::labels::Labels;
 use crate::libsvm;
 use crate::limits::BATCH_MAX;
-use crate::piece::{self, Split};
 use crate::source::Source;
+use crate::split::{self, Split};
 use crate::stream::{ReadPosition, Stream};
 use std::io::{self, Read};
 
@@ -117,7 +117,7 @@ impl Reader {
         position: &ReadPosition,
     ) -> Result<Option<Reader>, ReadError> {
         Reader::check_limits(batch, Share::ALL)?;
-        let Some((source, kind, start)) = piece::open(data, piece, position, packed)? else {
+        let Some((source, kind, start)) = split::open(data, piece, position, packed)? else {
             return Ok(None);
         };
         let files = data.files.len();
@@ -369,7 +369,7 @@ impl Reader {
     fn place(&self) -> (String, u64) {
         let (file, mut line) = (self.source.file().to_owned(), self.source.line);
         if self.start > 0 {
-            line += piece::lines_before(&file, self.start);
+            line += split::lines_before(&file, self.start);
         }
         (file, line)
     }

@@ -4,7 +4,7 @@ use crate::backend::BackendError;
 use crate::columns::Columns;
 use crate::error::{BadLines, ReadError};
 use crate::metrics::Quality;
-use crate::push::PushContent;
+use crate::push_content::PushContent;
 use gannet_node::{Counters, Stats};
 use std::ops::ControlFlow;
 

@@ -1,10 +1,10 @@
 //! The text of one data file, handed out as whole lines.
 
+use crate::decompress::Decompressed;
 use crate::error::ReadError;
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
-use crate::stop::StopFlag;
+use crate::stop_flag::StopFlag;
 use crate::stream::Stream;
-use crate::unpack::Decompressed;
 use std::io::{self, Read};
 
 /// The lines of one file. `buffer[at..end]` are whole lines not yet taken, each ended by a newline (one is added to a

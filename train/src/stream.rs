@@ -2,7 +2,7 @@
 //! come from somebody else (standard input, a FIFO, a terminal).
 
 use crate::limits::{CHUNK_BYTES, STOP_LOOK_EVERY};
-use crate::stop::StopFlag;
+use crate::stop_flag::StopFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};

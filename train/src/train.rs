@@ -2,20 +2,20 @@
 
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{Batch, InSplit};
+use crate::batches::{Batches, OpenData, ReadPlan, SplitQueue};
 use crate::columns::Columns;
 use crate::error::ReadError;
 use crate::evaluate::evaluate;
-use crate::feed::{Batches, OpenData, ReadPlan, SplitQueue};
 use crate::gradient::{Gradients, Reduce};
 use crate::limits::{DEPTH_MAX, REST_AFTER};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::piece::Splits;
-use crate::push::PushContent;
+use crate::push_content::PushContent;
 use crate::reader::Reader;
 use crate::replay::{Replay, overlay};
 use crate::report::{Progress, Report, StepObserver, StepReport, TrainError, no_rows};
-use crate::way::UpdateMode;
+use crate::split::Splits;
+use crate::update_mode::UpdateMode;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
 /// between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a pipe are
-/// ended by [`Data::stop`](crate::Data::stop).)
+/// ended by [`Data::stop`](crate::Data::stop_flag).)
 ///
 /// # Errors
 /// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.

@@ -10,7 +10,7 @@ use crate::labels::Labels;
 use crate::libsvm::{LibsvmFault, short};
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::number::{NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned};
-use crate::repeats::RepeatedKeys;
+use crate::repeated_keys::RepeatedKeys;
 use crate::text_key::{text_key, text_key_at};
 
 const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";

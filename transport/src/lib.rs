@@ -4,7 +4,7 @@
 //! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
 //! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
 //! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
-//! [`wires::Transports`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
+//! [`multi::Transports`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
 //! (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
 #![deny(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod error;
 mod head;
 pub mod limits;
 mod link;
+pub mod multi;
 mod net;
 mod owner;
 mod receive;
@@ -24,7 +25,6 @@ pub mod tls;
 mod transmit;
 mod uring;
 pub mod verbs;
-pub mod wires;
 
 pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};

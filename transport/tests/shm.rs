@@ -2,9 +2,9 @@
 //! the other side is killed. Bytes are compared with what was given.
 
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
+use gannet_transport::multi::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
-use gannet_transport::wires::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
 use gannet_transport::{Event, Listener, Net, NetError, Poll, Stream, Waker};
 use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut};
 use std::process::{Child, Command, Stdio};

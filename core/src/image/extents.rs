@@ -12,10 +12,10 @@
 
 use super::Medium;
 use crate::budget::Budget;
+use crate::durability::{self, Durable};
 use crate::error::GrowError;
 use crate::layout::*;
 use crate::limits::*;
-use crate::synced::{self, Durable};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::retry_on_intr;
 use std::fs::File;
@@ -310,7 +310,7 @@ impl Extents {
 
     /// Writes the first page to its medium and waits. Other pages may stay behind: after a kill there are many.
     pub(super) fn sync_head(&self) -> io::Result<()> {
-        synced::during(&Durable::Head, || {
+        durability::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
             unsafe { rustix::mm::msync(self.base.cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) }
                 .map_err(io::Error::from)
@@ -319,7 +319,7 @@ impl Extents {
 
     /// Writes the file to its medium and waits.
     pub(super) fn sync(&self) -> io::Result<()> {
-        synced::during(&Durable::File, || self.file.sync_all())
+        durability::during(&Durable::File, || self.file.sync_all())
     }
 
     /// Bytes that are charged to the budget.

@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 mod extents;
-mod mapped;
-mod trial;
+mod mapped_image;
+mod probe;
 
 use crate::error::GrowError;
 use crate::grower::{Grower, Growth, step};
@@ -17,14 +17,14 @@ use crate::limits::*;
 use crate::row::Row;
 use crate::slot::Bucket;
 pub(crate) use extents::Extents;
-pub(crate) use mapped::{MappedImage, copy_floats};
+pub(crate) use mapped_image::{MappedImage, copy_floats};
+pub use probe::try_huge_page;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
-pub use trial::try_huge_page;
 
 /// What the file of an image lives on; decides about huge pages only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

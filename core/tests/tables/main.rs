@@ -3,16 +3,16 @@
 mod admission;
 mod damping;
 mod fence;
-mod glimpse;
 mod growth;
+mod mapped_shards;
+mod mapped_shards_races;
 mod model;
-mod newer;
-mod opened;
+mod open_shards;
+mod pull_newer;
 mod recut;
+mod remote_row_reader;
 mod segments;
 mod vectors;
-mod view;
-mod view_races;
 
 #[path = "../viewing/mod.rs"]
 mod viewing;

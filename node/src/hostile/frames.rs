@@ -1,13 +1,13 @@
 //! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
 //! flipped bits, cut short, sent twice.
 
-use super::seats;
+use super::job_clients;
 use crate::control::{
     self, ConfirmV1, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
     VectorV1,
 };
 use crate::message::{self, PullFrame, PushFrame, pair};
-use crate::newer::{bit_words, ones};
+use crate::pull_newer::{bit_words, ones};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::Head;
@@ -179,8 +179,8 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let clock = (choices.below(4) == 0).then(|| choices.below(5));
     match choices.below(28) {
         24 | 25 => keeping_step(choices, id, table),
-        26 if choices.below(3) == 0 => seats::run(choices, id),
-        26 => seats::request(choices, id),
+        26 if choices.below(3) == 0 => job_clients::run(choices, id),
+        26 => job_clients::request(choices, id),
         27 => program(choices, seq, id, table),
         0..9 => {
             let keys = some_keys(choices, keys);

@@ -2,7 +2,7 @@
 //! that the tests of hostile peers use. Not a part of the interface.
 
 mod frames;
-mod seats;
+mod job_clients;
 
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
@@ -13,8 +13,8 @@ use crate::control::{
 use crate::error::Refusal;
 use crate::message::{PullFrame, PushFrame, ack_head, acked};
 use crate::runs::RunRequestV1;
-use crate::scheduler::feeding::{DataRequest, OfferV1};
-use crate::scheduler::holdings::JobTableV1;
+use crate::scheduler::data_server::{DataRequest, OfferV1};
+use crate::scheduler::table_records::JobTableV1;
 use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};

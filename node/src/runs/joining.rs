@@ -1,6 +1,6 @@
 //! What is decided for whoever comes to a run: the rules of [`Registry`].
 
-use super::asking::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
+use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
 use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
 use crate::error::Refusal;
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX, RUNS_MAX, STATUS_PUSHERS_MAX};

@@ -8,10 +8,10 @@
 //! ```
 //! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that one.
 
-use super::asking::{
+use super::messages::{
     JoinV1, Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
 };
-use super::kept::{self, RunsError};
+use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
 use crate::limits::{RUN_MEMBERS_TOLD, RUN_SILENCE};
 use crate::scheduler::member::WorkerIncarnation;
@@ -197,8 +197,8 @@ impl Registry {
     /// # Errors
     /// What is kept there cannot be read.
     pub fn open(folder: Option<&Path>, now: Duration) -> Result<Registry, RunsError> {
-        let file = folder.map(kept::file);
-        let runs = file.as_deref().map_or(Ok(BTreeMap::new()), kept::load)?;
+        let file = folder.map(runs_file::file);
+        let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
         let mut heard = BTreeMap::new();
         // Who was in a run may live: everybody is given time to be heard of.
         for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
@@ -425,7 +425,7 @@ impl Registry {
 
     pub(super) fn keep(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         let Some(file) = &self.file else { return Ok(()) };
-        kept::save(file, &self.runs).map_err(|error| {
+        runs_file::save(file, &self.runs).map_err(|error| {
             match before {
                 Some(before) => self.runs.insert(name.to_owned(), before),
                 None => self.runs.remove(name),

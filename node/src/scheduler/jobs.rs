@@ -1,11 +1,11 @@
 //! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
 //! feeds has one job, whatever its run is called.
 
-use super::feeding::{DataReply, DataRequest, DataServer, DataServerConfig};
-use super::holdings::JobTableV1;
-use super::ledger::{self, JobStateFileError};
+use super::data_server::{DataReply, DataRequest, DataServer, DataServerConfig};
+use super::job_state_file::{self, JobStateFileError};
 use super::member::WorkerIncarnation;
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerRefusal, SchedulerReplyV1, SchedulerRequestV1};
+use super::table_records::JobTableV1;
 use crate::error::Refusal;
 use crate::limits::RUNS_MAX;
 use crate::runs::RunId;
@@ -54,7 +54,7 @@ impl Schedulers {
                 jobs.insert(String::new(), Scheduler::open(folder, "", feeding, now)?);
             }
             None => {
-                for run in folder.map_or(Ok(Vec::new()), ledger::runs)? {
+                for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
                     let scheduler = Scheduler::open(folder, &run, None, now)?;
                     jobs.insert(run, scheduler);
                 }

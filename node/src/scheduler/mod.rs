@@ -1,23 +1,23 @@
 //! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler, or a
 //! process of its own is; what it knows is its [`book::Book`].
 
-pub(crate) mod book;
-mod ending;
+mod completion;
 #[cfg(test)]
-mod ending_trials;
-pub(crate) mod feeding;
+mod completion_tests;
+pub(crate) mod data_server;
 #[cfg(test)]
-mod feeding_trials;
-mod heard;
-pub(crate) mod holdings;
+mod data_server_tests;
+mod heartbeat_times;
+pub(crate) mod job_plan;
+pub(crate) mod job_state;
+mod job_state_file;
 mod jobs;
-mod ledger;
 pub(crate) mod member;
-pub(crate) mod plan;
 mod requests;
 #[cfg(test)]
-mod trials;
+mod scheduler_model_tests;
+pub(crate) mod table_records;
 
+pub use job_state_file::{JobStateFileError, forget_job};
 pub(crate) use jobs::{JobTableV2, SchedulerRequestV2, Schedulers};
-pub use ledger::{JobStateFileError, forget_job};
 pub(crate) use requests::{JobV2, Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};

@@ -1,16 +1,16 @@
 //! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
 //! structs here. The scheduler lives in thread 0 of a server, among its sessions.
 
-use super::book::{HeartbeatReply, JobState, JobStateError, SplitCounts, SplitGrant};
-use super::feeding::{DataServer, DataServerConfig};
-use super::heard::HeartbeatTimes;
-use super::holdings::{JobTableV1, RecordOutcome};
-use super::ledger::{JobStateFile, JobStateFileError};
+use super::data_server::{DataServer, DataServerConfig};
+use super::heartbeat_times::HeartbeatTimes;
+use super::job_plan::JobPlan;
+use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts, SplitGrant};
+use super::job_state_file::{JobStateFile, JobStateFileError};
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
-use super::plan::JobPlan;
+use super::table_records::{JobTableV1, RecordOutcome};
 use crate::error::Refusal;
 use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
-use crate::sparing::LogLimiter;
+use crate::log_limiter::LogLimiter;
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;

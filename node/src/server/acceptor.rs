@@ -2,9 +2,9 @@
 
 use super::greeting::{Greeter, GreetingError, Stage};
 use super::session::GreetedConnection;
+use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{GREETING_MAX, GREETING_TIME, TICK};
-use crate::tally::ServerCounters;
 use gannet_transport::{Event, Link, Listener, Net, Poll, Waker};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};

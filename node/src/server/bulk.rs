@@ -1,16 +1,16 @@
 //! Pulls, pushes and scans: the frames that move rows. Read in place, answered in place.
 
+use super::cached_pulls;
 use super::group::is_data;
 use super::keysets::Keysets;
-use super::newer;
-use super::sums::{IncomingPush, run_ends};
+use super::step_sums::{IncomingPush, run_ends};
 use super::tables::{ServerTable, ServerTables};
+use crate::counters::TableCounters;
 use crate::error::Refusal;
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::message::{self, PullFrame, PushFrame, pair, unpair};
-use crate::newer::{bit_words, ones};
 use crate::partition::in_words;
-use crate::tally::TableCounters;
+use crate::pull_newer::{bit_words, ones};
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{CachedVersion, NewerRow, PushError, PushName, Shards};
@@ -153,7 +153,7 @@ pub(super) fn pull(
     let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
-        return newer::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
+        return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
     }
     let found = &mut scratch.found;
     let (shards, tally) = shards(&mut tables.all, request.table)?;
@@ -250,7 +250,7 @@ pub(super) fn push(
     let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            newer::merge(cast_slice(bits), count, keyset, keys, (merged, found));
+            cached_pulls::merge(cast_slice(bits), count, keyset, keys, (merged, found));
             (&merged[..], None)
         }
         keyset => (keys, keyset),

@@ -1,11 +1,11 @@
 //! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for other workers.
 
-use super::booking;
 use super::bulk::{self, BulkReply, Pusher, RequestFailure, RequestOutcome};
 use super::keysets::Keysets;
+use super::pending_replies::{self, PendingReply};
+use super::scheduler_rpc;
 use super::session::RequestContext;
 use super::subscriptions::Subscriptions;
-use super::waiting::{self, PendingReply};
 use super::{images, incarnations, regions, runs, vectors};
 use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
@@ -40,7 +40,7 @@ impl RequestHandler<'_, '_> {
         } = self;
         let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
         let (now, id) = (*now, frame.head.id);
-        if let Some(table) = waiting::before(frame.head.kind, owed) {
+        if let Some(table) = pending_replies::before(frame.head.kind, owed) {
             return Err(RequestFailure::Parked(table));
         }
         let answered = match frame.head.kind {
@@ -50,7 +50,7 @@ impl RequestHandler<'_, '_> {
             message::LEAVE => tables.leave(frame, pusher, now),
             message::PING => Ok(BulkReply::Now(Head::new(message::PONG, 0, id, [0; 4]))),
             // Answers go in the order of their requests, and some wait for a step.
-            _ if !owed.is_empty() => return Err(waiting::behind(owed, tables, pusher)),
+            _ if !owed.is_empty() => return Err(pending_replies::behind(owed, tables, pusher)),
             message::PULL => {
                 let by = (&**pusher, now);
                 return bulk::pull(frame, tables, keysets, by, scratch, transmit);
@@ -67,7 +67,7 @@ impl RequestHandler<'_, '_> {
             message::CLOSE_PUSHER => return tables.answer_close(frame, pusher, transmit),
             message::BOOK => {
                 let session = pusher.session;
-                return booking::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
+                return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
             }
             message::ALLOCATE => {
                 let room = &mut *self.room;
@@ -80,8 +80,10 @@ impl RequestHandler<'_, '_> {
                 return runs::answer(frame, room.runs.as_deref_mut(), session, now, &open, transmit);
             }
             message::DROP_TABLE => return tables.answer_drop(frame, pusher, transmit),
-            message::JOB_TABLE => return booking::note_table(frame, scheduler.as_deref_mut(), now, transmit),
-            message::FEED => return booking::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
+            message::JOB_TABLE => {
+                return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
+            }
+            message::FEED => return scheduler_rpc::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
             message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };
@@ -103,7 +105,7 @@ impl RequestHandler<'_, '_> {
                 self.owed.push_back(request);
                 Ok(())
             }
-            None => Err(waiting::no_memory(self.room.tables, table, frame.head.kind).unwrap_or(stop)),
+            None => Err(pending_replies::no_memory(self.room.tables, table, frame.head.kind).unwrap_or(stop)),
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::dispatch::turn_away;
 use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
+use crate::counters::ServerCounters;
 use crate::error::Refusal;
+use crate::log_limiter::{LogLimiter, Suppressed};
 use crate::message;
-use crate::sparing::{LogLimiter, Suppressed};
-use crate::tally::ServerCounters;
 use crate::token::{Nonces, ProofSide, Token, draw};
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream};

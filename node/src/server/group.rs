@@ -1,11 +1,11 @@
 //! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the pushes
-//! that are kept until their step is applied. What is decided stands in clocks.rs and sums.rs; here it meets the shards.
+//! that are kept until their step is applied. What is decided stands in clocks.rs and step_sums.rs; here it meets the shards.
 
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{Clocks, JoinError, Joiner};
-use super::kept::{StepBudget, StepBudgetShare};
-use super::steps;
-use super::sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepMerge, StepSums};
+use super::step_budget::{StepBudget, StepBudgetShare};
+use super::step_files;
+use super::step_sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepMerge, StepSums};
 use super::tables::{ServerTable, ServerTables, answer};
 use crate::control::{self, JoinV1, JoinedV1};
 use crate::error::{REPLACED, Refusal};
@@ -179,7 +179,7 @@ impl ServerTable {
                 };
                 let written = steps.as_mut().map_or(Ok(()), |file| file.write(shards, &sum, sums.masks()));
                 let applied = written.map_err(|text| (Refusal::NoSpace, text)).and_then(|()| {
-                    let applied = steps::apply(shards, &sum, AGGREGATE);
+                    let applied = step_files::apply(shards, &sum, AGGREGATE);
                     applied.map_err(|error| (Refusal::of_push(&error), error.to_string()))
                 });
                 match applied {

@@ -1,49 +1,49 @@
 //! The server: an acceptor and one thread a core, each owning its shards.
 
 mod acceptor;
-mod booking;
 mod bulk;
+mod cached_pulls;
+#[cfg(test)]
+mod cached_pulls_tests;
 mod clocks;
 mod dispatch;
 #[cfg(test)]
 mod fences;
 #[cfg(test)]
-mod floods;
+mod flood_tests;
 mod greeting;
 mod group;
+mod heartbeats;
 pub(crate) mod identities;
 #[cfg(test)]
 mod identities_tests;
 mod images;
 pub(crate) mod incarnations;
-mod kept;
 mod keysets;
-mod life;
 mod memory;
-mod newer;
-#[cfg(test)]
-mod newer_tests;
+mod pending_replies;
 #[cfg(test)]
 mod refusals;
 mod regions;
 mod runs;
+mod scheduler_rpc;
 pub(crate) mod scripted;
 mod session;
-mod signs;
-mod steps;
+mod step_budget;
+mod step_files;
+mod step_sums;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
-mod sums;
 mod tables;
 mod thread;
+mod thread_health;
 mod vectors;
-mod waiting;
 
+use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
-use crate::scheduler::feeding::DataServerConfig;
-use crate::tally::ServerCounters;
+use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
 use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::Store;
@@ -51,8 +51,6 @@ use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use identities::Identities;
 use incarnations::HighestIncarnation;
-use kept::StepBudget;
-use life::ThreadHealth;
 pub use memory::SessionLimits;
 use memory::SessionMemory;
 use session::GreetedConnection;
@@ -60,8 +58,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use step_budget::StepBudget;
 use tables::ServerTables;
 use thread::{ShardThread, ThreadSettings};
+use thread_health::ThreadHealth;
 
 /// How a server is to run.
 #[derive(Clone)]

@@ -5,20 +5,20 @@ use super::dispatch::{RequestHandler, turn_away};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory, SessionShare};
+use super::pending_replies::{PendingReply, ReplyOutcome, WaitingRequest};
 use super::subscriptions::Subscriptions;
 use super::tables::ServerTables;
-use super::waiting::{PendingReply, ReplyOutcome, WaitingRequest};
 use crate::control::{self, HelloV1, WelcomeV1};
+use crate::counters::{Carrier, RequestKind, ThreadCounters};
 use crate::error::Refusal;
 use crate::limits::{
     CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME,
     STALL_TIME,
 };
+use crate::log_limiter::LogLimiter;
 use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
-use crate::sparing::LogLimiter;
-use crate::tally::{Carrier, RequestKind, ThreadCounters};
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
 use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, NoOwner, Stream};
 use std::collections::VecDeque;

@@ -10,7 +10,7 @@ use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::limits::{FLUSH_BYTES, PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX, SWEEP_ROWS, part_keys};
 use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, clock_word, pair, unpair};
-use crate::newer::{bit, bit_words};
+use crate::pull_newer::{bit, bit_words};
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
 use gannet_transport::{Frame, Full, Head, Transmit};

@@ -3,16 +3,16 @@
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{Identities, IdentityClaim, to_begin_anew};
-use super::kept::StepBudget;
 use super::regions::Regions;
-use super::steps::{self, RecoveredSteps, StepFiles};
+use super::step_budget::StepBudget;
+use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
+use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
+use crate::log_limiter::LogLimiter;
 use crate::message;
 use crate::partition::share;
-use crate::sparing::LogLimiter;
-use crate::tally::{ServerCounters, TableCounters};
 use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
 use std::ops::Range;
@@ -150,7 +150,8 @@ impl ServerTables {
             },
         };
         self.identities.note_opened(&schema.name, true);
-        let found = shards.as_mut().map(|shards| steps::finish(&self.store, shards, AGGREGATE)).transpose();
+        let found =
+            shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
         let found = match found {
             Ok(found) => found.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),

@@ -2,8 +2,8 @@
 //! behind the pushes of each step, and pulls that wait for the others.
 
 use super::Worker;
-use super::flights::{ControlInFlight, PullPart, Request, RequestWork};
-use super::laid::Relayout;
+use super::in_flight::{ControlInFlight, PullPart, Request, RequestWork};
+use super::relayout::Relayout;
 use super::tables::{ControlRequest, Recipients, TableId};
 use crate::control::{self, JoinedV1, WaitsV1};
 use crate::error::WorkerError;

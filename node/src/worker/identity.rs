@@ -9,7 +9,7 @@ use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV
 use crate::error::{Refusal, WorkerError};
 use crate::message;
 use crate::partition::{in_words, share};
-use crate::scheduler::holdings::{ShardHolder, TableRecord};
+use crate::scheduler::table_records::{ShardHolder, TableRecord};
 use gannet_core::{Schema, TableUid};
 use gannet_transport::Net;
 use std::ops::Range;

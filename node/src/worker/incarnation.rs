@@ -2,9 +2,9 @@
 
 use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
+use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::message;
-use crate::tally::WorkerCounters;
 use gannet_transport::Net;
 use std::sync::Arc;
 

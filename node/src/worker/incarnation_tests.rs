@@ -1,7 +1,7 @@
 //! Thousands of incarnations in the simulated world: many ask at once, links are lost, and the server that counts is
 //! killed between keeping a number and answering it.
 
-use super::flights::{ControlInFlight, InFlightId, Request, RequestWork};
+use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::message;

@@ -17,9 +17,9 @@
 //! - images, regions and subscriptions end with their link, as ever. What the cache asked for is of no link that there
 //!   will be.
 
-use super::flights::{PullPart, Request, RequestWork};
+use super::in_flight::{PullPart, Request, RequestWork};
+use super::own_push_filter::OwnPushFilter;
 use super::peer::Peer;
-use super::stamps::OwnPushFilter;
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
 use crate::message;

@@ -4,59 +4,59 @@
 //! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
 //! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
 
-mod attendance;
 mod builder;
 mod cache;
 mod clocks;
-mod far;
-mod feed;
-mod flights;
+mod data_link;
 #[cfg(test)]
 mod full_disk;
-mod handles;
+mod heartbeat;
 pub(crate) mod identity;
+mod in_flight;
 mod incarnation;
 #[cfg(test)]
 mod incarnation_tests;
-mod laid;
+mod job_client;
 mod layout;
-mod near;
+mod one_sided;
 mod opening;
+mod own_push_filter;
 mod peer;
 mod pipeline;
 mod pump;
-mod reach;
+mod rdma_reads;
+mod read_paths;
 mod reconnect;
-mod run;
-mod seat;
+mod relayout;
+mod row_handles;
+mod run_client;
 mod simple;
-mod stamps;
 mod tables;
 mod vectors;
 
-pub use attendance::{FenceFn, Heartbeat};
 pub use builder::WorkerBuilder;
 pub use cache::{CacheConfig, RowCache, Staleness};
 pub use clocks::WaitingFor;
-pub use feed::{DataLink, DataOffer, TextChunk};
+pub use data_link::{DataLink, DataOffer, TextChunk};
+pub use heartbeat::{FenceFn, Heartbeat};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
+pub use job_client::{JobAnswer, JobClient, JobStatus};
 pub use pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
-pub use run::{RunClient, RunRequest};
-pub use seat::{JobAnswer, JobClient, JobStatus};
+pub use run_client::{RunClient, RunRequest};
 pub use tables::{TableId, TableStatus};
 
-use crate::cut::ShardedKeys;
+use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::runs::RunId;
-use crate::tally::WorkerCounters;
+use crate::sharded_keys::ShardedKeys;
 use crate::token::Token;
 use cache::Caching;
 use clocks::TableClock;
-use flights::InFlight;
 use gannet_core::Schema;
 use gannet_transport::sim::Prng;
 use gannet_transport::{Event, Net};
 use identity::OpenedAs;
+use in_flight::InFlight;
 use peer::{Peer, ReplyResult};
 use pipeline::KeptKeysets;
 use std::collections::VecDeque;

@@ -7,13 +7,13 @@
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
 use super::cache::{Delta, Followed};
-use super::flights::{InFlight, InFlightOwner, Request, RequestWork};
-use super::near::OneSidedReads;
+use super::in_flight::{InFlight, InFlightOwner, Request, RequestWork};
+use super::one_sided::OneSidedReads;
 use super::opening::Opening;
 use crate::control::{self, WaitsV1};
+use crate::counters::WorkerCounters;
 use crate::error::{Refusal, WorkerError};
 use crate::message::{self, acked, answer_to};
-use crate::tally::WorkerCounters;
 use gannet_transport::{Filled, Frame, Link, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;

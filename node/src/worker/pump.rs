@@ -1,7 +1,7 @@
 //! The worker's event loop: each link's turn, then a wait; lost links, time limits.
 
 use super::Worker;
-use super::flights::{ControlInFlight, Request, RequestWork};
+use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::peer::{Peer, ReplyResult};
 use super::pipeline::SPARE_MAX;
 use crate::control::{self, RefusedV1};

@@ -1,7 +1,7 @@
 //! When links come about and come back (the cold part): attempts, the pauses between them, and what no attempt mends.
 
 use super::Worker;
-use super::flights::{Request, RequestWork};
+use super::in_flight::{Request, RequestWork};
 use super::opening::OpeningStep;
 use super::peer::Peer;
 use super::pump::LOOK;

@@ -3,8 +3,8 @@
 use super::Worker;
 use super::pipeline::read_floats;
 use super::tables::TableId;
-use crate::cut::ShardedKeys;
 use crate::error::WorkerError;
+use crate::sharded_keys::ShardedKeys;
 use gannet_core::{Read, Segments, Write};
 use gannet_transport::Net;
 use std::sync::Arc;

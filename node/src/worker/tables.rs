@@ -1,6 +1,6 @@
 //! The rare calls about tables: open, status, scan, done.
 
-use super::flights::{ControlInFlight, Request, RequestWork};
+use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::{Worker, WorkerTable};
 use crate::control::{self, StatusV1};
 use crate::error::WorkerError;

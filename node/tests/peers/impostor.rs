@@ -3,8 +3,8 @@
 
 use crate::model;
 
+use gannet_node::transport::multi::{Transport, Transports};
 use gannet_node::transport::tcp::Tcp;
-use gannet_node::transport::wires::{Transport, Transports};
 use gannet_node::transport::{Net, Stream};
 use gannet_node::{Read, Server, ServerConfig, Token, Worker, WorkerConfig, Write};
 use model::{Model, schema};

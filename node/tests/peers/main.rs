@@ -1,8 +1,8 @@
 //! Peers that attack, impersonate, hold a wrong token, or die.
 
-mod dying;
 mod hostile;
 mod impostor;
+mod thread_death;
 mod token;
 
 #[path = "../attack/mod.rs"]

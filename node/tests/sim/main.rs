@@ -1,20 +1,20 @@
 //! Servers and workers in the simulation and in one process: exactly once, step, identity, memory.
 
 mod admission;
-mod attending;
 mod cached;
+mod counters;
+mod data_server;
 mod dropped;
-mod far;
-mod fed;
+mod heartbeats;
 mod identity;
 mod incarnations;
-mod keeping;
-mod kept;
-mod near;
+mod one_sided;
+mod rdma;
 mod scheduled;
 mod segments;
 mod simulated;
-mod tally;
+mod step_budget;
+mod sync;
 mod waiting;
 
 #[path = "../model/mod.rs"]

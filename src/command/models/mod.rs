@@ -15,8 +15,8 @@ use super::report::{Teller, warn_of_bad_lines, warn_of_no_positive};
 use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, learned_something, options, tell_saved, train_failure};
-use super::watching::{Midway, Watching};
-use super::{Failure, input, job, keeping, kept, server, signals, tasks, warm};
+use super::validation::{Midway, Watching};
+use super::{Failure, input, job, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, ModelSettings,
     Objective, Softmax, fit_watched, push_of, score,
@@ -144,7 +144,7 @@ fn options_of(
     with_test: bool,
 ) -> Result<Options, Failure> {
     let mut options = options(args, share, with_test)?;
-    options.push = options.push.or(keeping::push_of_many(&args.job));
+    options.push = options.push.or(sync_flags::push_of_many(&args.job));
     debug_assert!(model.task() == Objective::Click || options.data.labels == model.task().labels());
     Ok(options)
 }
@@ -168,7 +168,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (mut model, shape) = model(args)?;
     let mut options = options_of(args, &*model, Share::ALL, true)?;
     preflight(args, &options, &*model)?;
-    options.begin = warm::begin(args, &schemas_of(&*model), Some(&shape))?;
+    options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
@@ -321,7 +321,7 @@ fn membership(
     reduce: Reduce,
 ) -> Result<SyncConfig, Failure> {
     let workers = job.worker_hosts.len() as u32;
-    let member = keeping::membership(&job.sync, job.task_index, workers, push, reduce);
+    let member = sync_flags::membership(&job.sync, job.task_index, workers, push, reduce);
     if let SyncMode::Bsp(StepReduce { aggregate, .. }) = member.mode
         && aggregate < workers
         && tables > 1
@@ -412,7 +412,7 @@ fn finish<T: Tables>(
 ) -> Result<(), Failure> {
     let alone = args.job.job_name.is_none();
     let learned = (fitted.examples, fitted.rows, alone);
-    let may_save = |folder: &Path| kept::may_save(folder, learned, fitted.stopped, &fitted.bad_lines);
+    let may_save = |folder: &Path| saved_model::may_save(folder, learned, fitted.stopped, &fitted.bad_lines);
     let rows = match &args.out {
         Some(folder) if may_save(folder)? => {
             let counts = input::counts(&args.input);

@@ -2,10 +2,10 @@
 //! its name and the save's. The first is written last: until then the folder has the model that it had before.
 
 use super::super::args::PredictArgs;
-use super::super::kept::{keep_previous, warn_of_early_end};
 use super::super::model::{DataReading, Notes, reading, write};
 use super::super::predict::{Ended, tell_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
+use super::super::saved_model::{keep_previous, warn_of_early_end};
 use super::{build, report};
 use crate::command::{Failure, input};
 use gannet::train::models::{Forecast, Model, ModelSettings, Objective, forecast};

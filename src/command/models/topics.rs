@@ -6,7 +6,7 @@ use super::super::model::{self, Notes, write};
 use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::super::{Failure, input, job, kept, server, signals};
+use super::super::{Failure, input, job, saved_model, server, signals};
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
 use gannet::train::{
     Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
@@ -212,7 +212,8 @@ fn finish<T: Tables>(
         false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
     };
     let learned = (sampled.documents, sampled.words, workers == 1);
-    let may_save = |folder: &Path| kept::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
+    let may_save =
+        |folder: &Path| saved_model::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
     let saved = match &args.out {
         Some(folder) if may_save(folder)? => {
             Some((folder.as_path(), save(args, folder, model, tables, (sampled, &account.missing))?))
@@ -235,7 +236,7 @@ fn save<T: Tables>(
     (sampled, missing): (&Sampled, &[u32]),
 ) -> Result<u64, Failure> {
     let [words, topics, _] = model.schemas();
-    kept::keep_previous(folder)?;
+    saved_model::keep_previous(folder)?;
     let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
     let rows = write(writer, &topics, |page| tables.scan(1, page))?;
     let mut writer = CheckpointWriter::create(folder, &words)?;

@@ -5,7 +5,7 @@ use super::{Measured, Model};
 use crate::backend::BackendError;
 use crate::columns::Columns;
 use crate::error::BadLines;
-use crate::push::PushContent;
+use crate::push_content::PushContent;
 use crate::tables::Tables;
 
 /// How far a training is.

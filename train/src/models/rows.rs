@@ -5,7 +5,7 @@
 use crate::backend::BackendError;
 use crate::batch::InSplit;
 use crate::gradient::Reduce;
-use crate::push::PushContent;
+use crate::push_content::PushContent;
 use crate::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
 #[cfg(test)]
 use gannet_node::optim::Rule;

@@ -1,14 +1,14 @@
 //! What trains: loops, models, pieces of data, workers that keep step.
 
 mod damping;
-mod flights;
 mod gradients;
 mod importance;
 mod late;
 mod lbfgs;
 mod loops;
 mod models;
-mod pieces;
+mod flights;
+mod splits;
 
 #[path = "../model/mod.rs"]
 mod model;

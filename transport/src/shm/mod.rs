@@ -2,7 +2,7 @@
 //!
 //! A link over it is a link as any other: the bytes are those of TCP. What is different: while both sides are awake
 //! no byte needs a system call; the end of the control socket is the death of the other side, at once; open files can be handed over.
-//! Transports ([`crate::wires`]) finds out whether a server is on this host, and its poll waits for these sessions and for sockets.
+//! Transports ([`crate::multi`]) finds out whether a server is on this host, and its poll waits for these sessions and for sockets.
 //!
 //! ```text
 //! stream   send, recv: copies                       poll     look at the rings; arm, look again, sleep

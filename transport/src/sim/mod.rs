@@ -4,8 +4,8 @@
 //! test, through a worker) waits, the actors run and virtual time goes on to the next event: so the worker's blocking
 //! calls are the same code as over TCP.
 
-mod far;
 mod prng;
+mod rdma;
 mod world;
 
 pub use prng::Prng;
@@ -15,7 +15,7 @@ use crate::error::NetError;
 use crate::link::Stream;
 use crate::net::{Event, Listener, Net, Poll, Waker};
 use crate::remote::{Registrar, RemoteReader};
-use far::{RegisteredMemory, SimReader, SimRegistrar};
+use rdma::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};

@@ -5,11 +5,11 @@
 //! driver  noted, copied   --->  one io_uring_enter   --->  completions, provided buffers
 //! ```
 
+mod attach;
 mod buffers;
 mod driver;
 mod refusal;
 mod ring;
-mod seating;
 mod traffic;
 
 pub use refusal::Refusal;

@@ -3,14 +3,14 @@
 
 use super::cm::QueuePair;
 use super::connect::VerbsListener;
-use super::ending::TeardownThread;
 use super::error::DeviceError;
-use super::makers;
 use super::memory::{RegionBlock, Regions};
 use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
 use super::queues::Queues;
 use super::session::VerbsSession;
 use super::stream::{SharedStream, VerbsStream};
+use super::teardown::TeardownThread;
+use super::vendors;
 use crate::error::NetError;
 use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_TURN};
 use crate::remote::{ReadCapability, Region, Registrar};
@@ -101,7 +101,7 @@ impl Verbs {
         let inner = Inner {
             context,
             shared: Domain::new(context)?,
-            answering: makers::answering(context.limits()?.vendor),
+            answering: vendors::answering(context.limits()?.vendor),
             queues,
             memory: Regions::new(memory_bytes, VERBS_RING_BYTES)?,
             ender: TeardownThread::default(),

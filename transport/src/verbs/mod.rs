@@ -2,8 +2,6 @@
 //! (which loads them when the process starts, and does without where there are none). Which devices the kernel has is
 //! told in every build.
 
-#[cfg(not(feature = "verbs"))]
-mod absent;
 #[cfg(feature = "verbs")]
 mod adapter;
 #[cfg(feature = "verbs")]
@@ -14,15 +12,11 @@ mod connect;
 mod datapath;
 #[cfg(feature = "verbs")]
 mod device;
-#[cfg(feature = "verbs")]
-mod ending;
 mod error;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile_pair;
-#[cfg(feature = "verbs")]
-mod makers;
 #[cfg(feature = "verbs")]
 mod memory;
 #[cfg(feature = "verbs")]
@@ -37,12 +31,16 @@ mod session;
 mod staging;
 #[cfg(feature = "verbs")]
 mod stream;
+#[cfg(not(feature = "verbs"))]
+mod stub;
 mod sysfs;
+#[cfg(feature = "verbs")]
+mod teardown;
+#[cfg(feature = "verbs")]
+mod vendors;
 #[cfg(feature = "verbs")]
 mod window;
 
-#[cfg(not(feature = "verbs"))]
-pub use absent::{Verbs, VerbsListener, VerbsStream, Watch};
 #[cfg(feature = "verbs")]
 pub use adapter::Verbs;
 #[cfg(feature = "verbs")]
@@ -52,6 +50,8 @@ pub use error::{DeviceError, locked_bytes_max};
 pub use staging::{MessageSpace, Staging};
 #[cfg(feature = "verbs")]
 pub use stream::{VerbsStream, Watch};
+#[cfg(not(feature = "verbs"))]
+pub use stub::{Verbs, VerbsListener, VerbsStream, Watch};
 pub use sysfs::{Device, Gid, GidKind, Port, devices};
 #[cfg(feature = "verbs")]
 pub use window::{Credit, Message};

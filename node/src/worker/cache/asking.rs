@@ -3,11 +3,11 @@
 
 use super::following::Swept;
 use super::{CacheLookup, CacheReader, RowCache};
-use crate::cut::{Chunk, ShardedKeys};
 use crate::error::WorkerError;
-use crate::newer::{CachedRows, bit, bit_words};
+use crate::pull_newer::{CachedRows, bit, bit_words};
+use crate::sharded_keys::{Chunk, ShardedKeys};
 use crate::worker::Worker;
-use crate::worker::flights::LocalHits;
+use crate::worker::in_flight::LocalHits;
 use crate::worker::tables::TableId;
 use gannet_core::{CachedVersion, NewerRow, Read, Schema, Segments, Write};
 use gannet_optim::Rule;

@@ -10,7 +10,7 @@ use crate::error::WorkerError;
 use crate::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
 use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
 use crate::worker::Worker;
-use crate::worker::flights::{ControlInFlight, Request, RequestWork};
+use crate::worker::in_flight::{ControlInFlight, Request, RequestWork};
 use crate::worker::tables::TableId;
 use bytemuck::cast_slice;
 use gannet_core::{CachedVersion, Read, hash, shard_of};

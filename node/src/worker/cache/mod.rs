@@ -12,7 +12,7 @@
 //! - Whatever makes a row uncertain drops it: a gradient pushed to it (only the rule knows what comes of it), a push that a server did not
 //!   take as it was, a value that is not finite. What is asked over a link that is lost is asked for again by the next pull.
 //! - A row is asked with the stamp that it was read at, unless own pushes have changed it since; the server answers only what is
-//!   newer (core's newer.rs).
+//!   newer (core's pull_newer.rs).
 //! - A key gets a place when it was pulled twice lately, and takes that of another if it was pulled more often (sketch.rs).
 //!
 //! - With [`CacheConfig::active`] rows that are had again are subscribed, and their servers send what changes of them (following.rs).
@@ -30,7 +30,7 @@ pub(super) use asking::{AskedPart, Caching};
 pub(super) use following::{Delta, Followed};
 
 use crate::error::WorkerError;
-use crate::keyed::KeyHashBuilder;
+use crate::key_hash_builder::KeyHashBuilder;
 use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
 use crate::message::clock_word;
 use arena::Arena;

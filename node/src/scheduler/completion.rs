@@ -1,0 +1,81 @@
+//! Who of a job tests and saves when all is trained, and who is given up because it says nothing or gets nothing done.
+
+use super::heartbeat_times::HeartbeatTimes;
+use super::job_state::{JobState, JobStateError};
+use super::member::{WorkerIncarnation, WorkerState};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+impl JobState {
+    /// Who tests and saves. While tasks are left it is the live worker with the lowest index, later the one who is
+    /// recorded. Nobody does before all the dead are fenced: one of them may have been the chief.
+    pub fn chief(&self) -> Option<WorkerIncarnation> {
+        match self.is_trained() {
+            _ if !self.unfenced.is_empty() => None,
+            true => self.chief,
+            false => self.live_lives().next(),
+        }
+    }
+
+    /// When all is trained there is one chief, in the book. It is another worker only when the first cannot save any
+    /// more: it has left without a word about that, or it is dead and every shard owner refuses it.
+    pub(super) fn settle_chief(&mut self) {
+        if !self.is_trained() || self.saved {
+            return;
+        }
+        let may_save = |life: &WorkerIncarnation| {
+            self.unfenced.contains(life) || self.live_lives().any(|live| live == *life)
+        };
+        if !self.chief.as_ref().is_some_and(may_save) {
+            let next = self.live_lives().next();
+            self.chief = next;
+        }
+    }
+
+    /// The chief has tested and saved.
+    ///
+    /// # Errors
+    /// It is not the chief, is not in the job, or was given up.
+    pub fn saved(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(life)?;
+        if !self.is_trained() || self.chief != Some(life) {
+            return Err(JobStateError::NotChief(life));
+        }
+        self.saved = true;
+        Ok(())
+    }
+
+    /// Whether the model is saved.
+    pub fn is_saved(&self) -> bool {
+        self.saved
+    }
+
+    /// Those whose tasks others wait for, or the model that they are to save.
+    fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
+        let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
+        self.leases.values().map(|lease| lease.life).chain(saver).collect()
+    }
+
+    /// Time has passed. Dead are lives that have not been heard of for the job's worker timeout, and those that others
+    /// wait for and that have made no progress for the job's progress timeout. They are returned.
+    pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
+        let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
+        let (awaited, mut dead) = (self.awaited(), Vec::new());
+        for life in self.live_lives() {
+            let is_awaited = awaited.contains(&life);
+            if heard.silent(life.rank, now) > timeout || is_awaited && heard.still(life.rank, now) > progress
+            {
+                dead.push(life);
+            } else if !is_awaited {
+                heard.excuse(life.rank, now);
+            }
+        }
+        for life in &dead {
+            if let Some(member) = self.members.get_mut(&life.rank) {
+                member.standing = WorkerState::Dead;
+            }
+        }
+        self.unfenced.extend(&dead);
+        dead
+    }
+}

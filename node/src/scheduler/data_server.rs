@@ -1,0 +1,326 @@
+//! In-graph feeding: a scheduler that has the data gives the bytes of a task to the worker that holds it, chunk by chunk. It
+//! keeps nothing of them: each chunk is read into the session's out queue, which pushes back when it is full.
+//!
+//! ```text
+//! the text of a task: the lines that begin in its bytes
+//! file:  |..... line |line   line  line ...   line | line ...
+//!               ^ start     the text ->        ^ end
+//! ```
+
+use super::Scheduler;
+use super::job_plan::{JobPlan, Split};
+use super::job_state::{JobState, JobStateError};
+use super::member::WorkerIncarnation;
+use super::requests::SchedulerRefusal;
+use crate::control;
+use crate::error::Refusal;
+use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX, READING_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::worker::JobStatus;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where the data of a job is, for the scheduler that feeds its workers. It is asked in the thread that serves them: what it
+/// does takes about as long as reading [`FEED_BYTES_MAX`] bytes.
+pub trait DataSource: Send + Sync {
+    /// The bytes of its file that are the text of a task: the lines that begin in it; all of a file that is one task.
+    ///
+    /// # Errors
+    /// Why nobody can train on the data any more, in words: the file has changed, or is gone.
+    fn text(&self, task: &Split) -> Result<Range<u64>, String>;
+
+    /// Reads what stands from byte `at` of a file on, all of `out`.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text).
+    fn read(&self, file: u32, at: u64, out: &mut [u8]) -> Result<(), String>;
+}
+
+/// What a scheduler needs to feed the workers of one job.
+#[derive(Clone)]
+pub struct DataServerConfig {
+    /// The job: another is not taken.
+    pub plan: JobPlan,
+    /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`] bytes.
+    pub reading: String,
+    /// Where the data is.
+    pub stock: Arc<dyn DataSource>,
+    /// Where the scheduler says how the job is.
+    pub board: Arc<FeedStatus>,
+}
+
+/// What a client offers those who come without data.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct OfferV1 {
+    pub(crate) plan: JobPlan,
+    pub(crate) reading: String,
+}
+
+/// What was fed so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServedBytes {
+    /// Requests for bytes that were answered.
+    pub requests: u64,
+    /// Bytes of data in those answers.
+    pub bytes: u64,
+}
+
+/// Between the scheduler, which lives in a server's thread, and the process that feeds: the job as it is, and the word that
+/// ends it.
+#[derive(Debug, Default)]
+pub struct FeedStatus {
+    kept: Mutex<CachedOffer>,
+}
+
+#[derive(Debug, Default)]
+struct CachedOffer {
+    job: Option<JobStatus>,
+    fed: ServedBytes,
+    end: Option<String>,
+}
+
+impl FeedStatus {
+    fn kept(&self) -> MutexGuard<'_, CachedOffer> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job as it was a second ago or later; `None` before the first worker has come.
+    pub fn job(&self) -> Option<JobStatus> {
+        self.kept().job.clone()
+    }
+
+    /// What was fed.
+    pub fn fed(&self) -> ServedBytes {
+        self.kept().fed
+    }
+
+    /// Ends the job: its workers are told this with their next sign of life.
+    pub fn end(&self, why: &str) {
+        self.kept().end.get_or_insert_with(|| why.to_owned());
+    }
+}
+
+/// A request for bytes: its payload is four words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataRequest {
+    /// So many bytes of a task's text, from a byte of it on.
+    Text { index: u64, from: u64, bytes: usize },
+    /// The first bytes of a file.
+    Head { file: u32, bytes: usize },
+    /// The plan.
+    Offer,
+}
+
+/// The first word: what is asked for.
+const TEXT: u64 = 0;
+const HEAD: u64 = 1;
+const OFFER: u64 = 2;
+
+impl DataRequest {
+    pub(crate) fn payload(self) -> Vec<u8> {
+        let words = match self {
+            DataRequest::Text { index, from, bytes } => [TEXT, index, from, bytes as u64],
+            DataRequest::Head { file, bytes } => [HEAD, u64::from(file), 0, bytes as u64],
+            DataRequest::Offer => [OFFER, 0, 0, 0],
+        };
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    pub(crate) fn of(payload: &[u8]) -> Option<DataRequest> {
+        let (words, rest) = payload.as_chunks::<8>();
+        let words: [u64; 4] = <[[u8; 8]; 4]>::try_from(words).ok()?.map(u64::from_le_bytes);
+        let bytes = usize::try_from(words[3]).ok()?;
+        match words {
+            _ if !rest.is_empty() => None,
+            [TEXT, index, from, _] => Some(DataRequest::Text { index, from, bytes }),
+            [HEAD, file, 0, _] => Some(DataRequest::Head { file: u32::try_from(file).ok()?, bytes }),
+            [OFFER, 0, 0, 0] => Some(DataRequest::Offer),
+            _ => None,
+        }
+    }
+
+    /// Bytes of an answer, at most.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            DataRequest::Text { bytes, .. } | DataRequest::Head { bytes, .. } => bytes,
+            DataRequest::Offer => 0,
+        }
+    }
+}
+
+/// What an answer's words say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DataReply {
+    /// The byte of its file at which the text begins.
+    pub(crate) start: u64,
+    /// Bytes of the whole text, or of the file.
+    pub(crate) whole: u64,
+    /// Bytes of this answer: less than were asked for at the end only.
+    pub(crate) bytes: usize,
+    /// Their checksum, from the file to whoever learns from them.
+    pub(crate) crc: u32,
+}
+
+impl DataReply {
+    pub(crate) fn words(self) -> [u64; 4] {
+        [self.start, self.whole, self.bytes as u64, u64::from(self.crc)]
+    }
+
+    pub(crate) fn of(words: [u64; 4]) -> Option<DataReply> {
+        let [start, whole, bytes, crc] = words;
+        let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= FEED_BYTES_MAX)?;
+        Some(DataReply { start, whole, bytes, crc: u32::try_from(crc).ok()? })
+    }
+}
+
+/// A scheduler's part in feeding.
+pub(crate) struct DataServer {
+    feeding: DataServerConfig,
+    /// The texts of tasks that are held.
+    texts: BTreeMap<u64, Range<u64>>,
+    fed: ServedBytes,
+}
+
+impl std::fmt::Debug for DataServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feeder").field("texts", &self.texts).finish_non_exhaustive()
+    }
+}
+
+impl DataServerConfig {
+    /// Why such a job cannot be fed, in words.
+    ///
+    /// # Errors
+    /// The plan is none, or what is offered is too long.
+    pub fn check(&self) -> Result<(), String> {
+        self.plan.check()?;
+        let plan = control::seal(&self.plan).len();
+        if plan > PLAN_BYTES_MAX {
+            let files = self.plan.files.len();
+            return Err(format!(
+                "the names of {files} files are too long for one message: train on fewer, larger ones"
+            ));
+        }
+        let bytes = self.reading.len();
+        match bytes <= READING_BYTES_MAX {
+            true => Ok(()),
+            false => Err(format!(
+                "{bytes} bytes say how the data is read; {READING_BYTES_MAX} are possible: name fewer columns"
+            )),
+        }
+    }
+}
+
+impl DataServer {
+    pub(crate) fn new(feeding: DataServerConfig) -> DataServer {
+        DataServer { feeding, texts: BTreeMap::new(), fed: ServedBytes::default() }
+    }
+
+    /// What those who come without data are told.
+    pub(crate) fn offer(&self) -> OfferV1 {
+        OfferV1 { plan: self.feeding.plan.clone(), reading: self.feeding.reading.clone() }
+    }
+
+    /// How this plan differs from that of the data, in words.
+    pub(crate) fn differs(&self, plan: &JobPlan) -> Option<String> {
+        self.feeding.plan.differs(plan)
+    }
+
+    /// Holds that a book which was found is of the job that is to be fed, and that it can go on.
+    pub(crate) fn takes_up(&self, book: &JobState) -> Result<(), String> {
+        const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to begin anew";
+        match (self.differs(book.plan()), book.failure()) {
+            (Some(difference), _) => {
+                Err(format!("the book in --data-dir is of another job ({difference}): {ELSE}"))
+            }
+            (None, Some(why)) => Err(format!("the job in --data-dir has failed before ({why}): {ELSE}")),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Scheduler {
+    /// Who feeds this scheduler's jobs.
+    ///
+    /// # Errors
+    /// It has no data.
+    pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
+        self.feeder.as_ref().ok_or_else(|| {
+            let why = "there is no data here to feed workers with: --feed names the client of a job (--job-name client)";
+            (Refusal::Unknown, why.to_owned())
+        })
+    }
+
+    /// Reads what `life` asks for into `out`, which has room for all of it.
+    pub(crate) fn feed(
+        &mut self,
+        life: WorkerIncarnation,
+        feed: DataRequest,
+        out: &mut [u8],
+    ) -> Result<DataReply, SchedulerRefusal> {
+        self.feeder()?;
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
+        let (book, feeder) = (self.book.as_mut().ok_or_else(unknown)?, self.feeder.as_mut());
+        let Some(DataServer { feeding, texts, fed }) = feeder else { return Err(unknown()) };
+        let read = match feed {
+            DataRequest::Text { index, from, bytes } => {
+                let task = book.holds(life, index)?;
+                let text = match texts.get(&index) {
+                    Some(text) => Ok(text.clone()),
+                    None => feeding.stock.text(&task).inspect(|text| {
+                        // Held by a life each: bounded as leases are.
+                        texts.retain(|&index, _| book.is_leased(index));
+                        texts.insert(index, text.clone());
+                    }),
+                };
+                text.and_then(|text| {
+                    let whole = text.end - text.start;
+                    let bytes = whole.saturating_sub(from).min(bytes as u64) as usize;
+                    feeding.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
+                    Ok(DataReply { start: text.start, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+                })
+            }
+            DataRequest::Head { file, bytes } => {
+                book.live_member(life)?;
+                let Some(of) = feeding.plan.files.get(file as usize) else {
+                    let files = feeding.plan.files.len();
+                    return Err((Refusal::Malformed, format!("file {file} of {files}")));
+                };
+                let (whole, bytes) = (of.bytes, of.bytes.min(bytes as u64) as usize);
+                let read = feeding.stock.read(file, 0, &mut out[..bytes]);
+                read.map(|()| DataReply { start: 0, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+            }
+            DataRequest::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
+        };
+        match read {
+            Ok(read) => {
+                (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes as u64);
+                Ok(read)
+            }
+            // Nobody can go on, and all are to hear why.
+            Err(mut why) => {
+                let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
+                why.truncate(end.unwrap_or(0));
+                tracing::error!(why, "the job has failed");
+                book.fail_all(&why);
+                self.keep()?;
+                self.publish();
+                Err((Refusal::Mismatch, why))
+            }
+        }
+    }
+
+    /// Hears whether the job is to end, and says how it is.
+    pub(crate) fn publish(&mut self) {
+        let (Some(feeder), book) = (&self.feeder, &mut self.book) else { return };
+        let mut kept = feeder.feeding.board.kept();
+        if let (Some(why), Some(book)) = (&kept.end, book.as_mut())
+            && book.failure().is_none()
+        {
+            book.fail_all(why);
+        }
+        kept.fed = feeder.fed;
+        kept.job = book.as_ref().map(|book| super::requests::status(book, &self.heard).into());
+    }
+}

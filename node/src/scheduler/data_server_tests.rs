@@ -1,0 +1,317 @@
+//! Who is fed what: the bytes of a task that is held, and nothing else to anybody.
+
+use super::SchedulerRequestV2;
+use super::data_server::{DataReply, DataRequest, DataServerConfig, DataSource, FeedStatus};
+use super::job_plan::{JobPlan, PlanFile, Split};
+use super::member::{Activity, Progress, WorkerIncarnation};
+use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
+use crate::control::{self, HelloV1};
+use crate::error::Refusal;
+use crate::limits::{FEED_BYTES_MAX, READING_BYTES_MAX};
+use crate::message;
+use crate::server::{LocalServer, ServerConfig};
+use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_transport::{Head, Link, Net, NoOwner};
+use proptest::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A file in memory; its texts are as if each line were a byte.
+struct MemorySource {
+    bytes: Vec<u8>,
+    changed: AtomicBool,
+}
+
+impl DataSource for MemorySource {
+    fn text(&self, task: &Split) -> Result<Range<u64>, String> {
+        Ok(task.start..task.end)
+    }
+
+    fn read(&self, _: u32, at: u64, out: &mut [u8]) -> Result<(), String> {
+        if self.changed.load(Relaxed) {
+            return Err("data: has changed".into());
+        }
+        out.copy_from_slice(&self.bytes[at as usize..at as usize + out.len()]);
+        Ok(())
+    }
+}
+
+fn plan() -> JobPlan {
+    let file = PlanFile { name: "data".into(), bytes: 1000, print: 1, whole: false };
+    let settings = vec!["--alpha 0.1".into()];
+    JobPlan {
+        workers: 2,
+        files: vec![file],
+        task_bytes: 100,
+        batch: 4,
+        epochs: 1,
+        worker_timeout_ms: 1000,
+        settings,
+    }
+}
+
+fn feeding() -> (DataServerConfig, Arc<MemorySource>) {
+    let bytes = (0..1000u32).map(|i| (i % 251) as u8).collect();
+    let stock = Arc::new(MemorySource { bytes, changed: AtomicBool::new(false) });
+    let (reading, board) = ("by columns".to_owned(), Arc::<FeedStatus>::default());
+    (DataServerConfig { plan: plan(), reading, stock: stock.clone(), board }, stock)
+}
+
+fn life(rank: u32) -> WorkerIncarnation {
+    WorkerIncarnation { rank, incarnation: 1 }
+}
+
+struct DataServerModel(Scheduler);
+
+impl DataServerModel {
+    fn ask(
+        &mut self,
+        of: WorkerIncarnation,
+        what: SchedulerActionV1,
+    ) -> Result<SchedulerReplyV1, (Refusal, String)> {
+        self.0.answer(SchedulerRequestV1 { life: of, what }, of.rank, Duration::ZERO)
+    }
+
+    fn feed(
+        &mut self,
+        of: WorkerIncarnation,
+        feed: DataRequest,
+    ) -> Result<(DataReply, Vec<u8>), (Refusal, String)> {
+        let mut out = vec![0; feed.bytes()];
+        let fed = self.0.feed(of, feed, &mut out)?;
+        out.truncate(fed.bytes);
+        Ok((fed, out))
+    }
+}
+
+fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
+    DataRequest::Text { index, from, bytes }
+}
+
+#[test]
+fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
+    let (feeding, stock) = feeding();
+    let board = feeding.board.clone();
+    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
+    // Nobody is in the job.
+    assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
+    assert_eq!(
+        asked.feed(life(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
+        Refusal::Unknown
+    );
+    for rank in 0..2 {
+        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+    }
+    assert_eq!(
+        asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }),
+        Ok(SchedulerReplyV1::Task { index: 0, from: 0 })
+    );
+    assert_eq!(
+        asked.ask(life(1), SchedulerActionV1::Take { holding: vec![] }),
+        Ok(SchedulerReplyV1::Task { index: 1, from: 0 })
+    );
+    let (fed, bytes) = asked.feed(life(1), text(1, 30, 50)).unwrap();
+    assert_eq!((fed.start, fed.whole, fed.bytes), (100, 100, 50));
+    assert_eq!((&bytes[..], fed.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
+    // The end of a text, and what is behind it.
+    assert_eq!(asked.feed(life(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
+    for from in [100, 101, u64::MAX] {
+        let (fed, bytes) = asked.feed(life(1), text(1, from, FEED_BYTES_MAX)).unwrap();
+        assert_eq!((fed.whole, bytes.len()), (100, 0), "from {from}");
+    }
+    // Another's, one that nobody has, one that there is not, another life.
+    for index in [0, 2, 1000, u64::MAX] {
+        assert_eq!(asked.feed(life(1), text(index, 0, 10)).unwrap_err().0, Refusal::Mismatch, "{index}");
+    }
+    let other = WorkerIncarnation { rank: 1, incarnation: 0 };
+    assert_eq!(asked.feed(other, text(1, 0, 10)).unwrap_err().0, Refusal::Fenced);
+    let done = asked.ask(life(1), SchedulerActionV1::Done { index: 1, examples: 9 });
+    assert_eq!(done, Ok(SchedulerReplyV1::Noted));
+    assert_eq!(asked.feed(life(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
+    assert_eq!(asked.feed(life(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1, stock.bytes[..5]);
+    assert_eq!(
+        asked.feed(life(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
+        Refusal::Malformed
+    );
+    asked.0.publish();
+    assert_eq!((board.fed().requests, board.fed().bytes, board.job().unwrap().examples), (6, 65, 9));
+}
+
+/// One request over a session, and what it is answered.
+fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
+    link.transmit().send_copy(Head::new(kind, 0, 9, [0; 4]), payload).unwrap();
+    for _ in 0..1000 {
+        link.flush(&mut NoOwner).unwrap();
+        sim.run(Duration::from_millis(1));
+        link.fill(&mut NoOwner).unwrap();
+        if let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
+            let answer = match frame.head.kind {
+                message::REFUSED => Err(Refusal::of(frame.head.aux)),
+                _ => Ok(frame.payload.to_vec()),
+            };
+            link.receive().consume();
+            return answer;
+        }
+    }
+    panic!("no answer to kind {kind}");
+}
+
+/// Whoever speaks to the client by hand is fed what the life of its hello holds, whatever else it asks for; and the session lives on.
+#[test]
+fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
+    let (feeding, stock) = feeding();
+    let sim = Sim::new(1, Faults::none());
+    let config = ServerConfig {
+        threads: 1,
+        feeding: Some(feeding),
+        scheduler_only: true,
+        ..ServerConfig::new("sim:0")
+    };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    let addr = server.addr().to_owned();
+    sim.add_actor(move || server.run().unwrap());
+    let greet = |pusher, incarnation| {
+        let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
+        let hello = control::seal(&HelloV1 { pusher, incarnation, thread: 0 });
+        over(&sim, &mut link, message::HELLO, &hello).unwrap();
+        link
+    };
+    let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
+    let book = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
+        let ask = SchedulerRequestV2 {
+            run: String::new(),
+            generation: 0,
+            birth: 0,
+            ask: SchedulerRequestV1 { life: of, what },
+        };
+        let ask = control::seal_as(2, &ask);
+        control::open::<SchedulerReplyV1>(&over(&sim, link, message::BOOK, &ask).unwrap()).unwrap()
+    };
+    book(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
+    assert_eq!(
+        book(&mut own, life(0), SchedulerActionV1::Take { holding: vec![] }),
+        SchedulerReplyV1::Task { index: 0, from: 0 }
+    );
+    let fed =
+        |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, message::FEED, &feed.payload());
+    assert_eq!(fed(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
+    for feed in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
+        assert_eq!(fed(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
+    }
+    for bytes in [FEED_BYTES_MAX + 1, usize::MAX] {
+        assert_eq!(fed(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));
+        assert_eq!(fed(&mut own, DataRequest::Head { file: 0, bytes }), Err(Refusal::Limit));
+    }
+    assert_eq!(fed(&mut own, text(1, 0, 96)), Err(Refusal::Mismatch));
+    for pusher in [0, 1 << 33] {
+        assert_eq!(fed(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
+    }
+    for payload in [&[][..], &[0; 24], &[0xFF; 32], &[0; 40]] {
+        assert_eq!(over(&sim, &mut own, message::FEED, payload), Err(Refusal::Malformed), "{payload:?}");
+    }
+    let offer = over(&sim, &mut hostile, message::FEED, &DataRequest::Offer.payload()).unwrap();
+    assert_eq!(control::open::<super::data_server::OfferV1>(&offer).unwrap().plan, plan());
+    assert_eq!(
+        over(&sim, &mut own, message::FEED, &text(0, 96, 96).payload()),
+        Ok([&stock.bytes[96..100], &[0; 4]].concat())
+    );
+}
+
+#[test]
+fn data_that_changed_is_one_reason_for_all() {
+    let (feeding, stock) = feeding();
+    let board = feeding.board.clone();
+    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
+    for rank in 0..2 {
+        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+    }
+    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    stock.changed.store(true, Relaxed);
+    let refused = asked.feed(life(0), text(0, 0, 10)).unwrap_err();
+    assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
+    let SchedulerReplyV1::OrdersV2 { failed, .. } = asked
+        .ask(life(1), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+        .unwrap()
+    else {
+        panic!("no orders")
+    };
+    assert_eq!(
+        (failed.as_deref(), board.job().unwrap().failed.as_deref()),
+        (Some("data: has changed"), Some("data: has changed"))
+    );
+}
+
+#[test]
+fn one_job_is_fed_and_goes_on_from_its_book_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |feeding| Scheduler::open(Some(folder.path()), "", Some(feeding), Duration::ZERO);
+    let mut asked = DataServerModel(open(feeding().0).unwrap());
+    let other = JobPlan { settings: vec!["--alpha 0.2".into()], ..plan() };
+    let refused = asked.ask(life(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
+    assert!(refused.1.contains("--alpha 0.1 in this job, --alpha 0.2 was given"), "{refused:?}");
+    asked.ask(life(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
+    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    drop(asked);
+    // The same client again: who held a task is fed on.
+    let mut again = DataServerModel(open(feeding().0).unwrap());
+    assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
+    let wrong = open(DataServerConfig { plan: other, ..feeding().0 }).unwrap_err().to_string();
+    assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
+    // A word that ends it is heard with the next sign of life, and kept.
+    let (told, _) = feeding();
+    let board = told.board.clone();
+    let mut ended = DataServerModel(open(told).unwrap());
+    board.end("enough");
+    ended.0.tick(Duration::from_millis(1)).unwrap();
+    let SchedulerReplyV1::OrdersV2 { failed, .. } = ended
+        .ask(life(0), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+        .unwrap()
+    else {
+        panic!("no orders")
+    };
+    assert_eq!(failed.as_deref(), Some("enough"));
+    ended.ask(life(0), SchedulerActionV1::Leave).unwrap();
+    let failed = open(feeding().0).unwrap_err().to_string();
+    assert!(failed.contains("has failed before (enough)"), "{failed}");
+}
+
+#[test]
+fn what_cannot_be_offered_is_named() {
+    let (feeding, _) = feeding();
+    assert_eq!(feeding.check(), Ok(()));
+    let long = DataServerConfig { reading: "x".repeat(READING_BYTES_MAX + 1), ..feeding.clone() };
+    assert!(long.check().unwrap_err().contains("fewer columns"));
+    let mut many = plan();
+    many.files = vec![PlanFile { name: "x".repeat(300), ..many.files[0].clone() }; 500];
+    assert!(DataServerConfig { plan: many, ..feeding }.check().unwrap_err().contains("names of 500 files"));
+    let offer = DataServerModel(Scheduler::default());
+    assert_eq!(offer.0.feeder().unwrap_err().0, Refusal::Unknown);
+}
+
+#[test]
+fn golden_bytes() {
+    let mut want = vec![0; 32];
+    (want[8], want[16], want[25]) = (7, 9, 4);
+    assert_eq!(text(7, 9, 1024).payload(), want);
+    let fed = DataReply { start: 1, whole: 2, bytes: 3, crc: 4 };
+    assert_eq!((fed.words(), DataReply::of([1, 2, 3, 4])), ([1, 2, 3, 4], Some(fed)));
+    assert_eq!(DataReply::of([0, 0, FEED_BYTES_MAX as u64 + 1, 0]), None);
+    let offer = control::seal(&super::data_server::OfferV1 { plan: plan(), reading: "r".into() });
+    assert_eq!(control::open::<super::data_server::OfferV1>(&offer).unwrap().reading, "r");
+}
+
+proptest! {
+    #[test]
+    fn requests_come_through_and_others_are_none(words in prop::array::uniform4(any::<u64>()), few in 0u64..4, cut in 0usize..48) {
+        let words = [if words[0] % 2 == 0 { few } else { words[0] }, words[1], words[2], words[3]];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Some(feed) = DataRequest::of(&bytes) {
+            prop_assert_eq!(feed.payload(), bytes.clone());
+        }
+        let mut other = bytes;
+        other.resize(cut, 1);
+        prop_assert!(cut == 32 || DataRequest::of(&other).is_none());
+    }
+}

@@ -1,0 +1,512 @@
+//! The task book of one job: who is in it, which tasks are whose, and who must be fenced before a task goes to another.
+//! Pure state: requests and the time come in, answers go out; the scheduler keeps it and sends.
+//!
+//! ```text
+//! task:    not yet handed out -> leased -> done
+//!                                 |  ^
+//!            its worker is dead   v  | the next who asks
+//!                 to be fenced -> returned
+//! member:  live -> dead (said nothing for the worker timeout, made no progress for some of them while others wait for
+//! what it                  has, or a newer life came) -> fenced          live -> left (gave its tasks back) chief:
+//! while tasks are left, the live worker with the lowest index; then one worker, until it has said that it saved. It is
+//! another only when the first has left without that, or is dead and fenced.
+//! ```
+//! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
+//! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
+
+use super::heartbeat_times::HeartbeatTimes;
+use super::job_plan::{JobPlan, Split};
+pub use super::member::SplitCounts;
+use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use super::table_records::TableRecord;
+use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
+use rkyv::{Archive, Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Who has a task.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Whose it is.
+    pub life: WorkerIncarnation,
+    /// Batches before this one are trained.
+    pub from: u64,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobStateError {
+    /// The worker is not in the job.
+    #[error("worker {} is not in this job (the scheduler has been started anew without its book?)", .0.rank)]
+    Unknown(WorkerIncarnation),
+    /// The worker was declared dead.
+    #[error(
+        "worker {} was silent for longer than --worker-timeout, or made no progress for several of them, and has been \
+         given up; its tasks go to others: start it again to take part",
+        .0.rank
+    )]
+    Fenced(WorkerIncarnation),
+    /// Another process has this index and lives.
+    #[error("worker {0} is there already and lives: two workers have the same --task-index")]
+    Taken(u32),
+    /// The index is not one of the job's.
+    #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]
+    Index {
+        /// Which.
+        rank: u32,
+        /// Of how many.
+        workers: u32,
+    },
+    /// Another job's flags or data.
+    #[error("{0}: every worker of a job must be given the same")]
+    Differs(String),
+    /// The task is not this worker's.
+    #[error("task {0} is not worker {1}'s")]
+    NotYours(u64, u32),
+    /// It says that it has saved the model, and is not the one to do so.
+    #[error(
+        "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
+        .0.rank
+    )]
+    NotChief(WorkerIncarnation),
+    /// A limit.
+    #[error("{0}")]
+    Limit(String),
+}
+
+/// What a worker is given that asks for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitGrant {
+    /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
+    Task {
+        /// Its number over all passes.
+        index: u64,
+        /// What it is.
+        task: Split,
+        /// The first of its batches that is to be trained.
+        from: u64,
+    },
+    /// None is free, but some may come back.
+    Wait,
+    /// All are done.
+    Over,
+}
+
+/// What a beat is answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeartbeatReply {
+    /// This worker is the chief: the live one with the lowest index. When all is trained it is one worker for good.
+    pub chief: bool,
+    /// When all is trained: the worker that is the chief, though it may be dead and wait to be fenced.
+    pub saver: Option<u32>,
+    /// All tasks are done.
+    pub trained: bool,
+    /// The chief has said that it has saved the model.
+    pub saved: bool,
+    /// Lives that this worker, being the live one with the lowest index, is to fence at every shard owner.
+    pub fence: Vec<WorkerIncarnation>,
+    /// The job has failed; why.
+    pub failed: Option<String>,
+    /// Workers that are in the job and live.
+    pub live: u32,
+}
+
+/// See the module.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub struct JobState {
+    pub(super) plan: JobPlan,
+    /// Names the job; larger than that of any job before.
+    started: u64,
+    /// The generation of its run; 0: its workers name none.
+    pub(super) generation: u32,
+    /// The birth of its run; 0: its workers name none.
+    pub(super) birth: u64,
+    /// Tasks from this one on have never been handed out.
+    next: u64,
+    pub(super) leases: BTreeMap<u64, Lease>,
+    /// Tasks that came back; batches before this one are trained.
+    returned: BTreeMap<u64, u64>,
+    /// Records of the tasks that are done.
+    examples: u64,
+    pub(super) members: BTreeMap<u32, Member>,
+    /// Dead lives that not every shard owner is known to refuse.
+    pub(super) unfenced: BTreeSet<WorkerIncarnation>,
+    barriers: BTreeMap<String, BTreeSet<u32>>,
+    failed: Option<String>,
+    /// Its tables, as its first worker found them.
+    pub(super) tables: Vec<TableRecord>,
+    /// When all is trained: who is to test and to save.
+    pub(super) chief: Option<WorkerIncarnation>,
+    /// That worker has said that it has saved the model.
+    pub(super) saved: bool,
+}
+
+impl JobState {
+    /// The book of a new job.
+    ///
+    /// # Errors
+    /// The plan is none.
+    pub fn new(plan: JobPlan, started: u64) -> Result<JobState, JobStateError> {
+        plan.check().map_err(JobStateError::Limit)?;
+        Ok(JobState {
+            plan,
+            started,
+            generation: 0,
+            birth: 0,
+            next: 0,
+            leases: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            examples: 0,
+            members: BTreeMap::new(),
+            unfenced: BTreeSet::new(),
+            barriers: BTreeMap::new(),
+            failed: None,
+            tables: Vec::new(),
+            chief: None,
+            saved: false,
+        })
+    }
+
+    /// What the job trains on.
+    pub fn plan(&self) -> &JobPlan {
+        &self.plan
+    }
+
+    /// Names the job: the incarnation of the pushes of its data.
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// All tasks are done and the model is saved, or the job has failed, and nobody is in it any more: the next who
+    /// comes begins another. (Who comes when all is trained and nobody has saved it is to do so.)
+    pub fn is_over(&self) -> bool {
+        (self.saved || self.failed.is_some()) && !self.has_live()
+    }
+
+    /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
+    /// trained the rest.
+    pub fn was_missed_by(&self, rank: u32) -> bool {
+        let died = |member: &Member| member.standing == WorkerState::Dead && self.is_trained();
+        self.members.get(&rank).is_none_or(died)
+    }
+
+    /// Nobody is in it, but it is not done.
+    pub fn is_abandoned(&self) -> bool {
+        !self.is_over() && !self.has_live()
+    }
+
+    /// Whether somebody is in it and lives.
+    pub fn has_live(&self) -> bool {
+        self.live().next().is_some()
+    }
+
+    /// A job that failed is to go on.
+    pub fn forgive(&mut self) {
+        if !self.saved {
+            self.failed = None;
+        }
+    }
+
+    /// All tasks are done.
+    pub fn is_trained(&self) -> bool {
+        self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
+    }
+
+    fn live(&self) -> impl Iterator<Item = u32> {
+        self.live_lives().map(|life| life.rank)
+    }
+
+    /// Who is in the job and lives, by index.
+    pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
+        self.members.values().filter(|member| member.standing == WorkerState::Live).map(|member| member.life)
+    }
+
+    /// A life of a worker comes into the job.
+    ///
+    /// # Errors
+    /// It was given other data or flags, its index is none, or somebody else's who lives.
+    pub fn register(
+        &mut self,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        plan: &JobPlan,
+        now: Duration,
+    ) -> Result<(), JobStateError> {
+        if let Some(difference) = self.plan.differs(plan) {
+            return Err(JobStateError::Differs(difference));
+        }
+        if life.rank >= self.plan.workers {
+            return Err(JobStateError::Index { rank: life.rank, workers: self.plan.workers });
+        }
+        if let Some(known) = self.members.get(&life.rank) {
+            let (before, standing) = (known.life, known.standing);
+            if before.incarnation > life.incarnation || self.unfenced.contains(&life) {
+                return Err(JobStateError::Fenced(life));
+            }
+            if before == life {
+                // The answer to the first was lost.
+                return match standing {
+                    WorkerState::Dead => Err(JobStateError::Fenced(life)),
+                    _ => {
+                        heard.hear(life, now);
+                        Ok(())
+                    }
+                };
+            }
+            if standing == WorkerState::Live {
+                if self.unfenced.len() >= UNFENCED_MAX {
+                    let n = self.unfenced.len();
+                    return Err(JobStateError::Limit(format!(
+                        "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
+                    )));
+                }
+                if heard.is_there(before, now, self.plan.worker_timeout()) {
+                    return Err(JobStateError::Taken(life.rank));
+                }
+                self.unfenced.insert(before);
+            }
+        }
+        let member = Member { life, standing: WorkerState::Live, told: Progress::default() };
+        self.members.insert(life.rank, member);
+        heard.begin(life, now);
+        self.settle_chief();
+        Ok(())
+    }
+
+    /// The live member that this life is.
+    pub(super) fn member(&mut self, life: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
+        match self.members.get_mut(&life.rank) {
+            Some(member) if member.life == life && member.standing == WorkerState::Live => Ok(member),
+            Some(member) if member.life.incarnation >= life.incarnation => Err(JobStateError::Fenced(life)),
+            _ => Err(JobStateError::Unknown(life)),
+        }
+    }
+
+    /// A worker says that it lives, and how far it is.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn beat(
+        &mut self,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        (told, work): (Progress, Activity),
+        now: Duration,
+    ) -> Result<HeartbeatReply, JobStateError> {
+        self.member(life)?;
+        for &(index, acked) in &told.acked {
+            if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.life == life) {
+                lease.from = lease.from.max(acked);
+            }
+        }
+        self.member(life)?.told = told;
+        heard.hear(life, now);
+        heard.note(life, work, now);
+        let lowest = self.live().next() == Some(life.rank);
+        let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
+        let (chief, live) = (self.chief() == Some(life), self.live().count() as u32);
+        let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
+        Ok(HeartbeatReply {
+            chief,
+            saver,
+            trained,
+            saved: self.saved,
+            fence,
+            failed: self.failed.clone(),
+            live,
+        })
+    }
+
+    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
+    /// one of the dead.
+    pub fn fenced(&mut self, life: WorkerIncarnation) -> bool {
+        let news = self.unfenced.remove(&life);
+        if news {
+            self.take_back(life);
+            self.settle_chief();
+        }
+        news
+    }
+
+    /// What a life held is free.
+    fn take_back(&mut self, life: WorkerIncarnation) {
+        let returned = &mut self.returned;
+        self.leases.retain(|&index, lease| {
+            let lost = lease.life == life;
+            if lost {
+                returned.insert(index, lease.from);
+            }
+            !lost
+        });
+    }
+
+    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that it
+    /// was given and does not know of, since the answer was lost, it is given again.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn take(
+        &mut self,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        holding: &[u64],
+        now: Duration,
+    ) -> Result<SplitGrant, JobStateError> {
+        self.member(life)?;
+        heard.hear(life, now);
+        let mut held = 0;
+        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
+            if !holding.contains(&index) {
+                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
+            }
+            held += 1;
+        }
+        if held >= HELD_MAX {
+            return Ok(SplitGrant::Wait);
+        }
+        let (index, from) = match self.returned.pop_first() {
+            Some(returned) => returned,
+            None if self.next < self.plan.tasks() => {
+                self.next += 1;
+                (self.next - 1, 0)
+            }
+            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
+            None => return Ok(SplitGrant::Wait),
+        };
+        self.leases.insert(index, Lease { life, from });
+        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
+    }
+
+    /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
+    ///
+    /// # Errors
+    /// The task is not this life's.
+    pub fn done(&mut self, life: WorkerIncarnation, index: u64, examples: u64) -> Result<(), JobStateError> {
+        self.member(life)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.life == life => {
+                self.leases.remove(&index);
+                self.examples += examples;
+                self.settle_chief();
+                Ok(())
+            }
+            // It was said before, and the answer was lost.
+            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
+            _ => Err(JobStateError::NotYours(index, life.rank)),
+        }
+    }
+
+    /// A worker goes: all its pushes are acknowledged. What it holds is free, without a fence.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn leave(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(life)?.standing = WorkerState::Left;
+        self.take_back(life);
+        self.settle_chief();
+        Ok(())
+    }
+
+    /// A worker waits where all workers of the job are to meet; those that are not there yet are returned, the dead and those
+    /// who left not being waited for. Who has come through may ask again.
+    ///
+    /// # Errors
+    /// It is not in the job, or too many barriers are waited at.
+    pub fn meet(
+        &mut self,
+        heard: &mut HeartbeatTimes,
+        life: WorkerIncarnation,
+        name: &str,
+        now: Duration,
+    ) -> Result<Vec<u32>, JobStateError> {
+        self.member(life)?;
+        heard.hear(life, now);
+        if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
+            let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
+            let over =
+                over.ok_or_else(|| JobStateError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
+            self.barriers.remove(&over);
+        }
+        self.barriers.entry(name.to_owned()).or_default().insert(life.rank);
+        Ok(self.missing(name).collect())
+    }
+
+    /// Who is still to come to a barrier.
+    fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
+        let met = self.barriers.get(name);
+        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
+        (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
+    }
+
+    /// The job cannot go on, and everybody is to know why: the first reason stands.
+    ///
+    /// # Errors
+    /// The worker that says so is not in the job.
+    pub fn fail(&mut self, life: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
+        self.member(life)?;
+        self.failed.get_or_insert(why);
+        Ok(())
+    }
+
+    /// The same, where no worker says so.
+    pub fn fail_all(&mut self, why: &str) {
+        self.failed.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Holds that a life is in the job and lives.
+    ///
+    /// # Errors
+    /// It is not, or was given up.
+    pub fn live_member(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(life).map(|_| ())
+    }
+
+    /// A task that this life holds.
+    ///
+    /// # Errors
+    /// It does not hold it, is not in the job, or was given up.
+    pub fn holds(&mut self, life: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
+        self.member(life)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.life == life => Ok(self.plan.task(index)),
+            _ => Err(JobStateError::NotYours(index, life.rank)),
+        }
+    }
+
+    /// Whether somebody holds a task.
+    pub fn is_leased(&self, index: u64) -> bool {
+        self.leases.contains_key(&index)
+    }
+
+    /// For `gannet status`: tasks done, held, free again, of how many.
+    pub fn counts(&self) -> SplitCounts {
+        let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
+        let done = self.next - leased - returned;
+        SplitCounts { done, leased, returned, tasks: self.plan.tasks(), examples: self.examples }
+    }
+
+    /// Its workers, by index.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Who holds which task.
+    pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
+        self.leases.iter().map(|(&index, &lease)| (index, lease))
+    }
+
+    /// The dead of the job before on the same servers, who are to be fenced too, as are those who have not left it.
+    pub fn inherit(&mut self, before: &JobState) {
+        self.unfenced.extend(before.unfenced().chain(before.live_lives()));
+    }
+
+    /// Lives that are dead and not yet fenced everywhere.
+    pub fn unfenced(&self) -> impl Iterator<Item = WorkerIncarnation> {
+        self.unfenced.iter().copied()
+    }
+
+    /// Why the job failed, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+}

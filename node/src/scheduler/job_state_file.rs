@@ -1,0 +1,169 @@
+//! The book on its medium: one file, written anew and renamed for each change, so that a scheduler that is killed finds the
+//! last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is refused.
+
+use super::job_state::JobState;
+use crate::control;
+use crate::runs::RunId;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "scheduler.book";
+/// What stands before and behind the name of a run.
+const BEFORE: &str = "scheduler.";
+const BEHIND: &str = ".book";
+const MAGIC: [u8; 8] = *b"GNTBOOK4";
+
+/// Why the book cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobStateFileError {
+    /// The system refused.
+    #[error("the scheduler's book {}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is no book, or a torn one.
+    #[error(
+        "the scheduler's book {}: {why}; move it away to begin the job anew (what was trained is then trained again)",
+        path.display()
+    )]
+    Torn {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is of another job than the one that is to be fed.
+    #[error("{why}")]
+    Other {
+        /// What differs, and what to do.
+        why: String,
+    },
+}
+
+/// Where the book is kept.
+#[derive(Debug)]
+pub(super) struct JobStateFile {
+    path: PathBuf,
+}
+
+impl JobStateFile {
+    /// That of a run, in this folder.
+    pub(super) fn new(folder: &Path, run: &str) -> JobStateFile {
+        let name = if run.is_empty() { NAME.to_owned() } else { format!("{BEFORE}{run}{BEHIND}") };
+        JobStateFile { path: folder.join(name) }
+    }
+
+    /// The book that is there, if one is.
+    pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
+        let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(JobStateFileError::Io { path: self.path.clone(), source }),
+        };
+        let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
+            return Err(torn("it is too short"));
+        };
+        if head[..8] != MAGIC {
+            let other = head[..7] == MAGIC[..7];
+            let why =
+                if other { "another version of gannet wrote it" } else { "it does not begin as a book does" };
+            return Err(torn(why));
+        }
+        if head[8..12] != crc32c::crc32c(payload).to_le_bytes() {
+            return Err(torn("its checksum is wrong"));
+        }
+        control::open(payload).map(Some).map_err(|error| torn(&error.to_string()))
+    }
+
+    /// Writes the book.
+    pub(super) fn save(&self, book: &JobState) -> Result<(), JobStateFileError> {
+        let payload = control::seal(book);
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+        let new = self.path.with_extension("new");
+        let written = || -> io::Result<()> {
+            let mut file = fs::File::create(&new)?;
+            file.write_all(&head)?;
+            file.write_all(&payload)?;
+            drop(file);
+            fs::rename(&new, &self.path)
+        };
+        written().map_err(|source| JobStateFileError::Io { path: self.path.clone(), source })
+    }
+}
+
+/// The runs whose books are kept in a folder; one without a name is the empty one.
+pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
+    let io = |source| JobStateFileError::Io { path: folder.to_path_buf(), source };
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let of_run = name.strip_prefix(BEFORE).and_then(|name| name.strip_suffix(BEHIND));
+        let of_run = of_run.filter(|run| RunId::check_name(run).is_ok());
+        runs.extend(of_run.or((name == NAME).then_some("")).map(str::to_owned));
+    }
+    Ok(runs)
+}
+
+/// Forgets the job whose book is kept in a folder, if there is one: it has been brought to its end.
+///
+/// # Errors
+/// The system refuses.
+pub fn forget_job(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heartbeat_times::HeartbeatTimes;
+    use super::super::job_plan::{JobPlan, PlanFile};
+    use super::super::member::WorkerIncarnation;
+    use super::*;
+    use std::time::Duration;
+
+    fn book() -> JobState {
+        let files = vec![PlanFile { name: "f".into(), bytes: 1000, print: 3, whole: false }];
+        let (settings, worker_timeout_ms) = (vec!["--alpha=0.1".into()], 1000);
+        let plan =
+            JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
+        let mut book = JobState::new(plan.clone(), 7).unwrap();
+        let (mut heard, life) = (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
+        book.register(&mut heard, life, &plan, Duration::ZERO).unwrap();
+        book.take(&mut heard, life, &[], Duration::ZERO).unwrap();
+        book
+    }
+
+    #[test]
+    fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = JobStateFile::new(folder.path(), "");
+        assert!(ledger.load().unwrap().is_none());
+        let book = book();
+        ledger.save(&book).unwrap();
+        ledger.save(&book).unwrap();
+        assert_eq!(ledger.load().unwrap(), Some(book));
+        let path = folder.path().join(NAME);
+        let whole = fs::read(&path).unwrap();
+        for at in [0, 9, 16, 40, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            let torn = ledger.load().unwrap_err();
+            assert!(matches!(torn, JobStateFileError::Torn { .. }), "byte {at}: {torn}");
+            assert!(torn.to_string().contains("move it away"));
+        }
+        fs::write(&path, &whole[..12]).unwrap();
+        assert!(ledger.load().is_err());
+    }
+}

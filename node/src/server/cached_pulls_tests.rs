@@ -1,0 +1,103 @@
+//! Pulls of what is newer and pushes that name a keyset for some of their rows, frame by frame: what is told, and what is refused.
+
+use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
+use crate::error::Refusal;
+use crate::message::{self, PullFrame, PushFrame, pair};
+use crate::pull_newer::{CachedRows, told};
+use bytemuck::cast_slice;
+use gannet_core::{CachedVersion, NewerRow, Read, Segments, Write};
+
+fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
+    let (read, segments) = (Read::State, Segments::ALL);
+    PullFrame { table, keys, read, keep, segments, slots: false, newer: true, clock: None }
+}
+
+/// The payload of a request, padded.
+fn asking(life: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
+    let asking = CachedRows::new(life, held);
+    let mut payload = [asking.before(), &bytes(keys, &[])].concat();
+    asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
+    payload.resize(payload.len().next_multiple_of(8), 0);
+    payload
+}
+
+/// What an answer tells of each of `n` keys, with its rows.
+fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
+    let mut words = vec![0u64; payload.len() / 8];
+    bytemuck::cast_slice_mut(&mut words).copy_from_slice(payload);
+    let (newer, rows) = told(cast_slice(&words), n, 1).unwrap();
+    (newer, rows.to_vec())
+}
+
+#[test]
+fn what_is_newer_is_told_within_a_life() {
+    let (sim, addr) = small_world();
+    let (mut link, welcome) = greet(&sim, &addr);
+    let (table, life) = (open(&sim, &mut link), welcome.incarnation);
+    let push = PushFrame {
+        table,
+        keys: 2,
+        write: Write::Gradient,
+        seq: 1,
+        row: 0,
+        keyset: 0,
+        slots: false,
+        named: false,
+        some: false,
+    };
+    assert_eq!(acked(&ask(&sim, &mut link, push.head(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
+    let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
+    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(2), &asking(life, &keys, &nothing));
+    let stamp = head.words[2];
+    assert_eq!(answer(&rows, 3), (vec![NewerRow::Row, NewerRow::Row, NewerRow::NoRow], vec![2.0, 3.0, 0.0]));
+    // Key 6 changes.
+    let change = PushFrame { keys: 1, seq: 2, ..push };
+    ask(&sim, &mut link, change.head(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
+    let held = [CachedVersion::Row(stamp), CachedVersion::Row(stamp), CachedVersion::NoRow];
+    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).head(4), &asking(life, &keys, &held));
+    assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
+    assert!(head.words[1] == 1 && head.words[2] > stamp);
+    // The same of another life: nothing of it is believed.
+    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(4), &asking(life ^ 1, &keys, &held));
+    assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
+    // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
+    let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
+    let values = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+    let (head, _) = ask(&sim, &mut link, some.head(5), &bytes(&[0b001110, 4, 8, 9], &values));
+    assert_eq!((head.kind, acked(&head).applied), (message::ACK, 6));
+    let keys = [4, 5, 6, 7, 8, 9];
+    let (_, rows) =
+        ask(&sim, &mut link, pull(table, 6, 0).head(6), &asking(life, &keys, &[CachedVersion::Nothing; 6]));
+    assert_eq!(answer(&rows, 6).1, [1.0, 3.0, 5.0, 1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_refused() {
+    let (sim, addr) = small_world();
+    let (mut link, welcome) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let right = asking(welcome.incarnation, &[5, 6], &[CachedVersion::NoRow, CachedVersion::Row(1)]);
+    let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
+    for wrong in [&right[8..], &right[..right.len() - 8], &[&right[..], &[0; 8]].concat(), &[]] {
+        assert_eq!(refusal(pull(table, 2, 0).head(1), wrong), Refusal::Malformed);
+    }
+    assert_eq!(refusal(pull(table, 1, 0).head(1), &right), Refusal::Malformed);
+    assert_eq!(refusal(pull(table, u32::MAX, 0).head(1), &right), Refusal::Limit);
+    assert_eq!(refusal(pull(9, 2, 0).head(1), &right), Refusal::Unknown);
+    // A push that says that its keyset is of more rows than it has, of none, of one that is not kept.
+    let push = |keys, seq| PushFrame {
+        table,
+        keys,
+        write: Write::Gradient,
+        seq,
+        row: 0,
+        keyset: pair(welcome.session, 1),
+        slots: false,
+        named: false,
+        some: true,
+    };
+    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[], &[1.0, 1.0])), Refusal::Malformed);
+    assert_eq!(refusal(push(u32::MAX, 1).head(1), &bytes(&[3], &[1.0, 1.0])), Refusal::Limit);
+    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[0b01, 7, 8], &[1.0, 1.0])), Refusal::Malformed);
+    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[0b01, 7], &[1.0, 1.0])), Refusal::NoKeyset);
+}

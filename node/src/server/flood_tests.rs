@@ -1,0 +1,481 @@
+//! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs nothing.
+
+use super::refusals::open_as;
+use super::{LocalServer, ServerConfig, SessionLimits};
+use crate::control::{self, HelloV1, JoinV1, RefusedV1};
+use crate::counters::{ServerCounters, ThreadCounters};
+use crate::error::{Refusal, WorkerError};
+use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
+use crate::message::{self, PullFrame};
+use crate::worker::{TableId, Worker, WorkerConfig};
+use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
+use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_transport::{Head, Link, Net, NoOwner, Stream};
+use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(limits: SessionLimits) -> ServerConfig {
+    ServerConfig { threads: 1, limits, ..ServerConfig::new("sim:0") }
+}
+
+/// A server of one thread that runs whenever someone waits.
+fn serve(sim: &Sim, limits: SessionLimits) -> (String, Arc<ServerCounters>) {
+    let mut server = LocalServer::new(sim.clone(), config(limits)).unwrap();
+    let (addr, tally) = (server.addr().to_owned(), server.tally());
+    sim.add_actor(move || server.run().unwrap());
+    (addr, tally)
+}
+
+fn thread(tally: &ServerCounters) -> &ThreadCounters {
+    &tally.threads[0]
+}
+
+fn schema() -> Schema {
+    Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn worker(sim: &Sim, addrs: &[&str], pusher: u64) -> Worker<Sim> {
+    let config = WorkerConfig::new(addrs.iter().copied(), pusher, 1);
+    Worker::connect(sim.clone(), WorkerConfig { peer_timeout: 10 * SECOND, ..config }).unwrap()
+}
+
+/// Sends, lets the world go on, and returns what has come: `None` once the link has ended.
+fn exchange(sim: &Sim, link: &mut Link<SimStream>) -> Option<Vec<(Head, Vec<u8>)>> {
+    let _ = link.flush(&mut NoOwner);
+    sim.run(Duration::from_millis(1));
+    let mut frames = Vec::new();
+    let filled = link.fill(&mut NoOwner);
+    while let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
+        frames.push((frame.head, frame.payload.to_vec()));
+        link.receive().consume();
+    }
+    (filled.is_ok() || !frames.is_empty()).then_some(frames)
+}
+
+/// A raw connection whose hello is on its way.
+fn greeting(sim: &Sim, addr: &str) -> Link<SimStream> {
+    let mut link = Link::new(sim.connect(addr, SECOND).unwrap());
+    let hello = control::seal(&HelloV1 { pusher: 77, incarnation: 1, thread: 0 });
+    link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
+    link.flush(&mut NoOwner).unwrap();
+    link
+}
+
+/// A raw session with the table open.
+fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
+    let mut link = greeting(sim, addr);
+    let mut answers = Vec::new();
+    while answers.is_empty() {
+        answers.extend(exchange(sim, &mut link).unwrap());
+    }
+    assert_eq!(answers[0].0.kind, message::WELCOME);
+    assert_eq!(open_as(sim, &mut link, &schema()), 0);
+    link
+}
+
+fn pull(keys: u32) -> (Head, Vec<u8>) {
+    (
+        PullFrame {
+            table: 0,
+            keys,
+            read: Read::Weights,
+            keep: 0,
+            segments: Segments::ALL,
+            slots: false,
+            newer: false,
+            clock: None,
+        }
+        .head(5),
+        vec![1; keys as usize * 8],
+    )
+}
+
+/// A link that pours pulls into the server and never waits for an answer.
+fn flooding(sim: &Sim, addr: &str, keys: u32, frames: usize) -> Link<SimStream> {
+    let mut link = raw(sim, addr);
+    let (head, payload) = pull(keys);
+    (0..frames).for_each(|_| link.transmit().send_copy(head, &payload).unwrap());
+    link
+}
+
+#[test]
+fn more_requests_than_the_credit_end_the_session_with_a_reason() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, tally) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
+    let mut good = worker(&sim, &[&addr], 1);
+    let table = good.open_table(&schema()).unwrap();
+    let mut flood = flooding(&sim, &addr, 1, 1000);
+    let (mut answers, mut refusal) = (0, None);
+    while let Some(frames) = exchange(&sim, &mut flood) {
+        for (head, payload) in frames {
+            answers += u64::from(head.kind == message::ROWS);
+            if head.kind == message::REFUSED {
+                assert_eq!(Refusal::of(head.aux), Refusal::Limit);
+                refusal = Some(control::open::<RefusedV1>(&payload).unwrap().text);
+            }
+        }
+    }
+    assert!(refusal.unwrap().contains("credit of 100"));
+    assert!(answers <= FRAMES_PER_TURN as u64 && thread(&tally).overruns.get() == 1, "{answers}");
+    // As many requests, by a worker that keeps to its credit.
+    let cut = Arc::new(good.cut(table, &[1, 2, 3]));
+    let begin = |worker: &mut Worker<Sim>| {
+        worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), false).unwrap()
+    };
+    let pulls: Vec<_> = (0..1000).map(|_| begin(&mut good)).collect();
+    pulls.into_iter().for_each(|pull| assert_eq!(good.finish_pull(pull).unwrap().values, [0.0; 3]));
+    let counters = good.counters();
+    assert!(counters.credit_waits > 0 && counters.links_lost == 0, "{counters:?}");
+    assert_eq!(thread(&tally).overruns.get(), 1);
+}
+
+/// Answers that wait for other workers are owed, and what is owed is under way, however small.
+#[test]
+fn nor_can_requests_behind_one_that_waits_be_more() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, tally) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
+    let mut link = raw(&sim, &addr);
+    let (clock, timeout_ms) = (NO_CLOCK, 60_000);
+    let join = JoinV1 { rank: 0, workers: 2, mode: 2, bound: 2, mean: false, timeout_ms, clock, left: 0 };
+    link.transmit().send_copy(Head::new(message::JOIN, 0, 1, [0; 4]), &control::seal(&join)).unwrap();
+    link.transmit().send(Head::new(message::TICK, 0, 2, [0, 1, 0, 0])).unwrap();
+    let (mut waits, payload) = pull(1);
+    waits.words[3] = 2;
+    link.transmit().send_copy(waits, &payload).unwrap();
+    let mut refusal = None;
+    for id in 10..10_000 {
+        let _ = link.transmit().send(Head::new(message::PING, 0, id, [0; 4]));
+        let Some(frames) = exchange(&sim, &mut link) else { break };
+        let refused = frames.into_iter().find(|(head, _)| head.kind == message::REFUSED);
+        refusal = refusal.or(refused.map(|(head, payload)| (head.aux, payload, id)));
+    }
+    let (code, payload, id) = refusal.expect("it is refused");
+    let text = control::open::<RefusedV1>(&payload).unwrap().text;
+    assert!(Refusal::of(code) == Refusal::Limit && text.contains("credit of 100"), "{text}");
+    assert!((105..120).contains(&id) && thread(&tally).overruns.get() == 1, "after {id}");
+}
+
+#[test]
+fn a_credit_in_bytes_is_kept_and_one_large_request_always_goes() {
+    let sim = Sim::new(1, Faults::none());
+    let least = SessionLimits { credit_bytes: 300_000, ..SessionLimits::default() };
+    let (addr, _) = serve(&sim, least);
+    let mut worker = worker(&sim, &[&addr], 1);
+    let table = worker.open_table(&schema()).unwrap();
+    let keys: Vec<u64> = (0..100_000).collect();
+    let mut out = vec![1.0; keys.len()];
+    worker.push(table, &keys, Write::Gradient, &out).unwrap();
+    out.fill(0.0);
+    worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    assert!(out.iter().all(|value| *value == 1.0));
+    assert!(worker.counters().credit_waits > 0 && worker.counters().links_lost == 0);
+}
+
+/// The answer to a small pull comes within two rounds of the thread's loop however much others pour in.
+#[test]
+fn a_flood_delays_others_by_a_turn_each_and_no_more() {
+    let sim = Sim::new(1, Faults { window_bytes: 400_000, ..Faults::none() });
+    let limits = SessionLimits { credit_frames: u32::MAX, ..SessionLimits::default() };
+    let server = LocalServer::new(sim.clone(), config(limits)).unwrap();
+    let addr = server.addr().to_owned();
+    let (server, by_rounds) = (Rc::new(RefCell::new(server)), Rc::new(Cell::new(false)));
+    let (shared, stopped) = (server.clone(), by_rounds.clone());
+    sim.add_actor(move || {
+        if !stopped.get() {
+            shared.borrow_mut().run().unwrap();
+        }
+    });
+    let mut good = raw(&sim, &addr);
+    let mut floods: Vec<_> = (0..5).map(|_| raw(&sim, &addr)).collect();
+    by_rounds.set(true);
+    let mut most = 0;
+    for _ in 0..100 {
+        for flood in &mut floods {
+            let (head, payload) = pull(1);
+            while flood.transmit().queued_bytes() < 50_000 {
+                flood.transmit().send_copy(head, &payload).unwrap();
+            }
+            flood.flush(&mut NoOwner).unwrap();
+        }
+        let (head, payload) = pull(64);
+        good.transmit().send_copy(head, &payload).unwrap();
+        while !good.transmit().is_empty() {
+            good.flush(&mut NoOwner).unwrap();
+        }
+        sim.run(Duration::from_millis(1));
+        for round in 1.. {
+            let more = server.borrow_mut().threads[0].run_once(Duration::ZERO).unwrap();
+            assert!(more, "the floods are there");
+            sim.run(Duration::from_millis(1));
+            floods.iter_mut().for_each(take_all);
+            good.fill(&mut NoOwner).unwrap();
+            if good.receive().peek(&mut NoOwner).unwrap().is_some() {
+                good.receive().consume();
+                most = most.max(round);
+                break;
+            }
+        }
+    }
+    assert!(most <= 2, "{most} rounds");
+}
+
+fn take_all(link: &mut Link<SimStream>) {
+    link.fill(&mut NoOwner).unwrap();
+    while link.receive().peek(&mut NoOwner).unwrap().is_some() {
+        link.receive().consume();
+    }
+}
+
+/// Bytes that trickle keep a link moving: it is the frame that takes too long.
+#[test]
+fn a_frame_that_trickles_in_ends_its_session_and_a_greeting_its_connection() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let mut good = worker(&sim, &[&addr], 1);
+    let table = good.open_table(&schema()).unwrap();
+    let (head, payload) = pull(1000);
+    let mut frame = vec![0; HEAD_BYTES];
+    Head { len: payload.len() as u32, ..head }.encode(&mut frame);
+    frame.extend(payload);
+    let trickle = |stream: &mut SimStream| {
+        let mut out = [0.0];
+        let mut worker = worker(&sim, &[&addr], 2);
+        let table = worker.open_table(&schema()).unwrap();
+        for second in 0..200 {
+            if stream.send(&[IoSlice::new(&frame[second..=second])]).is_err() {
+                return second as u64;
+            }
+            sim.run(SECOND);
+            worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
+        }
+        panic!("it was let be");
+    };
+    let mut link = raw(&sim, &addr);
+    let lasted = trickle(link.stream_mut());
+    assert!((FRAME_TIME.as_secs()..FRAME_TIME.as_secs() + 5).contains(&lasted), "{lasted} s");
+    assert_eq!(thread(&tally).stalled.get(), 1);
+    let mut greeting = sim.connect(&addr, SECOND).unwrap();
+    let lasted = trickle(&mut greeting);
+    assert!((4..8).contains(&lasted), "{lasted} s");
+    assert_eq!(tally.acceptor.dropped.get(), 1);
+    let mut out = [0.0];
+    good.pull(table, &[1], Read::Weights, &mut out).unwrap();
+    assert_eq!(good.counters().links_lost, 0);
+}
+
+#[test]
+fn answers_that_nobody_takes_end_the_session() {
+    let sim = Sim::new(1, Faults { window_bytes: 20_000, ..Faults::none() });
+    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let mut flood = flooding(&sim, &addr, 2000, 40);
+    for _ in 0..100 {
+        let _ = flood.flush(&mut NoOwner);
+        sim.run(SECOND);
+    }
+    assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
+}
+
+/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it is
+/// slow, and nothing is wrong with it. One that takes next to nothing is not borne.
+#[test]
+fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
+    let sim = Sim::new(1, Faults { window_bytes: 10_000, ..Faults::none() });
+    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let mut opener = worker(&sim, &[&addr], 1);
+    opener.open_table(&schema()).unwrap();
+    opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
+    // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
+    let wide = PullFrame {
+        table: 1,
+        keys: 120,
+        read: Read::Weights,
+        keep: 0,
+        segments: Segments::ALL,
+        slots: false,
+        newer: false,
+        clock: None,
+    }
+    .head(5);
+    for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {
+        let (mut slow, mut owed) = (raw(&sim, &addr), 4);
+        let started = sim.now();
+        while sim.now() < started + 300 * SECOND {
+            (0..owed).for_each(|_| slow.transmit().send_copy(wide, &[1; 960]).unwrap());
+            let Some(frames) = exchange(&sim, &mut slow) else { break };
+            owed = frames.len();
+            sim.run(pause);
+        }
+        let lasted = (sim.now() - started).as_secs();
+        assert!(lasts.contains(&lasted), "{lasted} s with {pause:?} between looks");
+    }
+    assert_eq!(thread(&tally).stalled.get(), 1);
+}
+
+/// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was silent
+/// for an hour finds its way back.
+#[test]
+fn silence_ends_a_session_and_pings_prevent_it() {
+    let sim = Sim::new(1, Faults::none());
+    let (busy, _) = serve(&sim, SessionLimits::default());
+    let (quiet, tally) = serve(&sim, SessionLimits::default());
+    let mut worker = worker(&sim, &[&busy, &quiet], 1);
+    // One shard: server 0 has none, server 1 has it.
+    let table = worker.open_table(&schema()).unwrap();
+    let mut out = [0.0];
+    for _ in 0..SILENCE_TIME.as_secs() * 3 {
+        sim.run(SECOND);
+        worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
+    }
+    let counters = worker.counters();
+    assert!(counters.pings > 50 && counters.links_lost == 0, "{counters:?}");
+    let silent = greeting(&sim, &quiet);
+    sim.run(Duration::from_secs(3600));
+    assert_eq!(
+        thread(&tally).silent.get(),
+        2,
+        "the silent one, and the worker that did not call for an hour"
+    );
+    worker.push(table, &[1], Write::Gradient, &[2.0]).unwrap();
+    worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
+    assert_eq!(out, [2.0]);
+    drop(silent);
+}
+
+#[test]
+fn a_server_that_is_silent_is_noticed_although_nothing_is_asked_of_it() {
+    let sim = Sim::new(1, Faults::none());
+    let (busy, _) = serve(&sim, SessionLimits::default());
+    // It takes part until it is frozen, as a stopped process is: connections stay, nothing is answered.
+    let frozen = Rc::new(Cell::new(false));
+    let mut server = LocalServer::new(sim.clone(), config(SessionLimits::default())).unwrap();
+    let (addr, stopped) = (server.addr().to_owned(), frozen.clone());
+    sim.add_actor(move || {
+        if !stopped.get() {
+            server.run().unwrap();
+        }
+    });
+    let mut worker = worker(&sim, &[&addr, &busy], 1);
+    let table = worker.open_table(&schema()).unwrap();
+    frozen.set(true);
+    let mut out = [0.0];
+    let mut lost_after = 0;
+    for second in 0..120 {
+        sim.run(SECOND);
+        worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
+        if worker.counters().links_lost == 0 {
+            lost_after = second;
+        }
+    }
+    assert!((20..40).contains(&lost_after), "{lost_after} s");
+    frozen.set(false);
+    let status = worker.status(table).unwrap();
+    assert_eq!(status.stats.shards, 1);
+}
+
+#[test]
+fn a_server_with_all_its_sessions_says_so_and_takes_who_waits() {
+    let sim = Sim::new(1, Faults::none());
+    let (addr, tally) = serve(&sim, SessionLimits { sessions: 2, ..SessionLimits::default() });
+    let first = worker(&sim, &[&addr], 1);
+    let _second = worker(&sim, &[&addr], 2);
+    let config = WorkerConfig { peer_timeout: 3 * SECOND, ..WorkerConfig::new([&addr], 3, 1) };
+    let Err(error) = Worker::connect(sim.clone(), config.clone()) else { panic!("a third session") };
+    let text = error.to_string();
+    assert!(
+        matches!(error, WorkerError::PeerLost { .. }) && text.contains("2 sessions, the limit"),
+        "{text}"
+    );
+    assert!(thread(&tally).refused_sessions.get() > 2);
+    let (mut leaving, started) = (vec![first], sim.now());
+    let world = sim.clone();
+    sim.add_actor(move || {
+        if world.now() > started + SECOND {
+            leaving.clear();
+        }
+    });
+    assert_eq!(Worker::connect(sim.clone(), config).unwrap().links(), 1);
+}
+
+/// Memory for the buffers of two sessions, and thirty that want some: all are served, in turn.
+#[test]
+fn sessions_share_what_memory_there_is() {
+    let sim = Sim::new(1, Faults::none());
+    let limits = SessionLimits { buffer_bytes: 2 * LINK_BYTES_MAX, ..SessionLimits::default() };
+    let (addr, tally) = serve(&sim, limits);
+    let mut workers: Vec<_> = (0..30).map(|pusher| worker(&sim, &[&addr], pusher)).collect();
+    let tables: Vec<_> = workers.iter_mut().map(|worker| worker.open_table(&schema()).unwrap()).collect();
+    let keys: Vec<u64> = (0..5000).collect();
+    for _ in 0..5 {
+        let begin = |(worker, &table): (&mut Worker<Sim>, &TableId)| {
+            let cut = Arc::new(worker.cut(table, &keys));
+            let (values, seq) = (vec![1.0; keys.len()], worker.next_seq(table));
+            worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap()
+        };
+        let pushes: Vec<_> = workers.iter_mut().zip(&tables).map(begin).collect();
+        while workers.iter().zip(&pushes).any(|(worker, push)| !worker.is_acked(*push)) {
+            workers.iter_mut().for_each(|worker| worker.poll().unwrap());
+            sim.run(Duration::from_millis(1));
+        }
+        sim.run(SECOND);
+        assert!(thread(&tally).buffer_bytes.get() as usize <= 2 * LINK_BYTES_MAX);
+    }
+    let mut out = vec![0.0; keys.len()];
+    workers[7].pull(tables[7], &keys, Read::Weights, &mut out).unwrap();
+    assert!(out.iter().all(|value| *value == 150.0));
+    assert!(thread(&tally).memory_waits.get() > 0, "nobody waited: the test shows nothing");
+    assert!(workers.iter().all(|worker| worker.counters().links_lost == 0));
+    sim.run(4 * SECOND);
+    assert_eq!(thread(&tally).buffer_bytes.get(), 0, "sessions at rest hold none");
+    // One that leaves a frame half sent gives way soon when others wait.
+    let mut halves: Vec<_> = (0..2).map(|_| sim_half(&sim, &addr)).collect();
+    workers[3].pull(tables[3], &keys, Read::Weights, &mut out).unwrap();
+    assert!(thread(&tally).stalled.get() > 0);
+    halves.clear();
+}
+
+/// A session that has sent half a frame.
+fn sim_half(sim: &Sim, addr: &str) -> Link<SimStream> {
+    let mut link = raw(sim, addr);
+    let mut head = [0; HEAD_BYTES];
+    Head { len: 80_000, ..pull(1).0 }.encode(&mut head);
+    link.stream_mut().send(&[IoSlice::new(&head)]).unwrap();
+    sim.run(Duration::from_millis(1));
+    link
+}
+
+/// What comes with a hello stands in the acceptor's buffer: a session that has no share of the memory cannot keep it.
+#[test]
+fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
+    let sim = Sim::new(1, Faults::none());
+    let limits = SessionLimits { buffer_bytes: LINK_BYTES_MAX, ..SessionLimits::default() };
+    let (addr, _) = serve(&sim, limits);
+    let half = sim_half(&sim, &addr);
+    let hasty = || {
+        let mut link = Link::new(sim.connect(&addr, SECOND).unwrap());
+        let hello = control::seal(&HelloV1 { pusher: 78, incarnation: 1, thread: 0 });
+        link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
+        let (head, payload) = pull(1);
+        link.transmit().send_copy(head, &payload).unwrap();
+        link
+    };
+    let answers = |mut link: Link<SimStream>| {
+        let all = (0..1000).map_while(|_| exchange(&sim, &mut link)).flatten();
+        all.take(2).collect::<Vec<_>>()
+    };
+    let refused = answers(hasty());
+    assert_eq!((refused[0].0.kind, refused[0].0.aux), (message::REFUSED, Refusal::Limit as u16));
+    let text = control::open::<RefusedV1>(&refused[0].1).unwrap().text;
+    assert!(refused.len() == 1 && text.contains("--session-memory"), "{text}");
+    // With memory for it, it is as good as any other.
+    drop(half);
+    sim.run(SECOND);
+    let kinds: Vec<_> = answers(hasty()).iter().map(|(head, _)| head.kind).collect();
+    assert_eq!(kinds, [message::WELCOME, message::ROWS]);
+}

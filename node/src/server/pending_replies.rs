@@ -1,0 +1,173 @@
+//! What of a session waits for other workers: answers that come when a step has been applied, a request that stays where it is.
+
+use super::bulk::{Pusher, RequestFailure};
+use super::dispatch::answer_refused;
+use super::memory::SessionShare;
+use super::step_sums::KeepOutcome;
+use super::tables::ServerTables;
+use crate::error::Refusal;
+use crate::limits::{ASIDE_BYTES_SPARE, WAITS_TOLD};
+use crate::message;
+use bytemuck::cast_slice_mut;
+use gannet_core::Applied;
+use gannet_transport::{Frame, Head, Transmit};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// An answer that is due, or will be; they go in the order of their requests.
+pub(super) enum PendingReply {
+    /// To a push that is kept for its step.
+    Push { id: u64, table: u32, step: u64, rows: u32, not_finite: u32 },
+    /// To what came behind one.
+    Ready(Head),
+    /// A refusal of what came behind one; its head.
+    Refused { head: Head, refusal: Refusal, text: String },
+    /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be heard, unless
+    /// it changes rows and would be heard before a pull.
+    Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: SessionShare },
+}
+
+/// What became of an answer.
+pub(super) enum ReplyOutcome {
+    Given,
+    /// Its step is not applied yet.
+    Waits,
+    /// There is no room for it.
+    NoRoom,
+}
+
+impl PendingReply {
+    /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
+    /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and what every session may
+    /// put aside without any): it then stays where it is. `owed`: what waits already.
+    pub(super) fn request(
+        frame: &Frame<'_>,
+        table: u32,
+        mut share: SessionShare,
+        owed: &VecDeque<PendingReply>,
+    ) -> Option<PendingReply> {
+        let (head, bytes) = (frame.head, frame.payload.len());
+        let aside = || owed.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
+        if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
+            return None;
+        }
+        let mut payload = vec![0u64; bytes.div_ceil(8)];
+        cast_slice_mut(&mut payload)[..bytes].copy_from_slice(frame.payload);
+        Some(PendingReply::Request { head, payload, bytes, table, memory: share })
+    }
+
+    /// Bytes of a request that stands in no memory that is counted.
+    fn spare_bytes(&self) -> usize {
+        match self {
+            PendingReply::Request { bytes, memory, .. } if memory.bytes() == 0 => *bytes,
+            _ => 0,
+        }
+    }
+
+    /// The table whose step it waits for, and its id.
+    pub(super) fn waits_for(&self) -> Option<(u32, u64)> {
+        match self {
+            PendingReply::Push { id, table, .. } => Some((*table, *id)),
+            PendingReply::Request { head, table, .. } => Some((*table, head.id)),
+            _ => None,
+        }
+    }
+
+    /// Gives the answer if it has come due; a request's is its session's to give.
+    pub(super) fn settle(
+        &self,
+        tables: &ServerTables,
+        pusher: &mut Pusher,
+        transmit: &mut Transmit,
+    ) -> ReplyOutcome {
+        let sent = match self {
+            PendingReply::Request { .. } => return ReplyOutcome::Waits,
+            PendingReply::Ready(head) => transmit.send(*head).is_ok(),
+            PendingReply::Refused { head, refusal, text } => {
+                answer_refused(head, *refusal, text.clone(), transmit).is_ok()
+            }
+            &PendingReply::Push { id, table, step, rows, not_finite } => {
+                let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
+                match tables.outcome(table, step, pusher) {
+                    KeepOutcome::Waits => return ReplyOutcome::Waits,
+                    KeepOutcome::Applied => {
+                        transmit.send(message::ack_head(id, Applied { applied: left, ..none }, 0)).is_ok()
+                    }
+                    KeepOutcome::Late => {
+                        let sent = transmit.send(message::ack_head(id, none, left)).is_ok();
+                        tables.count_late(table, if sent { left } else { 0 });
+                        sent
+                    }
+                    KeepOutcome::Refused(refusal, text) => {
+                        pusher.blocked |= refusal.asks_for_resend();
+                        let head = Head::new(message::PUSH, 0, id, [0; 4]);
+                        answer_refused(&head, refusal, text, transmit).is_ok()
+                    }
+                }
+            }
+        };
+        if sent { ReplyOutcome::Given } else { ReplyOutcome::NoRoom }
+    }
+}
+
+/// A request behind answers that wait for other workers waits too, unless they wait for what comes behind it.
+pub(super) fn behind(
+    owed: &VecDeque<PendingReply>,
+    tables: &ServerTables,
+    pusher: &Pusher,
+) -> RequestFailure {
+    let pushes = owed.iter().filter_map(|owed| match owed {
+        PendingReply::Push { table, step, .. } => Some((*table, *step)),
+        _ => None,
+    });
+    let mut open = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
+    match (open.next(), owed.iter().find_map(PendingReply::waits_for)) {
+        (Some((_, step)), _) => RequestFailure::Refused(
+            Refusal::Malformed,
+            format!("a request that would wait for pushes of step {step}, which was not said to be made"),
+        ),
+        (None, Some((table, _))) => RequestFailure::Parked(table),
+        (None, None) => RequestFailure::Full,
+    }
+}
+
+/// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for may be
+/// a fence that comes behind it.
+pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
+    let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
+    refused.then(|| {
+        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a larger \
+                    --keyset-memory";
+        RequestFailure::Refused(Refusal::Limit, text.into())
+    })
+}
+
+/// Requests that are not put off: pushes, and what is said of them.
+fn keeps_its_place(kind: u16) -> bool {
+    matches!(kind, message::PUSH | message::TICK | message::LEAVE)
+}
+
+/// The table over which a pull waits that this kind of request must stay behind.
+pub(super) fn before(kind: u16, owed: &VecDeque<PendingReply>) -> Option<u32> {
+    let pull = |owed: &PendingReply| match owed {
+        PendingReply::Request { head, table, .. } if head.kind == message::PULL => Some(*table),
+        _ => None,
+    };
+    owed.iter().find_map(pull).filter(|_| keeps_its_place(kind))
+}
+
+/// A request that waits.
+pub(super) struct WaitingRequest {
+    pub(super) table: u32,
+    pub(super) id: u64,
+    pub(super) since: Duration,
+    /// When its peer was told of that.
+    pub(super) told: Option<Duration>,
+}
+
+impl WaitingRequest {
+    /// Whether its peer is to be told now.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        now.saturating_sub(self.told.unwrap_or(self.since)) >= WAITS_TOLD
+    }
+}

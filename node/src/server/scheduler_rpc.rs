@@ -1,0 +1,97 @@
+//! What is asked of the scheduler, of its data too.
+
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::tables;
+use crate::control;
+use crate::error::Refusal;
+use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
+use crate::message;
+use crate::scheduler::data_server::DataRequest;
+use crate::scheduler::member::WorkerIncarnation;
+use crate::scheduler::{JobTableV2, SchedulerRequestV2, Schedulers};
+use gannet_transport::{Frame, Full, Head, Transmit};
+use std::time::Duration;
+
+/// Answers a request to the scheduler, which is in thread 0.
+pub(super) fn answer(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Schedulers>,
+    session: u32,
+    now: Duration,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    if frame.payload.len() > PLAN_BYTES_MAX {
+        let bytes = frame.payload.len();
+        return refuse(
+            Refusal::Limit,
+            format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
+        );
+    }
+    let ask = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
+        Ok(ask) => ask,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    // Room for the answer first: what is given out is told.
+    transmit.reserve(0).ok_or(Full)?;
+    let told = scheduler.answer(ask, session, now);
+    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
+}
+
+/// Notes what the rows of a job's table are.
+pub(super) fn note_table(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Schedulers>,
+    now: Duration,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    let asked = match control::open_as::<JobTableV2>(2, frame.payload) {
+        Ok(asked) => asked,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    transmit.reserve(0).ok_or(Full)?;
+    scheduler.note_table(asked, now).map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    transmit.commit(Head::new(message::JOB_TABLE_NOTED, 0, frame.head.id, [0; 4]), 0);
+    Ok(())
+}
+
+/// Answers a request for bytes of the data, which go from the file into the out queue.
+pub(super) fn feed(
+    frame: &Frame<'_>,
+    scheduler: Option<&mut Schedulers>,
+    pusher: &Pusher,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let Some(scheduler) = scheduler else {
+        return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
+    };
+    let refused = |(refusal, text)| RequestFailure::Refused(refusal, text);
+    let Some(feed) = DataRequest::of(frame.payload) else {
+        return refuse(Refusal::Malformed, "no request for bytes of the data");
+    };
+    let feeder = scheduler.feeder().map_err(refused)?;
+    if feed == DataRequest::Offer {
+        return tables::answer(frame, message::FED, &control::seal(&feeder.offer()), transmit);
+    }
+    if feed.bytes() > FEED_BYTES_MAX {
+        let bytes = feed.bytes();
+        return refuse(
+            Refusal::Limit,
+            format!("{bytes} bytes of the data at once; {FEED_BYTES_MAX} are possible"),
+        );
+    }
+    // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
+    let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
+    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
+    let life = WorkerIncarnation { rank, incarnation: pusher.incarnation };
+    let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
+    let fed = scheduler.feed(life, feed, out).map_err(refused)?;
+    transmit.commit(Head::new(message::FED, 0, frame.head.id, fed.words()), fed.bytes);
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! What the pushes that are kept for synchronous steps may take: one budget for all threads and tables of a server.
+//!
+//! Pushes of a step that is due must always be able to come, or nothing is ever applied and given back. So half of the
+//! budget is for all, and the other half is the passage: the steps that are due on one thread may have it, until they are
+//! applied, when there is no room left in the first half. Pushes of later steps never have it. So whatever the others
+//! hold, those steps come to their end, then the next thread that waits has the passage. The tables of a thread pass
+//! together: a worker pushes to them in turn over one link, and what it pushes to one waits behind what it pushes to
+//! another. Due steps of one thread that together take more than half of the budget may find no room, and are refused.
+//!
+//! Under a `--memory-limit` the budget depends on that limit alone, so a server that comes back with other threads has
+//! room for all that it had before. If rows take most of the limit, the budget is half of what they leave.
+
+use super::step_sums::StepAdmission;
+use crate::limits::BSP_BYTES_MAX;
+use gannet_core::Store;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The least budget is this part of the most: with less it is better to say so than to crawl.
+const LEAST_PART: usize = 8;
+
+/// The budget of a server.
+#[derive(Debug)]
+pub(super) struct StepBudget {
+    /// Bytes; less than at first once they were taken of a limit that had not so many left.
+    max: AtomicUsize,
+    /// Taken of the half that is for all.
+    open: AtomicUsize,
+    passage: Mutex<DueStepTurn>,
+    /// The bytes are taken of the store's limit, once there are synchronous steps.
+    aside: Mutex<bool>,
+}
+
+/// The other half.
+#[derive(Debug, Default)]
+struct DueStepTurn {
+    /// Whose the bytes are, if there are any.
+    thread: u32,
+    bytes: usize,
+}
+
+impl StepBudget {
+    pub(super) fn new(max: usize) -> Arc<StepBudget> {
+        Arc::new(StepBudget {
+            max: AtomicUsize::new(max),
+            open: AtomicUsize::new(0),
+            passage: Mutex::default(),
+            aside: Mutex::new(false),
+        })
+    }
+
+    /// Of a server: a quarter of its `--memory-limit`; without one, a constant for each thread.
+    pub(super) fn of(store: &Store, threads: usize) -> Arc<StepBudget> {
+        StepBudget::new(match store.memory_limit() {
+            u64::MAX => BSP_BYTES_MAX.saturating_mul(threads),
+            limit => usize::try_from(limit / 4).unwrap_or(usize::MAX),
+        })
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max.load(Relaxed)
+    }
+
+    /// Takes the bytes of the store's limit, so that rows and kept pushes together stay within it; why not, in words.
+    pub(super) fn set_aside(&self, store: &Store) -> Result<(), String> {
+        let limit = store.memory_limit();
+        if limit == u64::MAX {
+            return Ok(());
+        }
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.max();
+        while !*aside {
+            let used = store.memory_used();
+            // Rows must be able to grow, too.
+            let bytes = (most as u64).min(limit.saturating_sub(used) / 2);
+            if bytes < (most / LEAST_PART) as u64 {
+                return Err(format!(
+                    "synchronous steps need at least {} of the {limit} bytes of --memory-limit for pushes that are kept, \
+                     and {used} are taken: start the server with a larger --memory-limit",
+                    most / LEAST_PART
+                ));
+            }
+            *aside = store.set_aside(bytes);
+            if *aside && bytes < most as u64 {
+                self.max.store(bytes as usize, Relaxed);
+                tracing::warn!(
+                    bytes,
+                    most,
+                    limit,
+                    "rows have taken most of --memory-limit: synchronous steps may keep less than a quarter of it"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn take_open(&self, bytes: usize) -> bool {
+        let most = self.max() / 2;
+        let more = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= most);
+        self.open.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn passage(&self) -> MutexGuard<'_, DueStepTurn> {
+        self.passage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one group of workers, on one thread, has taken of the budget. Dropped, it gives all back.
+#[derive(Debug)]
+pub(super) struct StepBudgetShare {
+    budget: Arc<StepBudget>,
+    thread: u32,
+    bytes: usize,
+    /// How many of them are in the passage.
+    passed: usize,
+}
+
+impl StepBudgetShare {
+    pub(super) fn new(budget: Arc<StepBudget>, thread: u32) -> StepBudgetShare {
+        StepBudgetShare { budget, thread, bytes: 0, passed: 0 }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes bytes for a push, of the step that is `due` or of a later one.
+    pub(super) fn take(&mut self, bytes: usize, due: bool) -> StepAdmission {
+        if self.budget.take_open(bytes) {
+            self.bytes += bytes;
+            return StepAdmission::Kept;
+        }
+        if !due {
+            return StepAdmission::Later;
+        }
+        let most = self.budget.max().div_ceil(2);
+        let mut passage = self.budget.passage();
+        if bytes > most {
+            return StepAdmission::Full;
+        }
+        if passage.bytes > 0 && passage.thread != self.thread {
+            // Whoever passes comes to its end.
+            return StepAdmission::Later;
+        }
+        if passage.bytes + bytes > most {
+            return StepAdmission::Full;
+        }
+        *passage = DueStepTurn { thread: self.thread, bytes: passage.bytes + bytes };
+        self.passed += bytes;
+        self.bytes += bytes;
+        StepAdmission::Kept
+    }
+
+    /// Gives bytes back, those in the passage first.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        let of_passage = bytes.min(self.passed);
+        self.bytes -= bytes;
+        self.budget.open.fetch_sub(bytes - of_passage, Relaxed);
+        if of_passage > 0 {
+            self.passed -= of_passage;
+            self.budget.passage().bytes -= of_passage;
+        }
+    }
+}
+
+impl Default for StepBudgetShare {
+    /// Of a budget of its own.
+    fn default() -> StepBudgetShare {
+        StepBudgetShare::new(StepBudget::new(BSP_BYTES_MAX), 0)
+    }
+}
+
+impl Drop for StepBudgetShare {
+    fn drop(&mut self) {
+        self.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: usize = 1_000;
+
+    #[test]
+    fn two_threads_kept_twice_what_one_server_may() {
+        let budget = StepBudget::new(MAX);
+        let mut shares = [0, 1].map(|thread| StepBudgetShare::new(budget.clone(), thread));
+        let mut kept = 0;
+        for round in 0..40 {
+            if shares[round % 2].take(50, true) == StepAdmission::Kept {
+                kept += 50;
+            }
+        }
+        assert_eq!((kept, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
+        shares[0].give_back(MAX / 2);
+        drop(shares);
+        assert_eq!(StepBudgetShare::new(budget, 2).take(MAX / 2, false), StepAdmission::Kept);
+    }
+
+    #[test]
+    fn a_step_that_can_never_fit_is_refused() {
+        let budget = StepBudget::new(MAX);
+        let (mut one, mut other) = (StepBudgetShare::new(budget.clone(), 0), StepBudgetShare::new(budget, 1));
+        assert_eq!(other.take(400, false), StepAdmission::Kept);
+        assert_eq!(one.take(501, true), StepAdmission::Full);
+        assert_eq!((one.take(500, true), one.take(101, true)), (StepAdmission::Kept, StepAdmission::Full));
+        assert_eq!(one.bytes(), 500);
+        one.give_back(500);
+        assert_eq!(other.take(500, true), StepAdmission::Kept);
+    }
+
+    /// A server that came back with other threads refused every synchronous job: it set aside more than rows left.
+    #[test]
+    fn the_budget_is_of_the_limit_and_not_of_the_threads() {
+        let store = || Store::memory_with(gannet_core::GrowthConfig { memory_limit: 4 << 20, clock: None });
+        for threads in [1, 2, 8, 64] {
+            let store = store();
+            assert!(store.set_aside(2 << 20));
+            let budget = StepBudget::of(&store, threads);
+            assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), 1 << 20), "{threads} threads");
+            assert_eq!(budget.set_aside(&store), Ok(()), "it is taken once");
+        }
+        // Half of what is left, down to an eighth of the most.
+        let (store, left) = (store(), (1 << 20) / LEAST_PART);
+        assert!(store.set_aside((4 << 20) - 2 * left as u64));
+        let budget = StepBudget::of(&store, 2);
+        assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), left));
+        let none = StepBudget::of(&store, 2).set_aside(&store).unwrap_err();
+        assert!(none.contains("a larger --memory-limit"), "{none}");
+    }
+
+    /// What a worker sends to a thread, in this order.
+    #[derive(Debug, Clone, Copy)]
+    enum Sent {
+        /// Bytes of a step of a table.
+        Piece(usize, usize),
+        /// It has made the step of a table.
+        Tick(usize),
+    }
+
+    /// Groups (a table on a thread) of some workers. Each worker sends what it pushes to a thread over one link, step by
+    /// step and in each table by table, and may be ahead of the others.
+    struct Groups {
+        /// By thread and table.
+        shares: Vec<Vec<StepBudgetShare>>,
+        /// The step that is due, of each.
+        at: Vec<Vec<usize>>,
+        /// By thread and worker, the last first.
+        to_come: Vec<Vec<Vec<Sent>>>,
+        /// By thread, table and step: bytes that are kept.
+        kept: Vec<Vec<Vec<usize>>>,
+        /// By thread, worker and table: the step that it is in.
+        clocks: Vec<Vec<Vec<usize>>>,
+    }
+
+    /// Of threads, workers, steps, tables: pieces.
+    type Sizes = Vec<Vec<Vec<Vec<Vec<usize>>>>>;
+
+    impl Groups {
+        fn new(sizes: &Sizes, budget: &Arc<StepBudget>) -> Groups {
+            let (threads, workers) = (sizes.len(), sizes[0].len());
+            let (steps, tables) = (sizes[0][0].len(), sizes[0][0][0].len());
+            let of_table = |(table, pieces): (usize, &Vec<usize>)| {
+                let pieces = pieces.iter().map(move |&bytes| Sent::Piece(table, bytes));
+                pieces.chain([Sent::Tick(table)]).collect::<Vec<_>>()
+            };
+            let of_worker = |steps: &Vec<Vec<Vec<usize>>>| {
+                let all = steps.iter().flat_map(|tables| tables.iter().enumerate().flat_map(of_table));
+                let mut all: Vec<Sent> = all.collect();
+                all.reverse();
+                all
+            };
+            let shares = |thread| (0..tables).map(|_| StepBudgetShare::new(budget.clone(), thread)).collect();
+            Groups {
+                shares: (0..threads as u32).map(shares).collect(),
+                at: vec![vec![0; tables]; threads],
+                to_come: sizes.iter().map(|workers| workers.iter().map(of_worker).collect()).collect(),
+                kept: vec![vec![vec![0; steps]; tables]; threads],
+                clocks: vec![vec![vec![0; tables]; workers]; threads],
+            }
+        }
+
+        /// The next of what a worker sends comes to a thread; whether anything changed.
+        fn receive(&mut self, thread: usize, worker: usize) -> bool {
+            let clocks = &mut self.clocks[thread];
+            match self.to_come[thread][worker].last() {
+                None => return false,
+                Some(&Sent::Tick(table)) => {
+                    clocks[worker][table] += 1;
+                    self.apply(thread, table);
+                }
+                Some(&Sent::Piece(table, bytes)) => {
+                    let step = clocks[worker][table];
+                    let due = step == self.at[thread][table];
+                    match self.shares[thread][table].take(bytes, due) {
+                        StepAdmission::Kept => self.kept[thread][table][step] += bytes,
+                        StepAdmission::Later => return false,
+                        room => panic!("steps that fit: {room:?}"),
+                    }
+                }
+            }
+            self.to_come[thread][worker].pop();
+            true
+        }
+
+        fn apply(&mut self, thread: usize, table: usize) {
+            while self.clocks[thread].iter().all(|clocks| clocks[table] > self.at[thread][table]) {
+                let step = self.at[thread][table];
+                self.shares[thread][table].give_back(self.kept[thread][table][step]);
+                self.at[thread][table] += 1;
+            }
+        }
+
+        fn bytes(&self) -> usize {
+            self.shares.iter().flatten().map(StepBudgetShare::bytes).sum()
+        }
+    }
+
+    /// The due steps of all tables of a thread are together at most half of the budget.
+    fn sizes() -> impl Strategy<Value = Sizes> {
+        (1..4usize, 1..4usize, 1..5usize, 1..3usize).prop_flat_map(|(threads, workers, steps, tables)| {
+            let piece = 1..=MAX / 2 / workers / tables / 3;
+            let of_table = prop::collection::vec(piece, 0..=3);
+            let step = prop::collection::vec(of_table, tables);
+            let worker = prop::collection::vec(step, steps);
+            prop::collection::vec(prop::collection::vec(worker, workers), threads)
+        })
+    }
+
+    proptest! {
+        /// Two tables waited for each other: one had the passage, and its next piece came behind one of the other.
+        #[test]
+        fn steps_that_are_due_come_to_their_end_whatever_others_hold(
+            sizes in sizes(),
+            order in prop::collection::vec((0..3usize, 0..3usize), 0..200),
+        ) {
+            let budget = StepBudget::new(MAX);
+            let mut groups = Groups::new(&sizes, &budget);
+            let (threads, workers, steps) = (sizes.len(), sizes[0].len(), sizes[0][0].len());
+            // First as it happens to come, then whoever can.
+            for (thread, worker) in order {
+                groups.receive(thread % threads, worker % workers);
+                prop_assert!(groups.bytes() <= MAX);
+            }
+            loop {
+                let all = (0..threads).flat_map(|thread| (0..workers).map(move |worker| (thread, worker)));
+                let moved = all.filter(|&(thread, worker)| groups.receive(thread, worker)).count();
+                prop_assert!(groups.bytes() <= MAX);
+                if moved == 0 {
+                    break;
+                }
+            }
+            let done = groups.at.iter().flatten().all(|&at| at == steps);
+            prop_assert!(done, "stuck at {:?}", groups.at);
+            prop_assert_eq!(groups.bytes(), 0);
+            prop_assert_eq!(budget.open.load(Relaxed), 0);
+            prop_assert_eq!(budget.passage().bytes, 0);
+        }
+    }
+}

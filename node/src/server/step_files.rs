@@ -1,0 +1,249 @@
+//! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is killed in
+//! the middle finishes the step when it opens the table again, whoever of its workers is still there.
+//!
+//! Two files for each table and range of shards, beside the images and of the same promise (they survive the process). Steps take
+//! turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the step before.
+//! docs/image.md has the bytes.
+
+use super::step_sums::StepSum;
+use crate::control;
+use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"GNTSTEP2";
+/// Before the message: the magic, its checksum, its length.
+const HEAD: usize = 24;
+const PREFIX: &str = "step-";
+
+/// A step as it is written. Frozen: a change is a new struct.
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
+struct StepV2 {
+    /// The shards of the thread that wrote it: the first and the one behind the last.
+    shards: (u32, u32),
+    /// The birth of each: an image that was made anew since has nothing to do with the step.
+    births: Vec<u64>,
+    step: u64,
+    /// Whose rows are in it; who was in it and in those before it, the last first.
+    mask: u32,
+    masks: Vec<u32>,
+    /// 0: gradients, 1: changes of state.
+    write: u32,
+    keys: Vec<u64>,
+    values: Vec<f32>,
+    /// What the shards are to remember: (shard, pusher, incarnation, seq, row).
+    notes: Vec<(u32, u64, u64, u64, u32)>,
+}
+
+impl StepV2 {
+    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV2 {
+        let note =
+            |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.row);
+        StepV2 {
+            shards: (shards.range().start, shards.range().end),
+            births: shards.births(),
+            step: sum.step,
+            mask: sum.mask,
+            masks,
+            write: u32::from(sum.write == Write::Change),
+            keys: sum.keys.clone(),
+            values: sum.values.clone(),
+            notes: sum.notes.iter().map(note).collect(),
+        }
+    }
+
+    /// The shards here whose step it is.
+    fn own(&self, shards: &Shards) -> Vec<u32> {
+        let (range, births) = (shards.range(), shards.births());
+        let written = |shard: u32| self.births.get(shard.checked_sub(self.shards.0)? as usize).copied();
+        let here = range.clone().zip(births);
+        here.filter(|&(shard, birth)| written(shard) == Some(birth)).map(|(shard, _)| shard).collect()
+    }
+
+    /// What of it is of these shards, which are in ascending order; `None` when it is of another table.
+    fn sum(&self, shards: &Shards, own: &[u32]) -> Option<StepSum> {
+        let write = [Write::Gradient, Write::Change].into_iter().nth(self.write as usize)?;
+        let (table, floats) = (shards.schema().shards, shards.schema().write_floats(write));
+        if self.values.len() != self.keys.len() * floats {
+            return None;
+        }
+        let here = |key: &u64| own.binary_search(&shard_of(hash(*key), table)).is_ok();
+        let rows = self.keys.iter().zip(self.values.chunks_exact(floats)).filter(|(key, _)| here(key));
+        let (keys, rows): (Vec<u64>, Vec<&[f32]>) = rows.unzip();
+        let note = |&(shard, pusher, incarnation, seq, row): &(u32, u64, u64, u64, u32)| {
+            (shard, PushName { pusher, incarnation, seq, row })
+        };
+        let notes = self.notes.iter().map(note);
+        let notes = notes.filter(|(shard, _)| own.binary_search(shard).is_ok()).collect();
+        Some(StepSum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
+    }
+}
+
+/// What was found of steps when a table was opened.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct RecoveredSteps {
+    /// The steps below are applied, in all shards.
+    pub(super) at: u64,
+    /// Who was in them, the last first.
+    pub(super) masks: Vec<u32>,
+    /// Shards that were another thread's, which was further: with each the first step that is not applied there.
+    pub(super) ahead: Vec<(u32, u64)>,
+}
+
+/// The files of a range of shards; none where images die with the process.
+pub(super) struct StepFiles {
+    paths: Option<[PathBuf; 2]>,
+    files: [Option<File>; 2],
+    /// Which file the next step is written to: not that of the last step.
+    next: usize,
+    buffer: Vec<u8>,
+}
+
+impl StepFiles {
+    /// Of these shards of a store.
+    pub(super) fn new(store: &Store, shards: &Shards) -> StepFiles {
+        let Range { start, end } = shards.range();
+        let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
+        let path = |folder: &Path, turn| folder.join(format!("{PREFIX}{start:04}-{end:04}.{turn}"));
+        let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
+        // A file that cannot be read has been named when the table was opened.
+        let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
+        let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
+        StepFiles { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
+    }
+
+    /// Writes a step that is about to be applied.
+    ///
+    /// # Errors
+    /// Why not, in words: nothing of the step is to be applied then.
+    pub(super) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
+        let Some(paths) = &self.paths else { return Ok(()) };
+        let path = &paths[self.next];
+        let message = control::seal(&StepV2::of(sum, masks, shards));
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&MAGIC);
+        self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
+        self.buffer.extend_from_slice(&(message.len() as u64).to_le_bytes());
+        self.buffer.extend_from_slice(&message);
+        let failed = |error: io::Error| format!("writing {}: {error}", path.display());
+        let file = match &mut self.files[self.next] {
+            Some(file) => file,
+            none => none.insert(open(path).map_err(failed)?),
+        };
+        file.write_all_at(&self.buffer, 0).map_err(failed)?;
+        self.next = 1 - self.next;
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// The step in a file; `None` when it is torn.
+fn read(path: &Path) -> io::Result<Option<StepV2>> {
+    let bytes = fs::read(path)?;
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+    let word =
+        |at: usize| head[at..at + 8].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+    let message = usize::try_from(word(16)).ok().and_then(|length| rest.get(..length));
+    let whole = |message: &&[u8]| head[..8] == MAGIC && word(8) == u64::from(crc32c::crc32c(message));
+    Ok(message.filter(whole).and_then(|message| control::open(message).ok()))
+}
+
+/// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads).
+/// Where those were not equally far the range stands where the last of them was: workers send again what was not
+/// acknowledged, and in the shards that are ahead nothing of a step that they have is applied. `aggregate`: whose name
+/// steps are applied under.
+///
+/// # Errors
+/// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.
+pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<RecoveredSteps, String> {
+    let own = shards.range();
+    // For each shard the first step that is not applied; and who was in the steps of each file.
+    let mut reached = vec![0; own.len()];
+    let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
+    for path in files(store, shards)? {
+        let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
+        let Some(step) = step else { continue };
+        let of_these = step.own(shards);
+        if of_these.is_empty() {
+            continue;
+        }
+        let sum = step
+            .sum(shards, &of_these)
+            .ok_or_else(|| format!("{}: it is of another table", path.display()))?;
+        apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+        for shard in of_these {
+            let at = &mut reached[(shard - own.start) as usize];
+            *at = step.step.saturating_add(1).max(*at);
+        }
+        known.push((step.step.saturating_add(1), step.masks));
+    }
+    if let Some(shard) = shards.unfinished(aggregate) {
+        return Err(format!(
+            "shard {shard} of table {:?}: a synchronous step is half applied, and the file that it stood in ({PREFIX}...) is gone or \
+             damaged; begin from a checkpoint in another data folder",
+            shards.schema().name
+        ));
+    }
+    // A shard has what it has, also where the file is gone.
+    for (shard, at) in own.clone().zip(&mut reached) {
+        *at = shards.last_push(shard, aggregate).unwrap_or(0).max(*at);
+    }
+    let at = reached.iter().copied().min().unwrap_or(0);
+    let ahead = own.zip(reached).filter(|&(_, reached)| reached > at).collect();
+    // Those of a file of a later step begin with it.
+    let nearest = known.into_iter().filter(|(step, _)| *step >= at).min_by_key(|(step, _)| *step);
+    let masks = nearest.map_or_else(Vec::new, |(step, masks)| {
+        masks.into_iter().skip(usize::try_from(step - at).unwrap_or(usize::MAX)).collect()
+    });
+    Ok(RecoveredSteps { at, masks, ahead })
+}
+
+/// The files of steps beside these images.
+fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
+    let Some(folder) = store.folder().map(|folder| folder.join(&shards.schema().name)) else {
+        return Ok(Vec::new());
+    };
+    let listed = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()
+    };
+    let mut paths = listed().map_err(|error| format!("listing {}: {error}", folder.display()))?;
+    let ours = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+    };
+    paths.retain(ours);
+    paths.sort();
+    Ok(paths)
+}
+
+/// Applies a step: what the shards have of it already they drop.
+pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
+    let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
+    let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
+    let (mut all, mut start) = (Applied::default(), 0);
+    for run in sum.keys.chunk_by(|a, b| shard_of(hash(*a), table) == shard_of(hash(*b), table)) {
+        let values = &sum.values[start * floats..(start + run.len()) * floats];
+        start += run.len();
+        let applied = shards.push(&name, sum.write, run, None, values)?;
+        all.applied += applied.applied;
+        all.doubled += applied.doubled;
+        all.not_finite += applied.not_finite;
+        all.not_admitted += applied.not_admitted;
+    }
+    for (shard, name) in &sum.notes {
+        // A shard that has later steps has noted these names, and may have been told since that their data is done.
+        if shards.last_push(*shard, aggregate) <= Some(sum.step + 1) {
+            shards.note(*shard, name)?;
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+#[path = "step_files_tests.rs"]
+mod tests;

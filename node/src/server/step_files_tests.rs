@@ -1,0 +1,241 @@
+//! A step that a server was killed in, at any of its shards, is finished from its file; nothing else is.
+
+use super::*;
+use crate::server::clocks::{Clocks, Joiner};
+use crate::server::step_sums::{IncomingPush, NextStep, StepAdmission, StepMerge, StepSums};
+use crate::sync::{Merge, StepReduce, SyncConfig, SyncMode};
+use gannet_core::{DATA_PUSHERS, Origin, Read, Schema, TableIdentity};
+use gannet_optim::{Add, Rule};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SHARDS: u32 = 8;
+const WHOLE: Range<u32> = 0..SHARDS;
+const AGGREGATE: u64 = u64::MAX - 1;
+
+fn schema() -> Schema {
+    Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn shard(key: u64) -> u32 {
+    shard_of(hash(key), SHARDS)
+}
+
+/// Every key has 1 in each step; task 5's batches are in the steps.
+fn sum(step: u64, keys: u64) -> StepSum {
+    let mut keys: Vec<u64> = (0..keys).collect();
+    keys.sort_by_key(|&key| shard(key));
+    let values = vec![1.0; keys.len()];
+    let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, row: 0 };
+    let rows = |of| keys.iter().filter(|&&key| shard(key) == of).count() as u32;
+    let notes = (0..SHARDS).map(|shard| (shard, PushName { row: rows(shard), ..name })).collect();
+    StepSum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
+}
+
+/// What a server comes to that applies the steps below `whole`, and of the next the first `shards` shards.
+fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
+    let store = Store::open_dir(folder).unwrap();
+    for range in ranges {
+        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+        let found = finish(&store, &mut own, AGGREGATE).unwrap();
+        let mut steps = StepFiles::new(&store, &own);
+        for step in found.at..=whole {
+            let mut sum = sum(step, 100);
+            sum.keys.retain(|&key| range.contains(&shard(key)));
+            sum.values.truncate(sum.keys.len());
+            sum.notes.retain(|(shard, _)| range.contains(shard));
+            steps.write(&own, &sum, vec![0b11; step as usize + 1]).unwrap();
+            if step == whole {
+                sum.keys.retain(|&key| shard(key) < shards);
+                sum.values.truncate(sum.keys.len());
+                sum.notes.clear();
+            }
+            apply(&mut own, &sum, AGGREGATE).unwrap();
+        }
+    }
+}
+
+fn rows(shards: &mut Shards) -> BTreeMap<u64, f32> {
+    let keys: Vec<u64> = (0..100).filter(|&key| shards.range().contains(&shard(key))).collect();
+    let mut out = vec![0.0; keys.len()];
+    shards.pull(&keys, Read::Weights, &mut out, None).unwrap();
+    keys.into_iter().zip(out).collect()
+}
+
+#[test]
+fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
+    let splits = [Vec::from([WHOLE]), vec![0..3, 3..8], vec![0..4, 4..6, 6..8]];
+    for applied in 0..=SHARDS {
+        for (at, then) in [(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            killed(folder.path(), 3, applied, &splits[at]);
+            let store = Store::open_dir(folder.path()).unwrap();
+            for range in &splits[then] {
+                let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+                let found = finish(&store, &mut own, AGGREGATE).unwrap();
+                assert_eq!((found.at, found.masks), (4, vec![0b11; 4]));
+                assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {range:?}");
+                let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, row: 0 };
+                assert!(range.clone().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
+                // Once more changes nothing.
+                assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
+                assert!(rows(&mut own).values().all(|&sum| sum == 4.0));
+            }
+        }
+    }
+}
+
+/// Files of former ranges of shards put back what was known of data, though it had been closed: for ever, at every start.
+#[test]
+fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranges = [0..3, 3..8];
+    killed(folder.path(), 1, SHARDS, &ranges);
+    // Other threads, more steps; then the data is done.
+    killed(folder.path(), 4, SHARDS, &[WHOLE]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    let open = |range: &Range<u32>| Shards::open(&store, &schema(), range.clone()).unwrap();
+    {
+        let mut own = open(&WHOLE);
+        finish(&store, &mut own, AGGREGATE).unwrap();
+        own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
+        apply(&mut own, &StepSum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
+    }
+    for range in &ranges {
+        let mut own = open(range);
+        finish(&store, &mut own, AGGREGATE).unwrap();
+        let known: Vec<_> =
+            own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | 5).collect();
+        assert!(known.iter().all(|known| known.closed), "{known:?}");
+    }
+}
+
+#[test]
+fn a_torn_file_is_of_a_step_that_was_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 2, 0, &[WHOLE]);
+    let path = folder.path().join("t/step-0000-0008.0");
+    let whole = fs::read(&path).unwrap();
+    for at in [0, 8, 16, 30, whole.len() - 1] {
+        let mut torn = whole.clone();
+        torn[at] ^= 1;
+        fs::write(&path, torn).unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+        let found = finish(&store, &mut own, AGGREGATE).unwrap();
+        // Who was in the steps before stands in the other file.
+        assert_eq!((found.at, found.masks), (2, vec![0b11; 2]));
+        assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "byte {at}");
+    }
+    fs::write(&path, &whole[..20]).unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2);
+}
+
+/// The step of a shard was left out when it had been opened less often than others that the step was written with.
+#[test]
+fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    drop(Shards::open(&store, &schema(), WHOLE).unwrap());
+    // The second half could not be opened, twice.
+    (0..2).for_each(|_| drop(Shards::open(&store, &schema(), 0..4).unwrap()));
+    drop(store);
+    killed(folder.path(), 1, 0, &[WHOLE]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    for range in [0..4, 4..8] {
+        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+        assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2, "{range:?}");
+        assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "{range:?}");
+    }
+}
+
+#[test]
+fn images_that_were_made_anew_have_nothing_to_do_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 1, 0, &[WHOLE]);
+    for number in 0..SHARDS {
+        fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
+    }
+    let store = Store::open_dir(folder.path()).unwrap();
+    // Opened more often than those before, they are no more these than at first.
+    let origin = Origin { identity: TableIdentity::NONE, seed: 9 };
+    (0..4).for_each(|_| drop(Shards::open_as(&store, &schema(), 0..8, &origin).unwrap()));
+    let mut own = Shards::open_as(&store, &schema(), 0..8, &origin).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), RecoveredSteps::default());
+    assert_eq!(own.stats().rows, 0);
+    drop(own);
+    // In memory there is nothing to finish.
+    let store = Store::memory();
+    let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
+    StepFiles::new(&store, &own).write(&own, &sum(0, 10), vec![1]).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), RecoveredSteps::default());
+}
+
+/// A worker of two that keep step over a range of shards.
+fn comer(rank: u32) -> Joiner {
+    Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
+}
+
+/// Two workers make the steps from `from` on, with all keys of these shards, as if nothing had been acknowledged.
+fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
+    let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
+    let timeout = Duration::from_secs(9);
+    let member = SyncConfig { rank: 0, workers: 2, mode, worker_timeout: timeout, strict: false };
+    let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
+    let mut sums = StepSums::after(found);
+    for rank in 0..2 {
+        clocks.join(comer(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
+        sums.join(rank, from, false);
+    }
+    for step in from..to {
+        for rank in 0..2 {
+            let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
+            keys.retain(|&key| shards.range().contains(&shard(key)));
+            values.truncate(keys.len());
+            let coming = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
+            assert_eq!(sums.keep(rank, step, &coming), StepAdmission::Kept);
+            sums.tick(rank, step, step + 1, false);
+            clocks.tick(rank, step + 1);
+        }
+        let how = StepMerge { merge: Merge::Mean, floats: |_| 1, shards: SHARDS };
+        while let NextStep::Step(step) = sums.next(&clocks, 2, &how, |_, _| false) {
+            match step {
+                Some(sum) => {
+                    apply(shards, &sum, AGGREGATE).unwrap();
+                    sums.applied();
+                }
+                None => sums.pass(&clocks),
+            }
+        }
+    }
+    assert_eq!(sums.at(), to);
+}
+
+/// The step of those that were behind was lost: the thread stood where the furthest of them was.
+#[test]
+fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothing_of_the_other() {
+    for at in [1, 4, 6] {
+        for (first, second) in [(4, 2), (2, 4), (3, 2), (0, 1), (3, 3)] {
+            let (a, b) = (0..at, at..SHARDS);
+            for split in [vec![WHOLE], vec![0..3, 3..8], vec![0..2, 2..5, 5..8], vec![0..at, at..SHARDS]] {
+                let folder = tempfile::tempdir().unwrap();
+                killed(folder.path(), first, SHARDS, std::slice::from_ref(&a));
+                killed(folder.path(), second, SHARDS, std::slice::from_ref(&b));
+                let store = Store::open_dir(folder.path()).unwrap();
+                for range in split {
+                    let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+                    let found = finish(&store, &mut own, AGGREGATE).unwrap();
+                    let reached = |shard: u32| 1 + if a.contains(&shard) { first } else { second };
+                    let (low, high) = (range.clone().map(reached).min(), range.clone().map(reached).max());
+                    assert_eq!(Some(found.at), low, "{range:?}, cut at {at}");
+                    assert_eq!(found.masks, vec![0b11; found.at as usize], "{range:?}, cut at {at}");
+                    assert_eq!(Some(StepSums::after(&found).entry()), high, "{range:?}, cut at {at}");
+                    go_on(&mut own, &found, found.at, 7);
+                    assert!(rows(&mut own).values().all(|&sum| sum == 7.0), "{range:?}, cut at {at}");
+                }
+            }
+        }
+    }
+}

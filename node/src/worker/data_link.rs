@@ -1,0 +1,134 @@
+//! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not wait
+//! behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
+
+use super::tables::{ControlRequest, Recipients};
+use super::{Worker, WorkerConfig};
+use crate::control;
+use crate::error::WorkerError;
+use crate::limits::{FEED_BYTES_MAX, FEEDS_UNDER_WAY};
+use crate::message;
+use crate::scheduler::data_server::{DataReply, DataRequest, OfferV1};
+use crate::scheduler::job_plan::JobPlan;
+use gannet_transport::{Head, Net};
+
+/// A link to the client that feeds a job.
+pub struct DataLink<N: Net> {
+    worker: Worker<N>,
+}
+
+/// What a client offers to workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataOffer {
+    /// The job.
+    pub plan: JobPlan,
+    /// How its data is read, in the client's words.
+    pub reading: String,
+}
+
+/// Some bytes of a task's text, or of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextChunk {
+    /// The byte of its file at which the text begins.
+    pub start: u64,
+    /// Bytes of the whole text, or of the file.
+    pub whole: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl<N: Net> DataLink<N> {
+    /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it: bytes are given
+    /// to those in the job only.
+    ///
+    /// # Errors
+    /// The client is lost.
+    pub fn connect(net: N, config: WorkerConfig) -> Result<DataLink<N>, WorkerError> {
+        Ok(DataLink { worker: Worker::connect(net, WorkerConfig { one_thread: true, ..config })? })
+    }
+
+    /// The job, for those who have not got its data.
+    ///
+    /// # Errors
+    /// The client is lost, or has no data to feed.
+    pub fn offer(&mut self) -> Result<DataOffer, WorkerError> {
+        let (_, payload) = self.ask(&[DataRequest::Offer])?.swap_remove(0);
+        let OfferV1 { plan, reading } =
+            control::open(&payload).map_err(|error| self.nonsense(error.to_string()))?;
+        plan.check().map_err(|why| self.nonsense(why))?;
+        Ok(DataOffer { plan, reading })
+    }
+
+    /// The first bytes of a file, at most so many.
+    ///
+    /// # Errors
+    /// The client is lost, or refuses: this worker is in the job no more, or the data is not what it was.
+    pub fn head(&mut self, file: u32, most: usize) -> Result<TextChunk, WorkerError> {
+        let feed = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
+        let (head, payload) = self.ask(&[feed])?.swap_remove(0);
+        self.checked(feed, &head, payload, 0)
+    }
+
+    /// The text of a task from byte `from` of it on: of about `expected` bytes that are left, as many as are asked for at once.
+    /// Nothing is left when it comes empty.
+    ///
+    /// # Errors
+    /// As [`head`](Self::head); also when this worker does not hold the task.
+    pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<TextChunk, WorkerError> {
+        let chunk = FEED_BYTES_MAX as u64;
+        let chunks = expected.div_ceil(chunk).clamp(1, FEEDS_UNDER_WAY as u64);
+        let feed =
+            |k: u64| DataRequest::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
+        let feeds: Vec<DataRequest> = (0..chunks).map(feed).collect();
+        let answers = self.ask(&feeds)?;
+        let mut text = TextChunk::default();
+        for (at, (feed, (head, payload))) in feeds.into_iter().zip(answers).enumerate() {
+            let part = self.checked(feed, &head, payload, from + at as u64 * chunk)?;
+            if at > 0 && (part.start, part.whole) != (text.start, text.whole) {
+                return Err(self.nonsense("a text of two lengths".into()));
+            }
+            (text.start, text.whole) = (part.start, part.whole);
+            match text.bytes.is_empty() {
+                true => text.bytes = part.bytes,
+                false => text.bytes.extend_from_slice(&part.bytes),
+            }
+        }
+        Ok(text)
+    }
+
+    fn ask(&mut self, feeds: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+        let payload = |nth: usize, _: u32| feeds[nth].payload();
+        let answers = self
+            .worker
+            .ask(&ControlRequest::of(message::FEED, None, &payload), Recipients::First(feeds.len()))?;
+        match answers.len() == feeds.len() {
+            true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
+            false => Err(self.nonsense("fewer answers than requests".into())),
+        }
+    }
+
+    /// What an answer brought: all that stands there, and nothing that was hurt on its way.
+    fn checked(
+        &self,
+        feed: DataRequest,
+        head: &Head,
+        mut payload: Vec<u8>,
+        from: u64,
+    ) -> Result<TextChunk, WorkerError> {
+        let Some(DataReply { start, whole, bytes, crc }) = DataReply::of(head.words) else {
+            return Err(self.nonsense(format!("words {:?}", head.words)));
+        };
+        let due = whole.saturating_sub(from).min(feed.bytes() as u64);
+        if bytes as u64 != due || payload.len() != bytes.next_multiple_of(8) {
+            return Err(self.nonsense(format!("{bytes} bytes of the data where {due} are due")));
+        }
+        payload.truncate(bytes);
+        if crc32c::crc32c(&payload) != crc {
+            return Err(self.nonsense("bytes of the data whose checksum is wrong".into()));
+        }
+        Ok(TextChunk { start, whole, bytes: payload })
+    }
+
+    fn nonsense(&self, what: String) -> WorkerError {
+        WorkerError::Protocol { peer: self.worker.peers[0].name.clone(), what }
+    }
+}

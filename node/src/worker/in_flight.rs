@@ -1,0 +1,455 @@
+//! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
+
+use super::cache::{AskedPart, RowCache};
+use super::relayout::Relayout;
+use crate::counters::WorkerCounters;
+use crate::message::{self, PullFrame, PushFrame};
+use crate::pull_newer::{bit_words, told};
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{NewerRow, Read, Segments, Write};
+use gannet_transport::{Head, Owner, Parts};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names a flight: its place and which of the flights that had this place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InFlightId {
+    pub(super) place: u32,
+    pub(super) turn: u32,
+}
+
+/// One part of a flight, queued on one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) place: u32,
+    pub(super) chunk: u32,
+    pub(super) push: bool,
+    /// Keys and floats, there and back: what it takes of the credit.
+    pub(super) bytes: u32,
+}
+
+impl Request {
+    pub(super) fn id(&self) -> u64 {
+        message::pair(self.chunk, self.place)
+    }
+}
+
+/// A part of a pull.
+#[derive(Debug, Default)]
+pub(super) struct PullPart {
+    /// The last own push that the answer includes.
+    pub(super) saw: u64,
+    /// The place of the keyset to keep, plus 1; 0 for none.
+    pub(super) keep: u32,
+    /// The epoch of the link on which it was kept; 0: not kept.
+    pub(super) kept: u64,
+    /// Rows of it were read where they are.
+    pub(super) near: Option<Box<LocalHits>>,
+    /// The clock that the worker furthest behind had, as its owner said.
+    pub(super) lowest: Option<u64>,
+}
+
+/// What was read of a part without asking, and what is still to be asked for.
+#[derive(Debug, Default)]
+pub(super) struct LocalHits {
+    /// For each key of the chunk, where its row was found; `NO_SLOT` where it was not.
+    pub(super) slots: Vec<u32>,
+    /// The keys to ask for, their places in the chunk, and where the answer lands. Empty: nothing is asked.
+    pub(super) keys: Vec<u64>,
+    pub(super) places: Vec<u32>,
+    pub(super) rows: Vec<f32>,
+    /// The answer says behind the rows where they are.
+    pub(super) with_slots: bool,
+    /// The clock that the worker furthest behind had before they were read.
+    pub(super) lowest: Option<u64>,
+    /// What was read was in the cache: of the others only what is newer than what it holds is asked for.
+    pub(super) asked: Option<Box<AskedPart>>,
+}
+
+impl PullPart {
+    /// How many rows of a chunk of `len` keys are asked for.
+    pub(super) fn asked(&self, len: u32) -> u32 {
+        self.near.as_ref().map_or(len, |near| near.keys.len() as u32)
+    }
+}
+
+pub(super) struct PullInFlight {
+    pub(super) laid: Relayout,
+    pub(super) read: Read,
+    pub(super) segments: Segments,
+    pub(super) floats: usize,
+    pub(super) values: Vec<f32>,
+    pub(super) parts: Vec<PullPart>,
+    /// The step that it is for.
+    pub(super) clock: Option<u64>,
+}
+
+impl PullInFlight {
+    /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock of the
+    /// worker furthest behind, as it says.
+    pub(super) fn settle(&mut self, chunk: usize, lowest: Option<u64>) {
+        let before = self.parts[chunk].near.as_ref().and_then(|near| near.lowest);
+        self.parts[chunk].lowest = lowest.min(before.or(lowest));
+        let Some(near) = &mut self.parts[chunk].near else { return };
+        let floats = self.floats;
+        let values = &mut self.values[self.laid.chunks()[chunk].floats(floats)];
+        for (&place, row) in near.places.iter().zip(near.rows.chunks_exact(floats)) {
+            values[place as usize * floats..][..floats].copy_from_slice(row);
+        }
+        near.rows = Vec::new();
+    }
+
+    /// The answer to a part that asks for what is newer: what is told lands where it belongs, and in the cache. Answers how
+    /// many rows were as they were held; `None` when it cannot be read.
+    pub(super) fn settle_newer(
+        &mut self,
+        chunk: usize,
+        payload: &[u8],
+        stamp: u64,
+        lowest: Option<u64>,
+    ) -> Option<u64> {
+        let (floats, range) = (self.floats, self.laid.chunks()[chunk].floats(self.floats));
+        let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
+        let near = part.near.as_mut()?;
+        let asked = near.asked.as_ref()?;
+        let (newer, rows) = told(payload, near.keys.len(), floats)?;
+        let mut rows = rows.chunks_exact(floats);
+        for (&place, newer) in near.places.iter().zip(&newer) {
+            if *newer != NewerRow::Same {
+                values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
+            }
+        }
+        asked.fill((&near.keys, &near.places), values, (&newer, stamp), lowest);
+        part.lowest = lowest.min(near.lowest.or(lowest));
+        Some(newer.iter().filter(|newer| **newer == NewerRow::Same).count() as u64)
+    }
+
+    /// Whether a part asks for what is newer.
+    pub(super) fn asks_newer(&self, chunk: usize) -> bool {
+        self.parts[chunk].near.as_ref().is_some_and(|near| near.asked.is_some())
+    }
+
+    /// Floats of the answer to a part, slots counted as such.
+    pub(super) fn answer_floats(&self, chunk: usize) -> usize {
+        let part = &self.parts[chunk];
+        let with_slots = part.near.as_ref().is_some_and(|near| near.with_slots);
+        part.asked(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
+    }
+
+    /// The keys that were asked for, and where the answer says that their rows are.
+    pub(super) fn found(&self, chunk: usize) -> Option<(&[u64], &[u32])> {
+        let near = self.parts[chunk].near.as_ref().filter(|near| near.with_slots)?;
+        Some((&near.keys, cast_slice(near.rows.get(near.keys.len() * self.floats..)?)))
+    }
+}
+
+pub(super) struct PushInFlight {
+    pub(super) laid: Relayout,
+    pub(super) write: Write,
+    pub(super) floats: usize,
+    pub(super) values: Vec<f32>,
+    pub(super) seq: u64,
+    /// What the shards are to call it, when that is not this worker's name with `seq`: its seq, and pusher, incarnation and
+    /// clock as they travel.
+    pub(super) name: Option<(u64, [u64; 3])>,
+    /// For each part the keyset that it names instead of sending keys; 0 for none.
+    pub(super) keysets: Vec<u64>,
+    /// For each part, where a pull found its rows: hints, which a server checks. Empty for none.
+    pub(super) slots: Vec<Vec<u32>>,
+    /// Rows of it came when their step had been applied without them.
+    pub(super) late: bool,
+    /// For each part, where its keyset is of some of its rows only: which, a bit each, and the keys of the others.
+    pub(super) some: Vec<Option<KeysetRows>>,
+    /// What is to hear of rows that do not become what the push made of them.
+    pub(super) cache: Option<Arc<RowCache>>,
+}
+
+/// The rows of a part that its keyset is of, and the keys of the others.
+#[derive(Debug)]
+pub(super) struct KeysetRows {
+    pub(super) bits: Vec<u64>,
+    pub(super) others: Vec<u64>,
+}
+
+impl KeysetRows {
+    /// `places`: those of the keyset's rows among `keys`, ascending.
+    pub(super) fn new(keys: &[u64], places: &[u32]) -> KeysetRows {
+        let mut bits = vec![0; bit_words(keys.len())];
+        let (mut others, mut next) =
+            (Vec::with_capacity(keys.len() - places.len()), places.iter().peekable());
+        for (place, &key) in keys.iter().enumerate() {
+            match next.next_if(|next| **next as usize == place) {
+                Some(_) => bits[place / 64] |= 1 << (place % 64),
+                None => others.push(key),
+            }
+        }
+        KeysetRows { bits, others }
+    }
+}
+
+impl PushInFlight {
+    fn slots(&self, chunk: usize) -> &[u32] {
+        self.slots.get(chunk).map_or(&[], Vec::as_slice)
+    }
+
+    fn some(&self, chunk: usize) -> Option<&KeysetRows> {
+        self.some.get(chunk).and_then(Option::as_ref).filter(|_| self.keysets[chunk] != 0)
+    }
+
+    /// The rows of a part did not become what the push made of them.
+    pub(super) fn doubt(&self, chunk: usize) {
+        if let Some(cache) = &self.cache {
+            self.laid.keys()[self.laid.chunks()[chunk].floats(1)].iter().for_each(|&key| cache.forget(key));
+        }
+    }
+}
+
+/// A request that is no bulk: one for each link it goes to (`peers`), or one.
+#[derive(Default)]
+pub(super) struct ControlInFlight {
+    pub(super) kind: u16,
+    pub(super) table: Option<usize>,
+    pub(super) words: [u64; 4],
+    pub(super) payloads: Vec<Vec<u8>>,
+    /// Answers by part.
+    pub(super) answers: Vec<Option<(Head, Vec<u8>)>>,
+    /// A server has other threads now: what was answered is to be asked again, of all.
+    pub(super) again: bool,
+}
+
+pub(super) enum RequestWork {
+    Pull(PullInFlight),
+    Push(PushInFlight),
+    Control(ControlInFlight),
+}
+
+pub(super) struct InFlightRequest {
+    pub(super) work: RequestWork,
+    /// Parts not yet answered.
+    pub(super) left: u32,
+    pub(super) bytes: usize,
+    /// A part was refused for good.
+    pub(super) failed: bool,
+    turn: u32,
+    begun: Duration,
+}
+
+impl InFlightRequest {
+    /// No call waits for its answer.
+    pub(super) fn is_unasked(&self) -> bool {
+        let unasked = |kind| message::is_of_link(kind) || matches!(kind, message::TICK | message::FENCE);
+        matches!(&self.work, RequestWork::Control(control) if unasked(control.kind))
+    }
+
+    /// Its place among those that were begun, before `next`: more are older.
+    pub(super) fn age(&self, next: u32) -> u32 {
+        next.wrapping_sub(self.turn)
+    }
+
+    /// When it was begun.
+    pub(super) fn begun(&self) -> Duration {
+        self.begun
+    }
+}
+
+/// All flights, by place.
+pub(super) struct InFlight {
+    places: Vec<Option<InFlightRequest>>,
+    free: Vec<u32>,
+    pub(super) next_turn: u32,
+    /// Bytes under way, requests and answers.
+    pub(super) bytes: usize,
+    /// Pushes not wholly acknowledged.
+    pub(super) pushes: usize,
+    pulls: usize,
+    tally: Arc<WorkerCounters>,
+}
+
+impl InFlight {
+    pub(super) fn new(tally: Arc<WorkerCounters>) -> InFlight {
+        let (places, free) = (Vec::new(), Vec::new());
+        InFlight { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+    }
+
+    /// What is under way now, in the counts.
+    fn publish(&self) {
+        self.tally.bytes.set(self.bytes as u64);
+        self.tally.pulls.set(self.pulls as u64);
+        self.tally.pushes.set(self.pushes as u64);
+    }
+
+    pub(super) fn add(&mut self, work: RequestWork, parts: usize, bytes: usize, now: Duration) -> InFlightId {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        self.next_turn = self.next_turn.wrapping_add(1);
+        self.bytes += bytes;
+        self.pushes += usize::from(matches!(work, RequestWork::Push(_)));
+        self.pulls += usize::from(matches!(work, RequestWork::Pull(_)));
+        self.publish();
+        self.places[place as usize] = Some(InFlightRequest {
+            work,
+            left: parts as u32,
+            bytes,
+            failed: false,
+            turn: self.next_turn,
+            begun: now,
+        });
+        InFlightId { place, turn: self.next_turn }
+    }
+
+    /// The flight, unless it has been taken.
+    pub(super) fn get(&self, id: InFlightId) -> Option<&InFlightRequest> {
+        self.places.get(id.place as usize)?.as_ref().filter(|flight| flight.turn == id.turn)
+    }
+
+    pub(super) fn at(&mut self, place: u32) -> Option<&mut InFlightRequest> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    fn here(&self, place: u32) -> Option<&InFlightRequest> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    pub(super) fn take(&mut self, place: u32) -> Option<InFlightRequest> {
+        let flight = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        self.bytes -= flight.bytes;
+        self.pushes -= usize::from(matches!(flight.work, RequestWork::Push(_)));
+        self.pulls -= usize::from(matches!(flight.work, RequestWork::Pull(_)));
+        self.publish();
+        Some(flight)
+    }
+
+    /// The last answer to a flight has come.
+    pub(super) fn time(&self, place: u32, now: Duration) {
+        let Some(flight) = self.here(place) else { return };
+        let took = now.saturating_sub(flight.begun);
+        match flight.work {
+            RequestWork::Pull(_) => self.tally.pull_took.observe(took, 1),
+            RequestWork::Push(_) => self.tally.push_took.observe(took, 1),
+            RequestWork::Control(_) => {}
+        }
+    }
+
+    /// Head and payload bytes of a request. `table`: the number of a table on the link.
+    pub(super) fn head(&self, request: Request, table: impl Fn(usize) -> u32) -> (Head, usize) {
+        let flight = self.here(request.place).expect("a queued request has its flight");
+        let (id, chunk) = (request.id(), request.chunk as usize);
+        match &flight.work {
+            RequestWork::Pull(pull) => {
+                let keys = pull.parts[chunk].asked(pull.laid.chunks()[chunk].len);
+                let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
+                let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
+                let (segments, clock) = (pull.segments, pull.clock);
+                let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
+                let (newer, plain) = (asked.is_some(), keys as usize * 8);
+                let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
+                (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
+            }
+            RequestWork::Push(push) => {
+                let keys = push.laid.chunks()[chunk].len;
+                let keyset = push.keysets[chunk];
+                let (table, write, row) =
+                    (table(push.laid.table()), push.write, push.laid.chunks()[chunk].row);
+                let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
+                let slots = keyset == 0 && !push.slots(chunk).is_empty();
+                let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);
+                let key_bytes = if keyset == 0 { keys as usize * 8 } else { some.unwrap_or(0) };
+                let slot_bytes = if slots { message::slot_bytes(keys as usize) } else { 0 };
+                let name_bytes = if named { message::NAME_BYTES } else { 0 };
+                let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
+                let some = some.is_some();
+                (PushFrame { table, keys, write, seq, row, keyset, slots, named, some }.head(id), bytes)
+            }
+            RequestWork::Control(control) => {
+                let mut words = control.words;
+                if let Some(own) = control.table {
+                    words[0] |= u64::from(table(own));
+                }
+                (Head::new(control.kind, 0, id, words), control.payloads.get(chunk).map_or(0, Vec::len))
+            }
+        }
+    }
+
+    /// The request's kind.
+    pub(super) fn kind(&self, place: u32) -> Option<u16> {
+        Some(match &self.here(place)?.work {
+            RequestWork::Pull(_) => message::PULL,
+            RequestWork::Push(_) => message::PUSH,
+            RequestWork::Control(control) => control.kind,
+        })
+    }
+}
+
+/// Lends the flights' memory to one link.
+pub(super) struct InFlightOwner<'a> {
+    pub(super) flights: &'a mut InFlight,
+    pub(super) queue: &'a VecDeque<Request>,
+    /// Posted requests whose payload has not all gone, oldest first.
+    pub(super) unsent: &'a mut VecDeque<u64>,
+}
+
+impl Owner for InFlightOwner<'_> {
+    fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>) {
+        let (chunk, place) = message::unpair(token);
+        let Some(flight) = self.flights.here(place) else { return };
+        match &flight.work {
+            RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
+                Some(near) => match &near.asked {
+                    None => parts.push(cast_slice(&near.keys)),
+                    Some(asked) => {
+                        parts.push(asked.asking.before());
+                        parts.push(cast_slice(&near.keys));
+                        asked.asking.behind().into_iter().for_each(|part| parts.push(part));
+                    }
+                },
+                None => {
+                    let chunk = &pull.laid.chunks()[chunk as usize];
+                    parts.push(cast_slice(&pull.laid.keys()[chunk.floats(1)]));
+                }
+            },
+            RequestWork::Push(push) => {
+                let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
+                if let Some((_, name)) = &push.name {
+                    parts.push(cast_slice(name));
+                }
+                if let Some(some) = push.some(chunk as usize) {
+                    parts.push(cast_slice(&some.bits));
+                    parts.push(cast_slice(&some.others));
+                }
+                let chunk = &push.laid.chunks()[chunk as usize];
+                if keyset == 0 {
+                    parts.push(cast_slice(&push.laid.keys()[chunk.floats(1)]));
+                    parts.push(cast_slice(slots));
+                    parts.push(&[0; 4][..slots.len() % 2 * 4]);
+                }
+                parts.push(cast_slice(&push.values[chunk.floats(push.floats)]));
+            }
+            RequestWork::Control(control) => parts.push(&control.payloads[chunk as usize]),
+        }
+    }
+
+    fn sent(&mut self, token: u64) {
+        let first = self.unsent.pop_front();
+        debug_assert_eq!(first, Some(token));
+    }
+
+    fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
+        let request =
+            self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
+        let RequestWork::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+        if pull.asks_newer(request.chunk as usize) {
+            return None;
+        }
+        let range = pull.laid.chunks()[request.chunk as usize].floats(pull.floats);
+        let rows = match &mut pull.parts[request.chunk as usize].near {
+            Some(near) => &mut near.rows[..],
+            None => &mut pull.values[range],
+        };
+        let place: &mut [u8] = cast_slice_mut(rows);
+        (place.len().next_multiple_of(8) == head.len as usize).then_some(place)
+    }
+}

@@ -1,0 +1,294 @@
+//! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again: an
+//! answer that was lost does no harm.
+
+use super::tables::{ControlReply, ControlRequest, Recipients};
+use super::{NEXT_INCARNATION, Worker, WorkerConfig};
+use crate::control;
+use crate::error::WorkerError;
+use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::message;
+use crate::scheduler::job_plan::{JobPlan, Split};
+use crate::scheduler::job_state::{HeartbeatReply, SplitGrant};
+use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
+use crate::scheduler::table_records::{JobTableV1, TableRecord};
+use crate::scheduler::{
+    JobTableV2, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
+};
+use gannet_transport::Net;
+
+/// A place in a job.
+pub struct JobClient<N: Net> {
+    worker: Worker<N>,
+    life: WorkerIncarnation,
+    plan: JobPlan,
+    joined: JobAnswer,
+}
+
+/// What a worker learns when it comes into a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobAnswer {
+    /// The job's name: larger than that of any job before on this scheduler.
+    pub started: u64,
+    /// Tasks that were trained before.
+    pub done: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+}
+
+/// A job as its scheduler knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobStatus {
+    /// How many workers were declared.
+    pub workers: u32,
+    /// Files that it trains on.
+    pub files: u32,
+    /// Passes over them.
+    pub epochs: u32,
+    /// Its workers.
+    pub members: Vec<Member>,
+    /// Which task is whose.
+    pub leases: Vec<(u64, WorkerIncarnation)>,
+    /// Dead lives that are not yet fenced everywhere: their tasks wait.
+    pub unfenced: Vec<WorkerIncarnation>,
+    /// Tasks trained, held, and free again.
+    pub tasks_done: u64,
+    /// Tasks that workers hold.
+    pub tasks_leased: u64,
+    /// Tasks that came back from a worker and wait.
+    pub tasks_returned: u64,
+    /// Tasks of all passes.
+    pub tasks: u64,
+    /// Records of the tasks that are trained.
+    pub examples: u64,
+    /// Whether a worker is in it.
+    pub live: bool,
+    /// Who tests and saves, as things are.
+    pub chief: Option<WorkerIncarnation>,
+    /// The chief has saved the model.
+    pub saved: bool,
+    /// What its workers are at, in their order.
+    pub work: Vec<Activity>,
+    /// Why it failed, if it did.
+    pub failed: Option<String>,
+}
+
+impl<N: Net> JobClient<N> {
+    /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life `config.incarnation`.
+    ///
+    /// # Errors
+    /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.
+    pub fn join(net: N, config: WorkerConfig, rank: u32, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
+        if config.incarnation == NEXT_INCARNATION {
+            let what =
+                "a seat in a job is of a numbered life: take a number first (Worker::allocate_incarnation)";
+            return Err(WorkerError::Call(what.into()));
+        }
+        let life = WorkerIncarnation { rank, incarnation: config.incarnation };
+        let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
+        let ask = SchedulerRequestV1 { life, what: SchedulerActionV1::Register { plan: plan.clone() } };
+        if control::seal_as(2, &worker.of_run(&ask)).len() > PLAN_BYTES_MAX {
+            let files = plan.files.len();
+            let text = format!(
+                "the names of {files} files are too long for one message: train on fewer, larger ones"
+            );
+            return Err(WorkerError::Call(text));
+        }
+        match worker.book(&ask)? {
+            SchedulerReplyV1::Registered { started, done, tasks } => {
+                let joined = JobAnswer { started, done, tasks };
+                Ok(JobClient { worker, life, plan, joined })
+            }
+            other => Err(worker.nonsense(&other)),
+        }
+    }
+
+    /// Who this is.
+    pub fn life(&self) -> WorkerIncarnation {
+        self.life
+    }
+
+    /// What it was told when it came.
+    pub fn joined(&self) -> JobAnswer {
+        self.joined
+    }
+
+    /// What the job trains on.
+    pub fn plan(&self) -> &JobPlan {
+        &self.plan
+    }
+
+    fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
+        self.worker.book(&SchedulerRequestV1 { life: self.life, what })
+    }
+
+    fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
+        match self.ask(what)? {
+            SchedulerReplyV1::Noted => Ok(()),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says that this worker lives, how far it is, and what it is at.
+    ///
+    /// # Errors
+    /// The scheduler is lost, or has given this worker up.
+    pub fn beat(&mut self, told: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
+        match self.ask(SchedulerActionV1::BeatV2 { told, work })? {
+            SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
+                Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
+            }
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Asks for a task beside those that are held.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn take(&mut self, holding: &[u64]) -> Result<SplitGrant, WorkerError> {
+        match self.ask(SchedulerActionV1::Take { holding: holding.to_vec() })? {
+            SchedulerReplyV1::Task { index, from } if index < self.plan.tasks() => {
+                let task: Split = self.plan.task(index);
+                Ok(SplitGrant::Task { index, task, from })
+            }
+            SchedulerReplyV1::Wait => Ok(SplitGrant::Wait),
+            SchedulerReplyV1::Over => Ok(SplitGrant::Over),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says that a task of so many records is trained: every push of it has been acknowledged.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn done(&mut self, index: u64, examples: u64) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Done { index, examples })
+    }
+
+    /// Says that every shard owner refuses what this life still pushes.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn fenced(&mut self, dead: WorkerIncarnation) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Fenced { dead })
+    }
+
+    /// Says that this worker, the chief when all is trained, has tested and saved.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat); or it is not the chief.
+    pub fn saved(&mut self) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Saved)
+    }
+
+    /// Goes. Every push of this worker has been acknowledged; tasks that it holds are others'.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn leave(&mut self) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Leave)
+    }
+
+    /// Comes to a barrier; who is still to come. Nobody: it is open.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn meet(&mut self, name: &str) -> Result<Vec<u32>, WorkerError> {
+        match self.ask(SchedulerActionV1::Meet { name: name.to_owned() })? {
+            SchedulerReplyV1::Missing { ranks } => Ok(ranks),
+            other => Err(self.worker.nonsense(&other)),
+        }
+    }
+
+    /// Says what the rows of a table of the job are, as this worker found them at the servers.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
+    pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
+        let (told, run) = (JobTableV1 { life: self.life, table }, self.worker.run_name());
+        let told = JobTableV2 { run, told };
+        let payload = |_: usize, _: u32| control::seal_as(2, &told);
+        self.worker
+            .ask(&ControlRequest::of(message::JOB_TABLE, None, &payload), Recipients::First(1))
+            .map(|_| ())
+    }
+
+    /// Says that the job cannot go on, so that all hear why.
+    ///
+    /// # Errors
+    /// As [`beat`](Self::beat).
+    pub fn fail(&mut self, why: &str) -> Result<(), WorkerError> {
+        let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
+        self.note(SchedulerActionV1::Fail { why: why[..end.unwrap_or(0)].to_owned() })
+    }
+}
+
+impl JobStatus {
+    /// Asks the scheduler that is `config`'s one server; `None`: it has had no job.
+    ///
+    /// # Errors
+    /// It is lost.
+    pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
+        let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
+        let life = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        match worker.book(&SchedulerRequestV1 { life, what: SchedulerActionV1::Status })? {
+            SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
+            other => Err(worker.nonsense(&other)),
+        }
+    }
+}
+
+impl From<JobV2> for JobStatus {
+    fn from(job: JobV2) -> JobStatus {
+        let live = job.is_live();
+        let JobV2 { workers, files, epochs, members, leases, unfenced, chief, saved, work, .. } = job;
+        let JobV2 { done, leased, returned, tasks, examples, failed, .. } = job;
+        JobStatus {
+            workers,
+            files,
+            epochs,
+            members,
+            leases,
+            unfenced,
+            tasks_done: done,
+            tasks_leased: leased,
+            tasks_returned: returned,
+            tasks,
+            examples,
+            live,
+            chief,
+            saved,
+            work,
+            failed,
+        }
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Asks the scheduler, which is thread 0 of the first server.
+    fn book(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
+        let ask = self.of_run(ask);
+        let payload = |_: usize, _: u32| control::seal_as(2, &ask);
+        let answers = self.ask(&ControlRequest::of(message::BOOK, None, &payload), Recipients::First(1))?;
+        let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
+        let Some(ControlReply { payload, .. }) = answers.first() else {
+            return Err(nonsense("no answer from the scheduler".into()));
+        };
+        control::open(payload).map_err(|error| nonsense(error.to_string()))
+    }
+
+    fn run_name(&self) -> String {
+        self.config.run.as_ref().map_or(String::new(), |run| run.name.clone())
+    }
+
+    /// A request to the scheduler of this worker's run.
+    fn of_run(&self, ask: &SchedulerRequestV1) -> SchedulerRequestV2 {
+        let (generation, birth) = self.config.run.as_ref().map_or((0, 0), |run| (run.generation, run.birth));
+        SchedulerRequestV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
+    }
+
+    fn nonsense(&self, told: &SchedulerReplyV1) -> WorkerError {
+        let what = format!("{told:?}, which does not answer the request");
+        WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
+    }
+}

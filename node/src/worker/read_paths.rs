@@ -1,0 +1,191 @@
+//! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or where
+//! they are registered for READs, on the side; until that is answered rows are asked for.
+
+use super::in_flight::{ControlInFlight, Request, RequestWork};
+use super::one_sided::ReadPath;
+use super::peer::Peer;
+use super::rdma_reads::RdmaTable;
+use super::{OneSided, Worker};
+use crate::control::{self, ImagesV1, RegionsV1};
+use crate::error::WorkerError;
+use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
+use crate::message::{self, REGIONS_ANY, REGIONS_LINES, pair};
+use gannet_core::MappedShards;
+use gannet_transport::{Head, Net, Stream};
+use std::fs::File;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A table that is being asked for.
+pub(super) struct ReadPathQuery {
+    table: usize,
+    shards: Range<u32>,
+    found: ReadPathReplies,
+}
+
+/// What has been answered so far.
+enum ReadPathReplies {
+    Images(Vec<(File, u64)>),
+    Regions(Box<RdmaTable>),
+}
+
+impl ReadPathReplies {
+    /// Shards that it has.
+    fn shards(&self) -> usize {
+        match self {
+            ReadPathReplies::Images(files) => files.len(),
+            ReadPathReplies::Regions(far) => far.known(),
+        }
+    }
+
+    /// The request for more, and of how many shards at most.
+    fn request(&self) -> (u16, u32) {
+        match self {
+            ReadPathReplies::Images(_) => (message::IMAGES, IMAGES_PER_REQUEST),
+            ReadPathReplies::Regions(_) => (message::REGIONS, REGIONS_PER_REQUEST),
+        }
+    }
+
+    /// Takes in an answer: what is wrong with it, if anything.
+    fn add(&mut self, head: &Head, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
+        match self {
+            ReadPathReplies::Images(files) => {
+                let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
+                for incarnation in incarnations {
+                    let given = stream.take_given();
+                    let given = given.map_err(|error| format!("an image that cannot be taken: {error}"))?;
+                    let file = given.ok_or("an image that was announced and not given")?;
+                    files.push((File::from(file), incarnation));
+                }
+            }
+            ReadPathReplies::Regions(far) => {
+                let regions = control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?;
+                far.add(&regions, head.words[0] & REGIONS_LINES != 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Asks for the next table that this link's server may let be read, if any.
+    pub(super) fn seek(&mut self, number: usize) -> Result<(), WorkerError> {
+        let peer = &mut self.peers[number];
+        let Some(link) = &mut peer.link else { return Ok(()) };
+        let how = self.config.one_sided;
+        let near = link.stream().is_near() && how != OneSided::Never;
+        let by_device = link.stream_mut().reader().map(|reader| reader.by_device());
+        let far = match how {
+            OneSided::Auto => by_device == Some(true),
+            OneSided::Always => by_device.is_some(),
+            OneSided::Never => false,
+        };
+        if how == OneSided::Auto && by_device == Some(false) && !peer.near.refused {
+            let why = "this RDMA device is software, which requests suit better";
+            tracing::info!(peer = %peer.name, why, "rows are asked for");
+            peer.near.refused = true;
+        }
+        // In the middle of a synchronous step nothing else may be asked.
+        let in_step = peer.step.0 > 0;
+        if !(near || far) || peer.near.refused || peer.near.seeking.is_some() || in_step {
+            return Ok(());
+        }
+        let next = (0..self.tables.len().min(peer.tables.len()))
+            .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
+            .map(|table| (table, self.tables[table].opened.range(peer)))
+            .find(|(_, shards)| !shards.is_empty());
+        let Some((table, shards)) = next else { return Ok(()) };
+        let found = match near {
+            true => ReadPathReplies::Images(Vec::new()),
+            false => {
+                ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, shards.start)))
+            }
+        };
+        peer.near.seeking = Some(ReadPathQuery { table, shards, found });
+        self.ask_for_more(number)
+    }
+
+    /// Asks again, now and then, what was registered since of tables whose rows stand beyond what is known.
+    pub(super) fn seek_again(&mut self, now: Duration) -> Result<(), WorkerError> {
+        for number in 0..self.peers.len() {
+            let Peer { link: Some(_), near, .. } = &mut self.peers[number] else { continue };
+            if near.seeking.is_some() || now.saturating_sub(near.asked_again) < REGIONS_EVERY {
+                continue;
+            }
+            let outgrown =
+                |reach: &Option<ReadPath>| matches!(reach, Some(ReadPath::Far(far)) if far.outgrown);
+            let Some(table) = near.tables.iter().position(outgrown) else { continue };
+            let Some(ReadPath::Far(mut far)) = near.tables[table].take() else { continue };
+            near.asked_again = now;
+            far.restart();
+            let shards = self.tables[table].opened.range(&self.peers[number]);
+            let found = ReadPathReplies::Regions(far);
+            self.peers[number].near.seeking = Some(ReadPathQuery { table, shards, found });
+            self.ask_for_more(number)?;
+        }
+        Ok(())
+    }
+
+    fn ask_for_more(&mut self, number: usize) -> Result<(), WorkerError> {
+        let Some(ReadPathQuery { table, shards, found }) = &self.peers[number].near.seeking else {
+            return Ok(());
+        };
+        let ((kind, most), first) = (found.request(), shards.start + found.shards() as u32);
+        let any = u64::from(kind == message::REGIONS && self.config.one_sided == OneSided::Always);
+        let words = [0, pair(first, (shards.end - first).min(most)), any * REGIONS_ANY, 0];
+        let (table, now) = (Some(*table), self.net.now());
+        let control =
+            ControlInFlight { kind, table, words, payloads: Vec::new(), answers: vec![None], again: false };
+        let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
+        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.send(number)
+    }
+
+    /// Images have been given, or regions told of: a table is read once all of its shards are known.
+    pub(super) fn take_reach(&mut self, number: usize, control: &ControlInFlight) -> Result<(), WorkerError> {
+        let peer = &mut self.peers[number];
+        let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
+            return Ok(());
+        };
+        let Some(seeking) = &mut peer.near.seeking else { return Ok(()) };
+        let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
+        let before = seeking.found.shards();
+        seeking.found.add(head, answer, link.stream_mut()).map_err(nonsense)?;
+        let (known, all) = (seeking.found.shards(), seeking.shards.len());
+        if known == before || known > all {
+            return Err(nonsense(format!("{known} of {all} shards where more were asked for than {before}")));
+        }
+        if known < all {
+            return self.ask_for_more(number);
+        }
+        let Some(ReadPathQuery { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
+        let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
+        let reach = match found {
+            ReadPathReplies::Images(files) => {
+                MappedShards::open(&self.tables[table].schema, shards.start, files)
+                    .map(|view| ReadPath::View(Box::new(view)))
+            }
+            ReadPathReplies::Regions(far) => Ok(ReadPath::Far(far)),
+        };
+        match reach {
+            Ok(reach) => {
+                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "rows are read without asking");
+                let tables = peer.near.tables.len().max(table + 1);
+                peer.near.tables.resize_with(tables, || None);
+                peer.near.tables[table] = Some(reach);
+            }
+            Err(error) => {
+                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");
+                peer.near.refused = true;
+            }
+        }
+        self.seek(number)
+    }
+
+    /// The server lets nothing be read over this link.
+    pub(super) fn reach_refused(&mut self, number: usize, text: &str) {
+        let peer = &mut self.peers[number];
+        tracing::info!(peer = %peer.name, why = text, "rows are asked for: the server does not let them be read");
+        (peer.near.refused, peer.near.seeking) = (true, None);
+    }
+}

@@ -1,0 +1,73 @@
+//! A batch as a flight has it: the caller's cut, and the chunks that its requests name.
+//!
+//! The chunks are those of the cut, and shared with it, unless the links are others than when it was cut; then the
+//! flight has its own. Those of a flight under way never change their numbers, which are on the wire: what is cut anew
+//! is added behind them, and the chunk that it was has no rows any more.
+
+use crate::sharded_keys::{Chunk, ShardedKeys};
+use gannet_core::Schema;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Relayout {
+    pub(super) cut: Arc<ShardedKeys>,
+    own: Option<Vec<Chunk>>,
+}
+
+impl Relayout {
+    /// A cut for the links of this layout, whose shards have these owners.
+    pub(super) fn new(cut: Arc<ShardedKeys>, layout: u64, schema: &Schema, owners: &[u32]) -> Relayout {
+        let own = (cut.layout != layout).then(|| {
+            let mut chunks = Vec::new();
+            cut.chunks_of(0..cut.keys().len() as u32, schema, owners, &mut chunks);
+            chunks
+        });
+        Relayout { cut, own }
+    }
+
+    pub(super) fn chunks(&self) -> &[Chunk] {
+        self.own.as_deref().unwrap_or_else(|| self.cut.chunks())
+    }
+
+    /// The keys in cut order.
+    pub(super) fn keys(&self) -> &[u64] {
+        self.cut.keys()
+    }
+
+    pub(super) fn table(&self) -> usize {
+        self.cut.table
+    }
+
+    /// Whether another batch of the same keys has the same chunks.
+    pub(super) fn is_as(&self, other: &Relayout) -> bool {
+        let cut_alike = self.own.is_none() && other.own.is_none() && self.cut.layout == other.cut.layout;
+        cut_alike && (Arc::ptr_eq(&self.cut, &other.cut) || self.keys() == other.keys())
+    }
+
+    /// Cuts the rows of these chunks anew, for shards that have these owners: the numbers of the chunks that they are
+    /// now.
+    pub(super) fn cut_anew(&mut self, chunks: &[u32], schema: &Schema, owners: &[u32]) -> Range<u32> {
+        let Relayout { cut, own } = self;
+        let own = own.get_or_insert_with(|| cut.chunks().to_vec());
+        let mut rows: Vec<Range<u32>> = chunks
+            .iter()
+            .map(|&number| {
+                let chunk = &mut own[number as usize];
+                chunk.start..chunk.start + std::mem::take(&mut chunk.len)
+            })
+            .filter(|rows| !rows.is_empty())
+            .collect();
+        rows.sort_unstable_by_key(|rows| rows.start);
+        let first = own.len() as u32;
+        let mut rows = rows.into_iter().peekable();
+        while let Some(mut range) = rows.next() {
+            while let Some(next) = rows.next_if(|next| next.start == range.end) {
+                range.end = next.end;
+            }
+            cut.chunks_of(range, schema, owners, own);
+        }
+        first..own.len() as u32
+    }
+}

@@ -1,0 +1,441 @@
+//! `gannet train --job-name client`: in-graph. This process has the data. It is the job's scheduler, feeds the workers, shows how far
+//! they are, and tests and saves the model as a reader of the servers.
+
+use super::args::{JobName, ModelName, TasksName, TrainArgs};
+use super::failure::{INPUT, PEER, SYSTEM};
+use super::metrics::{Metrics, Training};
+use super::model::{self, Notes};
+use super::report::{self, Teller};
+use super::runs::Account;
+use super::validation::Watching;
+use super::{
+    Failure, fed_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
+    train,
+};
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Quality, ReadError, Reader,
+    RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
+};
+use gannet::{
+    DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, Server, ServerConfig, Stats, Transports,
+    WorkerState, forget_job,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Who the client is to the servers, of which it only reads: no worker has such an index.
+const READER: u64 = u32::MAX as u64 - 1;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the workers of a job that cannot go on have to hear why.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// Flags that in-graph feeding has no use for, or which only one side of it has.
+pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
+    let job = &args.job;
+    let given = job.feeding.feed.is_some();
+    let client = job.job_name == Some(JobName::Client);
+    let fed = given && job.job_name == Some(JobName::Worker);
+    let input = &args.input;
+    let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
+    let reads = reads || input.format != super::args::FormatName::Auto || input.criteo_counts.is_some();
+    let misplaced = [
+        (given && !client && !fed, "--feed: for a worker of a job, or its client"),
+        (
+            client && !given,
+            "--job-name client: say where it listens and its workers find it (--feed HOST:PORT)",
+        ),
+        (
+            client && args.data.is_empty(),
+            "--job-name client: DATA is missing, which the client feeds to the workers",
+        ),
+        (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
+        (fed && !args.data.is_empty(), "DATA: with --feed the client has it; leave it out"),
+        (
+            fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
+             --no-intercept: the client says how its data is read; leave them out",
+        ),
+        (fed && job.tasks.task_bytes.is_some(), "--task-bytes: the client cuts the data; leave it out"),
+        (
+            fed && (!args.test.is_empty() || args.out.is_some()),
+            "--test, --out: the client tests and saves; leave them out",
+        ),
+        (
+            given && job.tasks.scheduler.is_some(),
+            "--scheduler: the client (--feed) is the job's scheduler; leave it out",
+        ),
+        (
+            fed && job.data_dir.is_some(),
+            "--data-dir: a worker keeps nothing; the client keeps its book there, a ps its shards",
+        ),
+    ];
+    match misplaced.iter().find(|(wrong, _)| *wrong) {
+        Some((_, text)) => Err(Failure::input(*text)),
+        None => Ok(()),
+    }
+}
+
+/// What cannot be learned from data that is handed out.
+pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
+    if args.input.scale.is_some() {
+        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are \
+        made (leave --scale out)";
+        return Err(Failure::input(text));
+    }
+    if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
+        let text = "--feed: only --model lr by updates of batches is fed; the workers of other models read for themselves (leave --feed out)";
+        return Err(Failure::input(text));
+    }
+    Ok(())
+}
+
+/// Runs the client of a job.
+pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
+    check_model(args)?;
+    args.job.tasks.tasks = TasksName::On;
+    let (args, job) = (&*args, &args.job);
+    job::check(job)?;
+    let schema = train::schema(args)?;
+    let mut options = train::options(args, Share::ALL, true)?;
+    let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
+    tasks::are_wanted(args, &options)?;
+    train::preflight(args, &options, &schema)?;
+    let seen = tasks::see(&options)?;
+    let files = plan_files(&options.data.files, &seen);
+    let settings = runs::settings(args, &options.data.files, Some(&files), Some(&options))?;
+    let plan = tasks::plan(args, &options, files, &settings)?;
+    let reader = Reader::open(&options.data, options.batch, Share::ALL);
+    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
+    let (format, columns) = (reader.format(), reader.columns().cloned());
+    drop(reader);
+    let feeding = DataServerConfig {
+        plan,
+        reading: fed_worker::reading(args),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
+        board: Arc::default(),
+    };
+    feeding.check().map_err(Failure::input)?;
+    let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
+    let metrics = Metrics::start(&args.metrics, "client")?;
+    let mut line = job::line_of_reader(job, READER)?;
+    let mut of_run = line.clone();
+    of_run.config.incarnation = line.allocate()?;
+    let name = schema.name.as_str();
+    let joined = runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::CLIENT)?;
+    let Some(run) = joined else { return Ok(()) };
+    line.config.run = of_run.config.run;
+    let board = feeding.board.clone();
+    let timeout = feeding.plan.worker_timeout();
+    let bytes = feeding.plan.files.iter().map(|file| file.bytes).sum();
+    let serving = listen(args, feeding, &metrics)?;
+    let told = Arc::<Training>::default();
+    let page = told.clone();
+    metrics.add(move |to| page.tell(to));
+    let (options, board, stop, start) = (&options, &*board, &*stop, Instant::now());
+    let mut job = FedJob {
+        args,
+        options,
+        board,
+        stop,
+        told,
+        serving: &serving,
+        bytes,
+        start,
+        timeout,
+        format,
+        columns,
+    };
+    let worked = line.connect(&metrics).and_then(|worker| {
+        let opened = match sync_flags::is_damped(&args.job, push)? {
+            true => RemoteBackend::open_damped(worker, &schema, 0),
+            false => RemoteBackend::open(worker, &schema, 0),
+        };
+        let account = run.account();
+        let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
+        run.finish(rows, &account)
+    });
+    let kept = args.job.data_dir.as_deref();
+    let patience = match &worked {
+        Ok(()) => timeout,
+        // Started again on its book it goes on; workers wait for it for their peer timeout.
+        Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
+        Err(failure) => {
+            board.end(&failure.to_string());
+            LAST_WORD
+        }
+    };
+    see_off(board, patience);
+    serving.stop()?;
+    if let (Ok(()), Some(folder)) = (&worked, kept) {
+        forget_job(folder).map_err(|error| Failure::new(SYSTEM, format!("{}: {error}", folder.display())))?;
+    }
+    worked
+}
+
+fn board_failed(board: &FeedStatus) -> bool {
+    board.job().is_some_and(|job| job.failed.is_some())
+}
+
+/// Lets the workers hear how it ended, and leave.
+fn see_off(board: &FeedStatus, patience: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Serves workers from now on.
+fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
+    let job = &args.job;
+    let listen = job.feeding.feed.as_deref().unwrap_or_default();
+    let net = args.sessions.net(job.transport.transport.net(job.io));
+    let secured = security::of_server(net, ("--feed", listen), &job.security, &job.asking)?;
+    let config = ServerConfig {
+        threads: 1,
+        token: secured.token,
+        limits: args.sessions.limits(),
+        scheduler_only: true,
+        store: server::store(job.data_dir.as_deref(), &args.memory)?,
+        feeding: Some(feeding),
+        ..ServerConfig::new(listen)
+    };
+    let server = Server::start(secured.net, config).map_err(|error| match error {
+        gannet::ServerError::Ledger(error) => Failure::input(error.to_string()),
+        error => error.into(),
+    })?;
+    metrics.add_server(server.tally());
+    complain!("gannet client listening on {}", server.addr());
+    Ok(server)
+}
+
+/// A job that is fed.
+struct FedJob<'a> {
+    args: &'a TrainArgs,
+    options: &'a Options,
+    board: &'a FeedStatus,
+    stop: &'a AtomicBool,
+    told: Arc<Training>,
+    serving: &'a Server,
+    /// Of all its files.
+    bytes: u64,
+    /// When the first worker came.
+    start: Instant,
+    timeout: Duration,
+    format: &'static str,
+    columns: Option<Columns>,
+}
+
+/// What the workers say together: examples, their mean loss, examples a second.
+fn together(job: &JobStatus) -> (u64, f64, f64) {
+    let learned: u64 = job.members.iter().map(|member| member.told.examples).sum();
+    let loss: f64 = job.members.iter().map(|m| m.told.loss * m.told.examples as f64).sum();
+    let live = job.members.iter().filter(|member| member.standing == WorkerState::Live);
+    (learned.max(job.examples), loss / (learned as f64).max(1.0), live.map(|member| member.told.rate).sum())
+}
+
+impl FedJob<'_> {
+    /// Looks on until all is trained, then sums up; the rows.
+    fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
+        let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
+        let mut teller = Teller::of(self.args);
+        let trained = self.look_on(backend, &mut watching, &mut teller);
+        teller.finish();
+        let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
+        let mut stopped = job.is_none();
+        let test = match &self.options.test {
+            Some(data) if !stopped => match evaluate(data, backend) {
+                Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                    stopped = true;
+                    None
+                }
+                tested => tested.map_err(train::train_failure)?,
+            },
+            _ => None,
+        };
+        let stats = backend.stats().map_err(train::backend_failure)?;
+        let examples = job.as_ref().map_or(0, |job| job.examples);
+        let may_save = |folder: &Path| {
+            saved_model::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
+        };
+        let saved = match &self.args.out {
+            Some(folder) if may_save(folder)? => {
+                let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
+                let columns = self.columns.as_ref();
+                let ended = model::ended_how(stopped, examples, &[]);
+                let notes = Notes { format: self.format, columns, counts, intercept, ended };
+                Some((folder.as_path(), model::save(folder, backend, &notes)?))
+            }
+            _ => None,
+        };
+        if !stopped {
+            // They say with their last word how they did.
+            see_off(self.board, self.timeout);
+        }
+        let report = JobOutcome {
+            job: self.board.job().or(job),
+            seconds,
+            stopped,
+            test,
+            stats,
+            transport: backend.transport(),
+            fed: self.board.fed(),
+            format: self.format,
+        };
+        report.print(self.args.json, watching.into_validations(), account);
+        train::tell_saved(self.args, stopped, saved);
+        train::ended_early(stopped, report.examples())?;
+        Ok(report.stats.rows)
+    }
+
+    /// Until all tasks are trained; `None`: a signal came first.
+    fn look_on(
+        &mut self,
+        mut backend: &mut RemoteBackend<Transports>,
+        watching: &mut Watching<'_>,
+        teller: &mut Teller,
+    ) -> Result<Option<JobStatus>, Failure> {
+        let limit = Duration::from_secs_f64(self.args.job.peer_timeout);
+        let (mut alone_since, mut validated, mut losses) = (Instant::now(), 0, (0.0, 0.0));
+        loop {
+            if self.stop.load(Relaxed) {
+                return Ok(None);
+            }
+            if let Some(why) = self.serving.wait_for_death(Duration::ZERO) {
+                return Err(Failure::new(SYSTEM, format!("the workers are fed no more: {why}")));
+            }
+            let job = self.board.job();
+            if job.is_none() {
+                self.start = Instant::now();
+            }
+            if let Some(why) = job.as_ref().and_then(|job| job.failed.clone()) {
+                return Err(Failure::new(INPUT, why));
+            }
+            if job.as_ref().is_some_and(|job| job.live) {
+                alone_since = Instant::now();
+            }
+            if let Some(job) = &job {
+                if job.tasks_done == job.tasks {
+                    return Ok(Some(job.clone()));
+                }
+                let (learned, loss, _) = together(job);
+                self.tell(job, teller);
+                let step = learned / self.options.batch as u64;
+                let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
+                let due = step / every > validated;
+                if due || !step.is_multiple_of(every) {
+                    // The workers' examples since then are not known one by one: it is their mean so far.
+                    losses = if due { (losses.0 + 1.0, losses.1 + loss) } else { losses };
+                    let number = if due { step / every * every } else { step };
+                    validated = step / every;
+                    let (format, columns) = (self.format, self.columns.as_ref());
+                    let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
+                    let flow = watching.step(&step, &mut backend);
+                    watching.failed()?;
+                    if flow.is_break() {
+                        return Ok(None);
+                    }
+                }
+            }
+            if alone_since.elapsed() > limit {
+                let (feed, seconds) =
+                    (self.args.job.feeding.feed.as_deref().unwrap_or_default(), limit.as_secs_f64());
+                return Err(Failure::new(
+                    PEER,
+                    format!(
+                        "no worker has been in the job for {seconds:.0} s: start some (--job-name worker --feed {feed}), or wait longer \
+                         (--peer-timeout)"
+                    ),
+                ));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Shows how far it is.
+    fn tell(&self, job: &JobStatus, teller: &mut Teller) {
+        let (examples, log_loss, _) = together(job);
+        let pass = (job.tasks / u64::from(job.epochs)).max(1);
+        let all = self.bytes;
+        let progress = Progress {
+            epoch: ((job.tasks_done / pass) as u32).min(job.epochs - 1),
+            examples,
+            bytes_read: (all as f64 * (job.tasks_done % pass) as f64 / pass as f64) as u64,
+            bytes_total: Some(all),
+            log_loss,
+            seconds: self.start.elapsed().as_secs_f64(),
+            ..Progress::default()
+        };
+        self.told.progress(&progress);
+        teller.tell(&progress, job.epochs);
+    }
+}
+
+/// What became of a job.
+struct JobOutcome {
+    job: Option<JobStatus>,
+    seconds: f64,
+    stopped: bool,
+    test: Option<Quality>,
+    stats: Stats,
+    transport: String,
+    fed: ServedBytes,
+    format: &'static str,
+}
+
+impl JobOutcome {
+    fn examples(&self) -> u64 {
+        self.job.as_ref().map_or(0, |job| job.examples)
+    }
+
+    fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
+        let JobOutcome { job, seconds, stopped, test, stats, transport, fed, format } = self;
+        let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
+        let (speed, bytes_per_row) =
+            (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
+        if !as_json {
+            say!("{examples} examples in {seconds:.2} s, {speed:.0} examples/s ({transport}, {format})");
+            if let Some(job) = job {
+                say!("workers      {}, their log loss {:.6}", job.members.len(), together(job).1);
+            }
+            if let Some(quality) = test {
+                say!("test         {}", report::words(quality));
+            }
+            say!("table        {}", report::size_in_words(stats.rows, bytes_per_row));
+            say!("fed          {} bytes in {} answers", fed.bytes, fed.requests);
+            return;
+        }
+        let worker = |member: &Member| {
+            let (told, dead) = (&member.told, member.standing == WorkerState::Dead);
+            json!({ "worker": member.life.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
+        };
+        let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
+        let mut object = json!({
+            "examples": examples,
+            "seconds": seconds,
+            "examples_per_second": speed,
+            "logloss": job.map(|job| together(job).1),
+            "test_logloss": test.map(|q| q.log_loss),
+            "test_auc": test.and_then(|q| q.auc),
+            "test_calibration": test.and_then(Quality::calibration),
+            "rows": stats.rows,
+            "bytes_per_row": bytes_per_row,
+            "transport": transport,
+            "format": format,
+            "tasks": job.map(|job| job.tasks),
+            "tasks_done": job.map(|job| job.tasks_done),
+            "fed": { "answers": fed.requests, "bytes": fed.bytes },
+            "workers": workers,
+            "stopped": stopped,
+        });
+        if let Some(validations) = validations {
+            object["validations"] = validations.into();
+        }
+        account.put(&mut object);
+        say!("{object}");
+    }
+}

@@ -1,0 +1,106 @@
+//! A worker without data, which a client feeds: what it takes over from the client, and what it must not be given.
+
+use super::args::{CountsName, FormatName, TasksName, TrainArgs};
+use super::job::{self, WorkerConnection};
+use super::{Failure, data_server};
+use clap::ValueEnum;
+use gannet::train::{FileFingerprint, RemoteTexts};
+use gannet::{DataLink, JobPlan, Transports, WorkerConfig};
+use serde_json::{Value, json};
+
+/// A link to the client, and what it has offered.
+pub struct FedClient {
+    link: DataLink<Transports>,
+    plan: JobPlan,
+    line: WorkerConnection,
+}
+
+/// How a client reads its data, for its workers.
+pub fn reading(args: &TrainArgs) -> String {
+    let input = &args.input;
+    let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
+    json!({
+        "format": name(input.format.to_possible_value()),
+        "label": input.label,
+        "categorical": input.categorical,
+        "numeric": input.numeric,
+        "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
+        "positive": input.positive,
+        "skip_bad_lines": input.skip_bad_lines,
+        "no_intercept": args.no_intercept,
+        "start_together": args.job.tasks.start_together,
+    })
+    .to_string()
+}
+
+/// Takes over how the data is read.
+fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
+    let said: Value = serde_json::from_str(reading).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |value: &Value| value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
+    let input = &mut args.input;
+    input.format = FormatName::from_str(said["format"].as_str()?, false).ok()?;
+    input.label = text(&said["label"]);
+    input.categorical = list(&said["categorical"])?;
+    input.numeric = list(&said["numeric"])?;
+    let counts = said["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
+    input.criteo_counts = counts.transpose().ok()?;
+    input.positive = text(&said["positive"]);
+    input.skip_bad_lines = said["skip_bad_lines"].as_u64()?;
+    args.no_intercept = said["no_intercept"].as_bool()?;
+    args.job.tasks.start_together |= said["start_together"].as_bool()?;
+    Some(())
+}
+
+/// Runs a worker that is fed.
+pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
+    data_server::check_model(args)?;
+    args.job.tasks.tasks = TasksName::On;
+    job::check(&args.job)?;
+    let line = job::line(&args.job, None)?;
+    let client = args.job.feeding.feed.clone().unwrap_or_default();
+    let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
+    let mut link = DataLink::connect(line.net.clone(), own)?;
+    let offer = link.offer()?;
+    let nonsense = || {
+        Failure::input(format!(
+            "the client {client} says in other words how its data is read: run the same gannet"
+        ))
+    };
+    take_over(args, &offer.reading).ok_or_else(nonsense)?;
+    let plan = offer.plan;
+    args.batch = args.batch.or(Some(plan.batch));
+    if args.epochs == 1 {
+        args.epochs = plan.epochs;
+    }
+    let sync = &mut args.job.sync;
+    sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
+    job::work(args, Some(FedClient { link, plan, line }))
+}
+
+impl FedClient {
+    /// The job, as the client has it.
+    pub fn plan(&self) -> &JobPlan {
+        &self.plan
+    }
+
+    /// What the client's files are called.
+    pub fn files(&self) -> Vec<String> {
+        self.plan.files.iter().map(|file| file.name.clone()).collect()
+    }
+
+    /// The same files, as the client saw them.
+    pub fn seen(&self) -> Vec<FileFingerprint> {
+        self.plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect()
+    }
+
+    /// What this worker connects with: the client knows it by its life.
+    pub fn line(&self) -> WorkerConnection {
+        self.line.clone()
+    }
+
+    /// Where its data comes from.
+    pub fn into_texts(self) -> RemoteTexts<Transports> {
+        RemoteTexts::new(self.link, self.plan.files)
+    }
+}

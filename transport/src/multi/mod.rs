@@ -1,0 +1,319 @@
+//! Several transports as one network: TCP for every peer, shared memory for those on this host, RDMA for those that a device
+//! reaches. Chosen for each connection; a line of the log says what was chosen, and why.
+
+mod listener;
+mod poll;
+mod rdma;
+mod select;
+mod stream;
+
+pub use listener::MultiListener;
+pub use poll::{MultiPoll, MultiWaker};
+pub use stream::MultiStream;
+use stream::StreamKind;
+
+use crate::error::NetError;
+use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
+use crate::link::Stream;
+use crate::net::{Net, Poll};
+use crate::remote::Registrar;
+use crate::shm::{self, ShmStream};
+use crate::tcp::{Io, Tcp, resolve};
+use crate::tls::{TlsClient, TlsServer};
+use crate::verbs::{BUILT, Verbs};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What carries the bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Of a worker: shared memory where the server is on this host and lets it in, else RDMA where a device reaches the
+    /// server and it answers, else TCP. Of a server: all of them.
+    #[default]
+    Auto,
+    /// TCP only.
+    Tcp,
+    /// Shared memory only.
+    Shm,
+    /// RDMA; a worker that had a session with a server goes on over TCP when RDMA breaks. Of a server: RDMA only.
+    Verbs,
+}
+
+/// The network of this machine, over whatever reaches the other side best.
+#[derive(Debug, Clone)]
+pub struct Transports {
+    tcp: Tcp,
+    transport: Transport,
+    token: bool,
+    certificates: bool,
+    /// TCP is in TLS.
+    tls: bool,
+    /// Bytes for the rings of sessions over RDMA.
+    rdma_bytes: usize,
+    choices: Arc<Mutex<HashMap<String, AddressState>>>,
+    /// Opened when it is first wanted; or why there is none.
+    verbs: Arc<OnceLock<Result<Verbs, String>>>,
+}
+
+/// What is known of a server's address.
+#[derive(Debug, Default)]
+struct AddressState {
+    /// What was last chosen for it.
+    last: &'static str,
+    /// Shared memory failed there: until when it is not tried, and how it failed.
+    avoid: Option<(Instant, String)>,
+    /// How often whoever offered it had not proved to be the server.
+    doubts: u32,
+}
+
+impl Transports {
+    /// Whatever serves best, over plain sockets and epoll where that is TCP.
+    pub fn new() -> Transports {
+        Transports::over(Tcp::new())
+    }
+
+    /// Where it is TCP, this one.
+    pub fn over(tcp: Tcp) -> Transports {
+        let (choices, verbs) = (Arc::default(), Arc::default());
+        let (token, certificates, tls) = (false, false, false);
+        let rdma_bytes = VERBS_MEMORY_BYTES;
+        Transports { tcp, transport: Transport::Auto, token, certificates, tls, rdma_bytes, choices, verbs }
+    }
+
+    /// This transport only.
+    pub fn with_transport(self, transport: Transport) -> Transports {
+        Transports { transport, ..self }
+    }
+
+    /// Memory for the rings of all sessions over RDMA, instead of [`VERBS_MEMORY_BYTES`]: each takes two of them, pinned as long
+    /// as it lives; further ones are refused, and their workers take TCP where they may. To be said before anything is
+    /// connected or listened for.
+    pub fn with_rdma_memory(self, bytes: usize) -> Transports {
+        Transports { rdma_bytes: bytes, ..self }
+    }
+
+    /// Every session begins with proofs of a token, so that processes of other users may use shared memory too.
+    pub fn with_token(self, token: bool) -> Transports {
+        Transports { token, ..self }
+    }
+
+    /// All payloads over TCP carry checksums.
+    pub fn with_checksums(self) -> Transports {
+        Transports { tcp: self.tcp.with_checksums(), ..self }
+    }
+
+    /// See [`Tcp::with_io`].
+    pub fn with_io(self, io: Io) -> Transports {
+        Transports { tcp: self.tcp.with_io(io), ..self }
+    }
+
+    /// Its listeners speak TLS over TCP. Over shared memory the kernel says who is there; when the server asks for
+    /// certificates, a token does not open it to other users.
+    pub fn with_tls_server(self, tls: TlsServer) -> Transports {
+        let certificates = self.certificates | tls.asks_for_certificates();
+        Transports { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
+    }
+
+    /// What it connects to over TCP must speak TLS.
+    pub fn with_tls_client(self, tls: TlsClient) -> Transports {
+        Transports { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
+    }
+
+    /// What it was told to use.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// What moves the bytes over TCP: "io_uring" or "epoll".
+    pub fn io(&self) -> &'static str {
+        self.tcp.io()
+    }
+
+    /// A session over shared memory, if the server is on this host.
+    fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
+        let candidates: Vec<SocketAddr> = resolve(addr)?;
+        let begun = shm::begin(addr, &candidates, self.token);
+        begun.map_err(|source| match source.mends() {
+            true => NetError::Connect { addr: addr.to_owned(), source: source.io() },
+            false => NetError::Shm { addr: addr.to_owned(), source },
+        })
+    }
+
+    fn wrap_shm(&self, stream: ShmStream, addr: &str, why: &str) -> MultiStream {
+        self.chosen(addr, "shm", why);
+        MultiStream::shm(stream, self.choices.clone())
+    }
+
+    /// Why shared memory is not to be tried now.
+    fn avoided(&self, addr: &str) -> Option<String> {
+        let choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, why) = choices.get(addr)?.avoid.as_ref()?;
+        (Instant::now() < *until).then(|| why.clone())
+    }
+
+    /// Says what was chosen, when it is not what was chosen before.
+    fn chosen(&self, addr: &str, transport: &'static str, why: &str) {
+        let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = choices.entry(addr.to_owned()).or_default();
+        if std::mem::replace(&mut choice.last, transport) != transport {
+            tracing::info!(server = addr, transport, why, "how a server is reached");
+        }
+    }
+
+    /// A session over the transport that is to be used; or why that is TCP.
+    fn begin(&self, addr: &str, attempt: usize) -> Result<Result<MultiStream, String>, NetError> {
+        match self.transport {
+            Transport::Tcp => Ok(Err("it was asked for".to_owned())),
+            Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
+            Transport::Verbs => self.begin_verbs_only(addr, attempt),
+            Transport::Auto => Ok(self.begin_auto(addr).or_else(|near| {
+                self.begin_verbs(addr, attempt).map_err(|far| match BUILT {
+                    Some(_) => format!("no shared memory: {near}; no RDMA: {far}"),
+                    None => near,
+                })
+            })),
+        }
+    }
+
+    fn begin_auto(&self, addr: &str) -> Result<MultiStream, String> {
+        if let Some(why) = self.avoided(addr) {
+            return Err(why);
+        }
+        match self.begin_shm(addr) {
+            Ok(stream) => Ok(self.wrap_shm(stream, addr, "the server is on this host")),
+            Err(NetError::Shm { source, .. }) => Err(source.to_string()),
+            Err(NetError::Connect { source, .. }) => Err(source.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// A session over shared memory with this server failed before it was one: another transport has its turn.
+fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) {
+    let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
+    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
+}
+
+/// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for
+/// longer each time.
+fn doubt(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) -> Duration {
+    let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
+    let choice = choices.entry(addr.to_owned()).or_default();
+    let time = AGAIN_TIME * (1 << choice.doubts);
+    choice.doubts = (choice.doubts + 1).min(DOUBTS_MAX);
+    choice.avoid = Some((Instant::now() + time, why));
+    time
+}
+
+impl Default for Transports {
+    fn default() -> Self {
+        Transports::new()
+    }
+}
+
+impl From<Tcp> for Transports {
+    fn from(tcp: Tcp) -> Transports {
+        Transports::over(tcp)
+    }
+}
+
+impl Net for Transports {
+    type Stream = MultiStream;
+    type Listener = MultiListener;
+    type Poll = MultiPoll;
+    type Waker = MultiWaker;
+
+    fn connect(&self, addr: &str, timeout: Duration) -> Result<MultiStream, NetError> {
+        let give_up = Instant::now() + timeout;
+        let why = loop {
+            match self.begin(addr, 0)? {
+                Err(why) => break why,
+                Ok(stream) => match self.open(stream, addr, give_up) {
+                    Ok(stream) => return Ok(stream),
+                    // What failed is not begun again: the next transport has its turn.
+                    Err(error) if self.transport != Transport::Auto || Instant::now() >= give_up => {
+                        return Err(error);
+                    }
+                    Err(_) => {}
+                },
+            }
+        };
+        let left = give_up.saturating_duration_since(Instant::now());
+        let stream = self.tcp.connect(addr, left)?;
+        self.chosen(addr, "tcp", &why);
+        Ok(MultiStream::tcp(stream))
+    }
+
+    fn begin_connect(&self, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {
+        let why = match self.begin(addr, attempt)? {
+            Ok(stream) => return Ok(stream),
+            Err(why) => why,
+        };
+        let stream = self.tcp.begin_connect(addr, attempt)?;
+        self.chosen(addr, "tcp", &why);
+        Ok(MultiStream::tcp(stream))
+    }
+
+    fn doubt(&self, addr: &str, stream: &MultiStream, why: &str) -> bool {
+        // Who asked for shared memory only has no other way.
+        let (StreamKind::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else {
+            return false;
+        };
+        let (user, process) = stream.other().unwrap_or_default();
+        let kept = format!("process {process} of user {user} did not prove over it to be the server: {why}");
+        let seconds = doubt(&self.choices, addr, kept).as_secs();
+        tracing::warn!(
+            server = addr,
+            process,
+            user,
+            why,
+            seconds,
+            "this process offers shared memory at the server's address and did not prove that it has the token: \
+             shared memory is not tried there for a while"
+        );
+        true
+    }
+
+    fn listen(&self, addr: &str) -> Result<MultiListener, NetError> {
+        MultiListener::new(self, addr)
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        self.verbs_registrar()
+    }
+
+    fn poll(&self) -> Result<MultiPoll, NetError> {
+        Ok(MultiPoll::new(self.tcp.poll()?))
+    }
+
+    fn now(&self) -> Duration {
+        self.tcp.now()
+    }
+}
+
+impl Transports {
+    /// Waits until the server's rings are here.
+    fn open(&self, mut stream: MultiStream, addr: &str, give_up: Instant) -> Result<MultiStream, NetError> {
+        let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
+        let (mut poll, mut events) = (self.poll()?, Vec::new());
+        poll.add(&stream, 0)?;
+        while !stream.is_open() {
+            // Nothing is received before there are rings; what went wrong is.
+            stream.recv(&mut []).map_err(failed)?;
+            let left = give_up.saturating_duration_since(Instant::now());
+            if stream.is_open() {
+                break;
+            }
+            if left.is_zero() {
+                let text = "the server makes no rings for the session";
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+            poll.wait(left, &mut events)?;
+        }
+        poll.remove(&stream)?;
+        Ok(stream)
+    }
+}

@@ -1,0 +1,242 @@
+//! Waits for sockets and for sessions over shared memory at once.
+//!
+//! Sessions that are awake are looked at in memory with every wait. Before the thread sleeps it arms them: from then on
+//! the other side sends a nudge, which the sockets' poll hears as it hears a socket; then it looks once more. An armed
+//! session costs nothing until its nudge comes.
+
+use super::listener::MultiListener;
+use super::rdma::RdmaWatches;
+use super::stream::{MultiStream, StreamKind};
+use crate::error::NetError;
+use crate::limits::LOOK_TIME;
+use crate::net::{Event, Poll, Waker};
+use crate::shm::{ShmSession, WokenSessions, lock};
+use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Tokens from here on, a number behind it for each session, are the poll's own.
+const OWN: u64 = 0xFFFF_FFFE << 32;
+/// Of those numbers, the ones of sessions over RDMA.
+const FAR: u32 = 1 << 31;
+
+/// Waits for the connections of one thread, whatever carries them.
+pub struct MultiPoll {
+    sockets: TcpPoll,
+    /// By the number in their tokens.
+    sessions: Vec<Option<MultiWatch>>,
+    /// Sessions that are looked at.
+    awake: Vec<u32>,
+    far: RdmaWatches,
+    /// Sessions that were not, and are to be: their streams took in a nudge themselves, or found no room.
+    roused: Arc<WokenSessions>,
+    /// What the sockets' poll saw.
+    seen: Vec<Event>,
+    /// When the system was last asked.
+    asked_at: Instant,
+}
+
+/// A session that is waited for.
+struct MultiWatch {
+    session: Arc<ShmSession>,
+    token: u64,
+    watched: WatchedDescriptor,
+}
+
+impl MultiPoll {
+    pub(super) fn new(sockets: TcpPoll) -> MultiPoll {
+        let (sessions, awake, far, seen) = (Vec::new(), Vec::new(), RdmaWatches::default(), Vec::new());
+        MultiPoll { sockets, sessions, awake, far, roused: Arc::default(), seen, asked_at: Instant::now() }
+    }
+
+    fn add_session(&mut self, session: &Arc<ShmSession>, token: u64) -> Result<(), NetError> {
+        self.forget(|watch| watch.session.is_gone() || Arc::ptr_eq(&watch.session, session))?;
+        let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
+        let watched = self.sockets.watch(session.clone(), OWN | free as u64)?;
+        session.begin_watch(&self.roused, free as u32);
+        let watch = MultiWatch { session: session.clone(), token, watched };
+        if free == self.sessions.len() {
+            self.sessions.push(None);
+        }
+        self.sessions[free] = Some(watch);
+        self.awake.push(free as u32);
+        Ok(())
+    }
+
+    /// Stops watching these.
+    fn forget(&mut self, which: impl Fn(&MultiWatch) -> bool) -> Result<(), NetError> {
+        for (number, place) in self.sessions.iter_mut().enumerate() {
+            if let Some(watch) = place.take_if(|watch| which(watch)) {
+                self.awake.retain(|&awake| awake as usize != number);
+                watch.session.end_watch();
+                self.sockets.unwatch(watch.watched)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sessions that were woken by their own streams are looked at again.
+    fn take_roused(&mut self) {
+        for number in std::mem::take(&mut *lock(&self.roused)) {
+            if !self.awake.contains(&number) {
+                self.awake.push(number);
+            }
+        }
+    }
+
+    /// What the sessions that are awake have to tell. No system call.
+    fn look(&mut self, events: &mut Vec<Event>) -> Result<(), NetError> {
+        let mut gone = false;
+        for watch in self.awake.iter().filter_map(|&number| self.sessions[number as usize].as_ref()) {
+            match watch.session.is_gone() {
+                true => gone = true,
+                false => events.extend(watch.session.look(watch.token)),
+            }
+        }
+        if gone { self.forget(|watch| watch.session.is_gone()) } else { Ok(()) }
+    }
+
+    /// From now on the sessions send nudges; what came before that is told of. `true`: nothing did, and nobody is awake.
+    fn arm(&mut self, events: &mut Vec<Event>) -> bool {
+        let MultiPoll { sessions, awake, .. } = self;
+        for watch in awake.iter().filter_map(|&number| sessions[number as usize].as_ref()) {
+            watch.session.arm();
+        }
+        ShmSession::fence();
+        awake.retain(|&number| {
+            let Some(watch) = &mut sessions[number as usize] else { return false };
+            let event = watch.session.look(watch.token);
+            let stays_awake = event.is_some();
+            if stays_awake {
+                watch.session.wake();
+                watch.session.disarm();
+            }
+            events.extend(event);
+            stays_awake
+        });
+        events.is_empty()
+    }
+
+    /// Asks the system, for at most so long.
+    fn ask(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let asked = self.sockets.wait(timeout, &mut seen);
+        self.asked_at = Instant::now();
+        for event in seen.drain(..) {
+            match (event.token >> 32 == OWN >> 32, event.token as u32) {
+                (true, number) if number & FAR != 0 => self.far.hear(&self.sockets, number & !FAR, events)?,
+                (true, number) => self.hear(number, events)?,
+                (false, _) => events.push(event),
+            }
+        }
+        self.seen = seen;
+        asked
+    }
+
+    /// A session's control socket has something.
+    fn hear(&mut self, number: u32, events: &mut Vec<Event>) -> Result<(), NetError> {
+        let Some(Some(watch)) = self.sessions.get_mut(number as usize) else { return Ok(()) };
+        if watch.session.is_gone() {
+            return self.forget(|watch| watch.session.is_gone());
+        }
+        watch.session.drain();
+        watch.watched.want_more();
+        watch.session.disarm();
+        if !watch.session.wake() {
+            self.awake.push(number);
+        }
+        events.extend(watch.session.look(watch.token));
+        Ok(())
+    }
+}
+
+impl Poll for MultiPoll {
+    type Stream = MultiStream;
+    type Listener = MultiListener;
+    type Waker = MultiWaker;
+
+    fn add(&mut self, stream: &MultiStream, token: u64) -> Result<(), NetError> {
+        assert_ne!(token >> 32, OWN >> 32, "these tokens are the poll's own");
+        match stream.wire() {
+            StreamKind::Tcp(stream) => self.sockets.add(stream, token),
+            StreamKind::Shm(stream, _) => self.add_session(stream.session(), token),
+            StreamKind::Verbs(stream) => {
+                self.far.add(&self.sockets, stream, token, |number| OWN | u64::from(FAR | number))
+            }
+        }
+    }
+
+    fn remove(&mut self, stream: &MultiStream) -> Result<(), NetError> {
+        match stream.wire() {
+            StreamKind::Tcp(stream) => self.sockets.remove(stream),
+            StreamKind::Shm(stream, _) => {
+                let session = stream.session().clone();
+                self.forget(|watch| Arc::ptr_eq(&watch.session, &session))
+            }
+            StreamKind::Verbs(stream) => self.far.remove(&self.sockets, stream),
+        }
+    }
+
+    fn add_listener(&mut self, listener: &MultiListener, token: u64) -> Result<(), NetError> {
+        let (tcp, shm, verbs) = listener.parts();
+        self.sockets.add_listener(tcp, token)?;
+        if let Some(shm) = shm {
+            shm.keep(self.sockets.watch(shm.holds(), token)?);
+        }
+        if let Some(verbs) = verbs {
+            verbs.keep(self.sockets.watch(verbs.bell(), token)?);
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> MultiWaker {
+        MultiWaker(self.sockets.waker())
+    }
+
+    fn submit(&mut self) -> Result<(), NetError> {
+        self.sockets.submit()
+    }
+
+    fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
+        events.clear();
+        if self.sessions.is_empty() && self.far.is_empty() {
+            return self.sockets.wait(timeout, events);
+        }
+        self.take_roused();
+        self.look(events)?;
+        self.far.look(&self.sockets, events)?;
+        if !events.is_empty() || timeout.is_zero() {
+            if self.asked_at.elapsed() < LOOK_TIME {
+                return Ok(());
+            }
+            return self.ask(Duration::ZERO, events);
+        }
+        let quiet = self.arm(events) & self.far.arm(&self.sockets, events)?;
+        self.ask(if quiet { timeout } else { Duration::ZERO }, events)
+    }
+}
+
+impl Drop for MultiPoll {
+    fn drop(&mut self) {
+        // Sessions that live on are not to end with the ring that heard them.
+        for watch in self.sessions.drain(..).flatten() {
+            watch.session.end_watch();
+            if let Err(error) = self.sockets.unwatch(watch.watched) {
+                tracing::debug!(%error, "a session was left behind by its poll");
+            }
+        }
+        if let Err(error) = self.far.forget(&self.sockets, |_| true) {
+            tracing::debug!(%error, "a session was left behind by its poll");
+        }
+    }
+}
+
+/// Wakes the poll that it came from.
+#[derive(Debug, Clone)]
+pub struct MultiWaker(TcpWaker);
+
+impl Waker for MultiWaker {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
