@@ -1,5 +1,5 @@
 //! In-graph: one client has the data and feeds two workers that have none; logistic regression of invented clicks. `gannet train
-//! --job-name client` and `--job-name worker --feed` do the same by processes (docs/operations.md).
+//! --job-name client` and `--job-name worker --feed` do the same by processes (docs/jobs.md).
 use gannet::train::{
     Data, FileDataSource, FileFingerprint, Options, RemoteBackend, RemoteTexts, Scheduled, plan_files, train,
 };

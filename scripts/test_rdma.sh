@@ -57,7 +57,7 @@ build() { # FEATURE
             verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
         esac
     done < <(executables <"$work/built")
-    # verbs_pair last: it cuts the wire, which soft-RoCE of kernel 6.1 survives only where nobody sends meanwhile (docs/operations.md).
+    # verbs_pair last: it cuts the wire, which soft-RoCE of kernel 6.1 survives only where nobody sends meanwhile (docs/transports.md).
     sort -r -o "$work/$1.pair" "$work/$1.pair"
     [ -s "$work/$1.one" ]
 }

@@ -205,7 +205,7 @@ fn server(flags: &str) -> (Running, String) {
 }
 
 fn documented() -> BTreeSet<String> {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let names = rows.filter_map(|row| row.split(['`', '{']).next());
     let names = names.filter(|name| name.starts_with("gannet_") || name.starts_with("process_"));
@@ -270,7 +270,7 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
         .iter()
         .flat_map(|page| page.families.keys().cloned())
         .collect();
-    assert_eq!(told, documented(), "docs/operations.md lists other metrics than the processes tell");
+    assert_eq!(told, documented(), "docs/metrics.md lists other metrics than the processes tell");
     worker.stop();
     alone.stop();
     model.stop();

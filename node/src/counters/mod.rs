@@ -2,7 +2,7 @@
 //! stores, and stands on cache lines of its own; whoever asks reads all blocks, and the numbers add up on his page.
 //!
 //! A count is told beside its name and meaning (`tell` of its block), so a new one is a field, a line there, and a row of
-//! the table in docs/operations.md, which a test compares with what is told.
+//! the table in docs/metrics.md, which a test compares with what is told.
 
 mod server;
 mod table;

@@ -6,7 +6,7 @@ use gannet::{Io, Tcp};
 /// What `--io` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoName {
-    /// What was measured to be the faster for training: epoll (docs/operations.md says when uring is).
+    /// What was measured to be the faster for training: epoll (docs/transports.md says when uring is).
     Auto,
     /// io_uring; where the system refuses it, epoll with a line in the log.
     Uring,

@@ -6,7 +6,7 @@ use clap::Args;
 use gannet::{SessionLimits, Transports};
 use std::time::Duration;
 
-/// Limits of sessions; docs/operations.md says how they work together.
+/// Limits of sessions; docs/security.md says how they work together.
 #[derive(Args, Debug, Clone)]
 pub struct SessionArgs {
     /// Server: sessions that each of its threads takes; a worker has one with every thread. Default: 4096.

@@ -3,7 +3,7 @@
 //!
 //! To take a connection apart the kernel tells the other side, through the queue pair that all connections of the device are
 //! made through. On kernel 6.1 (not on 6.12) soft-RoCE never receives on that queue pair again once it could not send on it, and
-//! every later connection gets no answer (docs/operations.md). So while a port is down nothing is taken apart.
+//! every later connection gets no answer (docs/transports.md). So while a port is down nothing is taken apart.
 
 use super::stream::SharedStream;
 use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
