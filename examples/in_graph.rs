@@ -27,8 +27,8 @@ fn clicks() -> String {
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
     // One life, whomever it talks to.
     let numbered = WorkerConfig::builder([server]).worker(rank).build();
-    let life = Worker::allocate_incarnation(Transports::new(), &numbered)?;
-    let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(life).build();
+    let incarnation = Worker::allocate_incarnation(Transports::new(), &numbered)?;
+    let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(incarnation).build();
     let mut link = DataLink::connect(Transports::new(), config(client))?;
     let plan = link.offer()?.plan;
     let seat = JobClient::join(Transports::new(), config(client), rank, plan.clone())?;
@@ -39,7 +39,7 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let fence = Box::new(move |dead: gannet::WorkerIncarnation| {
         let mut worker = Worker::connect(
             Transports::new(),
-            WorkerConfig::builder([&to]).worker(rank).incarnation(life).build(),
+            WorkerConfig::builder([&to]).worker(rank).incarnation(incarnation).build(),
         )?;
         let table = worker.open_table(&its)?;
         worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)

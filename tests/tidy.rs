@@ -74,7 +74,10 @@ fn rooms_keep_to_their_edges() {
         let dependencies = text.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
         for line in dependencies.lines().filter(|l| l.starts_with("gannet")) {
             let name = line.split(['.', ' ', '=']).next().unwrap();
-            assert!(allowed.contains(&name), "{room} may not use {name}: see ARCHITECTURE.md, Crates and edges");
+            assert!(
+                allowed.contains(&name),
+                "{room} may not use {name}: see ARCHITECTURE.md, Crates and edges"
+            );
         }
     }
 }

@@ -100,7 +100,7 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
         return;
     }
     let addr = pair.hear("addr");
-    let (mut pushed, mut again, mut doubled) = ([0; LISTS as usize], 0, 0);
+    let (mut pushed, mut again, mut duplicate) = ([0; LISTS as usize], 0, 0);
     for kill in 0..KILLS {
         // A new worker each time, whose first session cannot be anything but RDMA.
         let mut worker = worker(&addr, Transport::Verbs, 7, 1 + kill);
@@ -118,9 +118,9 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
         pushing.check();
         let counters = pushing.worker.counters();
         assert!(counters.links_lost > 0 && counters.resends > 0, "nothing was under way: {counters:?}");
-        (again, doubled) = (again + counters.resends, doubled + counters.doubled);
+        (again, duplicate) = (again + counters.resends, duplicate + counters.duplicate);
     }
-    println!("{pushed:?} pushes, {again} requests sent again, {doubled} rows were there already");
+    println!("{pushed:?} pushes, {again} requests sent again, {duplicate} rows were there already");
     pair.tell("done", "");
 }
 

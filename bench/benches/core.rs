@@ -165,7 +165,7 @@ fn runs(c: &mut Criterion) {
 
 fn view_of(shards: &Shards) -> MappedShards {
     let images = shards.images(shards.range()).expect("the images").into_iter();
-    let files = images.map(|(_, fd, life)| (fd.into(), life)).collect();
+    let files = images.map(|(_, fd, incarnation)| (fd.into(), incarnation)).collect();
     MappedShards::open(shards.schema(), shards.range().start, files).expect("a view of them")
 }
 

@@ -31,7 +31,7 @@ pub struct Applied {
     /// Rows applied now.
     pub applied: u32,
     /// Rows of parts that the shards had already: dropped.
-    pub doubled: u32,
+    pub duplicate: u32,
     /// Rows dropped because a value, or the row it would have made, is NaN or infinite, or because a change of state made
     /// a row that the rule cannot have (a negative sum of squares).
     pub not_finite: u32,
@@ -312,7 +312,7 @@ fn push<I: Isa, U: Update, W: Width>(
         let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
         let piece = match shard.begin_part(&name, (to - from) as u32)? {
             PartStart::Doubled(version) => {
-                call.applied.doubled += (to - from) as u32;
+                call.applied.duplicate += (to - from) as u32;
                 scratch.versions.push((shard.number, version));
                 continue;
             }
@@ -320,7 +320,7 @@ fn push<I: Isa, U: Update, W: Width>(
         };
         incarnations.raise(name.pusher, name.incarnation);
         let start = piece.from as usize;
-        call.applied.doubled += piece.from;
+        call.applied.duplicate += piece.from;
         let run = ShardRun {
             schema,
             name: call.name,

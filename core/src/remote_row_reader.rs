@@ -195,7 +195,7 @@ mod tests {
 
     /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for another
     /// key, frees that and inserts KEY again: by the functions that rows are written with.
-    fn life(words: usize) -> Vec<Vec<u64>> {
+    fn incarnation(words: usize) -> Vec<Vec<u64>> {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
         let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
         let write = |counter: u64, key: u64| {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_row_in_one_line_needs_one_read() {
-        let states = life(6);
+        let states = incarnation(6);
         let outcome = try_all(&states, states[0].len(), From::Row, From::Row);
         assert_eq!(outcome.torn, 0);
         assert!(outcome.believed >= 3);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn three_batches_are_enough_for_any_row() {
-        for (states, words) in [(life(6), LINE), (life(4), 1)] {
+        for (states, words) in [(incarnation(6), LINE), (incarnation(4), 1)] {
             let outcome = try_all(&states, words, From::OwnBatch, From::OwnBatch);
             assert_eq!(outcome.torn, 0);
             assert!(outcome.believed >= 3);
@@ -309,7 +309,7 @@ mod tests {
     /// What looks sound and is not: the enumeration must find the orders that show it.
     #[test]
     fn less_is_not_enough() {
-        let torn = |words, before, after| try_all(&life(6.min(4 * words)), words, before, after).torn;
+        let torn = |words, before, after| try_all(&incarnation(6.min(4 * words)), words, before, after).torn;
         assert!(torn(LINE, From::Row, From::Row) > 0, "one READ of several lines");
         assert!(torn(LINE, From::SameBatch, From::SameBatch) > 0, "a version at head and tail of one READ");
         assert!(torn(LINE, From::Row, From::OwnBatch) > 0, "a row and then its version");

@@ -67,8 +67,8 @@ fn push(table: &mut Shards, n: u64, most: usize) -> u32 {
 }
 
 /// Rows of a piece, by the number of the life: those before a kill, and when the rest comes again.
-fn most(life: u64) -> usize {
-    [ROWS_A_PART as usize, 7, 100, 10][life as usize % 4]
+fn most(incarnation: u64) -> usize {
+    [ROWS_A_PART as usize, 7, 100, 10][incarnation as usize % 4]
 }
 
 fn open(folder: &Path, admission: Admission) -> (Store, Shards) {

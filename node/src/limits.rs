@@ -58,7 +58,7 @@ pub const SILENCE_TIME: Duration = Duration::from_secs(300);
 /// A session on which nothing has moved for so long gives its buffers back.
 pub const REST_TIME: Duration = Duration::from_secs(2);
 /// How often a thread looks whether there is memory for sessions that wait for it.
-pub const HUNGER_LOOK: Duration = Duration::from_millis(5);
+pub const MEMORY_RETRY: Duration = Duration::from_millis(5);
 /// Frames of one link that are handled before the next link has its turn.
 pub const FRAMES_PER_TURN: usize = 32;
 /// Queued bytes at which answers are flushed before the turn ends.

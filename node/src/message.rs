@@ -239,15 +239,15 @@ impl PushFrame {
 
 /// What became of a push, as an ack's words. `late`: rows that came when their step had been applied without them.
 pub(crate) fn ack_head(id: u64, applied: Applied, late: u32) -> Head {
-    let first = pair(applied.applied, applied.doubled);
+    let first = pair(applied.applied, applied.duplicate);
     let second = pair(applied.not_finite, applied.not_admitted);
     Head::new(ACK, 0, id, [first, second, u64::from(late), 0])
 }
 
 /// The reverse of [`ack_head`].
 pub(crate) fn acked(head: &Head) -> (Applied, u32) {
-    let ((applied, doubled), (not_finite, not_admitted)) = (unpair(head.words[0]), unpair(head.words[1]));
-    (Applied { applied, doubled, not_finite, not_admitted }, head.words[2] as u32)
+    let ((applied, duplicate), (not_finite, not_admitted)) = (unpair(head.words[0]), unpair(head.words[1]));
+    (Applied { applied, duplicate, not_finite, not_admitted }, head.words[2] as u32)
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!((PushFrame::of(&some.head(9)), some.head(9).aux), (Some(some), 21));
         assert_eq!(PushFrame::of(&Head::new(PUSH, 16, 0, [0; 4])), None);
         assert_eq!(PushFrame::of(&Head::new(PUSH, 64, 0, [0; 4])), None);
-        let applied = Applied { applied: 1, doubled: 2, not_finite: 3, not_admitted: 4 };
+        let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
         assert_eq!(acked(&ack_head(1, applied, 5)), (applied, 5));
         let in_step = PullFrame { clock: Some(16), ..pull };
         assert_eq!((PullFrame::of(&in_step.head(9)), in_step.head(9).words[3]), (Some(in_step), 17));

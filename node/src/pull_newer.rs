@@ -42,7 +42,7 @@ pub(crate) struct CachedRows {
 
 impl CachedRows {
     /// Of a life. What is too old to be said is as if it were not held.
-    pub(crate) fn new(life: u64, held: &[CachedVersion]) -> CachedRows {
+    pub(crate) fn new(incarnation: u64, held: &[CachedVersion]) -> CachedRows {
         let stamps = held.iter().filter_map(|held| match held {
             CachedVersion::Row(stamp) => Some(*stamp),
             _ => None,
@@ -60,7 +60,7 @@ impl CachedRows {
                 ages.push(age);
             }
         }
-        CachedRows { of: [life, newest], bits, ages, keys: held.len() }
+        CachedRows { of: [incarnation, newest], bits, ages, keys: held.len() }
     }
 
     /// Keys of which something is held.
@@ -87,7 +87,7 @@ impl CachedRows {
 /// A request's payload as the server reads it.
 #[derive(Debug)]
 pub(crate) struct PullNewerFrame<'a> {
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     stamp: u64,
     pub(crate) keys: &'a [u64],
     bits: &'a [u64],
@@ -100,20 +100,20 @@ impl<'a> PullNewerFrame<'a> {
         let fixed = 2 + keys + bit_words(keys);
         let (words, ages) = payload.split_at_checked(fixed * 8)?;
         let words: &[u64] = try_cast_slice(words).ok()?;
-        let ([life, stamp], words) = words.split_first_chunk()?;
+        let ([incarnation, stamp], words) = words.split_first_chunk()?;
         let (keys, bits) = words.split_at(keys);
         let held = ones(bits, keys.len());
         if ages.len() != (4 * held).next_multiple_of(8) {
             return None;
         }
         let ages: &[u32] = try_cast_slice(&ages[..4 * held]).ok()?;
-        Some(PullNewerFrame { life: *life, stamp: *stamp, keys, bits, ages })
+        Some(PullNewerFrame { incarnation: *incarnation, stamp: *stamp, keys, bits, ages })
     }
 
-    /// What is held of each key; nothing in another life than `life`.
-    pub(crate) fn held(&self, life: u64, out: &mut Vec<CachedVersion>) {
+    /// What is held of each key; nothing in another life than `incarnation`.
+    pub(crate) fn held(&self, incarnation: u64, out: &mut Vec<CachedVersion>) {
         out.clear();
-        if life != self.life {
+        if incarnation != self.incarnation {
             return out.resize(self.keys.len(), CachedVersion::Nothing);
         }
         let mut ages = self.ages.iter();
@@ -189,8 +189,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), life in 1u64..3) {
-            let asking = CachedRows::new(life, &held);
+        fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), incarnation in 1u64..3) {
+            let asking = CachedRows::new(incarnation, &held);
             let newest = held.iter().filter_map(|held| match held { CachedVersion::Row(at) => Some(*at), _ => None }).max();
             let keys: Vec<u64> = (0..held.len() as u64).collect();
             let mut payload = asking.before().to_vec();
@@ -200,14 +200,14 @@ mod tests {
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
             let asked = PullNewerFrame::of(cast_slice(&words), keys.len()).unwrap();
-            prop_assert_eq!((asked.life, asked.keys), (life, &keys[..]));
+            prop_assert_eq!((asked.incarnation, asked.keys), (incarnation, &keys[..]));
             let mut got = Vec::new();
-            asked.held(life, &mut got);
+            asked.held(incarnation, &mut got);
             // What is too old to be said is as if it were not held.
             let old = |held: &CachedVersion| matches!(held, CachedVersion::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
             let want: Vec<CachedVersion> = held.iter().map(|held| if old(held) { CachedVersion::Nothing } else { *held }).collect();
             prop_assert_eq!(&got, &want);
-            asked.held(life + 1, &mut got);
+            asked.held(incarnation + 1, &mut got);
             prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == CachedVersion::Nothing));
             prop_assert!(PullNewerFrame::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
         }
@@ -229,7 +229,7 @@ mod tests {
         fn any_bytes_are_read(words in prop::collection::vec(any::<u64>(), 0..40), keys in 0usize..60) {
             if let Some(asked) = PullNewerFrame::of(cast_slice(&words), keys) {
                 let mut held = Vec::new();
-                asked.held(asked.life, &mut held);
+                asked.held(asked.incarnation, &mut held);
                 prop_assert_eq!(held.len(), keys);
             }
             if let Some((newer, _)) = told(cast_slice(&words), keys, 2) {

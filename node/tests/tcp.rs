@@ -189,7 +189,7 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     }
     worker.drain().unwrap();
     let counters = worker.counters();
-    assert_eq!((counters.resends, counters.doubled), (0, 0));
+    assert_eq!((counters.resends, counters.duplicate), (0, 0));
     assert_eq!(counters.applied as usize, pushes.iter().map(|push| push.0.len()).sum::<usize>());
     // Kept pushes carried no keys: two of three.
     let rows = counters.applied * 8;

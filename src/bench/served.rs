@@ -118,11 +118,11 @@ impl Bench {
     }
 
     fn connect(target: Target<'_>, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
-        let life = u64::from(std::process::id());
+        let incarnation = u64::from(std::process::id());
         let Target { net, addr, one_sided, process: server } = target;
         let config = WorkerConfig::builder([addr])
             .worker(number as u32)
-            .incarnation(life)
+            .incarnation(incarnation)
             .one_sided(one_sided)
             .build();
         let reads = one_sided != OneSided::Never;

@@ -411,7 +411,7 @@ impl JobOutcome {
         }
         let worker = |member: &Member| {
             let (told, dead) = (&member.told, member.standing == WorkerState::Dead);
-            json!({ "worker": member.life.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
+            json!({ "worker": member.incarnation.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
         };
         let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
         let mut object = json!({

@@ -248,7 +248,7 @@ impl InRun {
         let members = self.seat.members()?;
         let all = 0..self.hosts.len() as u32;
         let missing: Vec<String> = all
-            .filter(|&rank| !members.iter().any(|member| member.life.rank == rank))
+            .filter(|&rank| !members.iter().any(|member| member.incarnation.rank == rank))
             .map(|rank| self.named(rank))
             .collect();
         if !missing.is_empty() {
@@ -312,7 +312,7 @@ impl InRun {
         let mut said: Option<Instant> = None;
         loop {
             let members = self.seat.members()?;
-            let chief = members.iter().find(|member| member.life.rank == 0);
+            let chief = members.iter().find(|member| member.incarnation.rank == 0);
             let come = chief.is_some_and(|chief| chief.live || chief.done);
             if come || stop.load(Relaxed) {
                 return Ok(account);
@@ -392,10 +392,10 @@ impl AwaitedWorker {
 
     /// Whether it has trained its share.
     fn is_done(&mut self, members: &[RunMember], pushers: &[PusherStatus]) -> bool {
-        let member = members.iter().find(|member| member.life.rank == self.rank).copied();
+        let member = members.iter().find(|member| member.incarnation.rank == self.rank).copied();
         let of_it = |known: &&PusherStatus| {
             known.pusher == pusher(self.rank)
-                && member.is_some_and(|member| member.life.incarnation == known.incarnation)
+                && member.is_some_and(|member| member.incarnation.incarnation == known.incarnation)
         };
         let now = (member, pushers.iter().find(of_it).copied());
         if self.seen != now {

@@ -209,13 +209,13 @@ fn a_worker_started_again_lost_its_pushes() {
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0")).unwrap();
     let schema = Schema::scalar("sums", Rule::Add(Add));
     let mut sum = [0.0];
-    for life in 1..=3 {
+    for incarnation in 1..=3 {
         let config = WorkerConfig::builder([server.addr()]).worker(4).build();
         let mut worker = Worker::connect(Transports::new(), config).unwrap();
         let table = worker.open_table(&schema).unwrap();
         worker.push(table, &[7], Write::Gradient, &[1.0]).unwrap();
         worker.pull(table, &[7], Read::Weights, &mut sum).unwrap();
-        assert_eq!(sum, [life as f32]);
+        assert_eq!(sum, [incarnation as f32]);
     }
     // Two at once that take each other's place: the one that is there is told, and nothing of it counts twice.
     let connect = |index| {

@@ -48,15 +48,15 @@ fn a_life_was_named_by_the_clock_which_may_go_back() {
     let data = clicks(&folder.path().join("train.svm"), 300, 1);
     let mut served = server("127.0.0.1:0", &folder.path().join("ps"));
     let addr = served.addr.clone();
-    for life in 1..=4 {
+    for incarnation in 1..=4 {
         let done = worker(&data, &addr, 1, 0).wait();
         assert_eq!(done.code, Some(0), "{done:?}");
         let known = remembered(&addr, 0).unwrap();
-        assert_eq!((known.incarnation, known.closed), (life, true), "{known:?}");
-        if life == 2 {
+        assert_eq!((known.incarnation, known.closed), (incarnation, true), "{known:?}");
+        if incarnation == 2 {
             served.kill();
             served = server(&addr, &folder.path().join("ps"));
-        } else if life == 3 {
+        } else if incarnation == 3 {
             served.stop();
             served = server(&addr, &folder.path().join("ps"));
         }
@@ -74,11 +74,14 @@ fn processes_that_start_at_once_get_different_incarnations() {
         let done = process.wait();
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    let mut lives: Vec<u64> =
+    let mut incarnations: Vec<u64> =
         (1..4).map(|index| remembered(&served.addr, index).unwrap().incarnation).collect();
-    lives.sort_unstable();
-    lives.dedup();
-    assert!(lives.len() == 3 && lives.iter().all(|life| (1..=4).contains(life)), "{lives:?}");
+    incarnations.sort_unstable();
+    incarnations.dedup();
+    assert!(
+        incarnations.len() == 3 && incarnations.iter().all(|incarnation| (1..=4).contains(incarnation)),
+        "{incarnations:?}"
+    );
 }
 
 /// A server is killed with SIGKILL again and again while three others ask it for numbers.

@@ -140,16 +140,16 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
 }
 
 /// Two workers of a job that makes the same bits whatever its servers do, and what comes of it: the bytes of its model.
-fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, lives: &[u32]) -> Vec<Vec<u8>> {
+fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, incarnations: &[u32]) -> Vec<Vec<u8>> {
     let images = folder.join(name);
-    let (mut served, hosts) = servers_of(1, Some(&images), lives[0]);
+    let (mut served, hosts) = servers_of(1, Some(&images), incarnations[0]);
     let out = folder.join(format!("{name}-model"));
     let line = |index: usize| {
         let line = worker_line(data, test, &hosts, 2, index);
         format!("{line} --deterministic --batch 32 --epochs 4 --out {}", out.display())
     };
     let mut workers = [0, 1].map(|index| Process::start(gannet(&line(index))));
-    for threads in &lives[1..] {
+    for threads in &incarnations[1..] {
         std::thread::sleep(Duration::from_millis(250));
         assert!(workers[0].child.0.try_wait().unwrap().is_none(), "the job is over before its server dies");
         let victim = served.remove(0);

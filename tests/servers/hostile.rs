@@ -77,7 +77,7 @@ fn after_an_attack_the_server_holds_what_it_held_before() {
     good.step();
     good.check_all();
     let counters = good.worker.counters();
-    assert_eq!((counters.links_lost, counters.doubled), (0, 0));
+    assert_eq!((counters.links_lost, counters.duplicate), (0, 0));
     drop(good);
     assert!(served.stop().contains("stopped after"));
     let log = std::fs::read_to_string(log).unwrap();

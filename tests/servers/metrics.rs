@@ -342,7 +342,7 @@ fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
     let parts = before.get("gannet_table_pushed_parts_total{table=sums}");
     assert!(parts > 1.0);
     assert_eq!(before.get("gannet_table_pushed_rows_total{outcome=applied,table=sums}"), 20_000.0);
-    assert_eq!(before.sum("gannet_table_doubled_parts_total"), 0.0);
+    assert_eq!(before.sum("gannet_table_duplicate_parts_total"), 0.0);
 
     proxy.hold.store(true, Relaxed);
     let cut = Arc::new(worker.cut(table, &keys));
@@ -366,8 +366,8 @@ fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
     let page = server.page_when(|page| page.sum("gannet_table_rows") == 20_000.0);
     page.grew_from(&before);
     let rows = |outcome| page.get(&format!("gannet_table_pushed_rows_total{{outcome={outcome},table=sums}}"));
-    assert_eq!((rows("applied"), rows("doubled"), rows("not_finite")), (40_001.0, 20_000.0, 2.0));
-    assert_eq!(page.get("gannet_table_doubled_parts_total{table=sums}"), parts);
+    assert_eq!((rows("applied"), rows("duplicate"), rows("not_finite")), (40_001.0, 20_000.0, 2.0));
+    assert_eq!(page.get("gannet_table_duplicate_parts_total{table=sums}"), parts);
     assert_eq!(page.get("gannet_table_pushed_parts_total{table=sums}"), 3.0 * parts + 1.0);
     assert_eq!(page.get("gannet_server_requests_total{kind=push}"), 3.0 * parts + 1.0);
     assert_eq!(page.get("gannet_server_request_seconds_count{kind=push}"), 3.0 * parts + 1.0);
@@ -379,7 +379,7 @@ fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
     assert_eq!(page.get("gannet_table_pulled_rows_total{table=sums}"), 1.0);
     assert!(page.sum("gannet_server_received_bytes_total") > 3.0 * 20_000.0 * 12.0);
     assert_eq!(page.get("gannet_server_sessions_begun_total"), 2.0);
-    assert_eq!(worker.counters().doubled, 20_000);
+    assert_eq!(worker.counters().duplicate, 20_000);
     let refused = worker.open_table(&Schema::scalar("sums", Rule::Sgd(Sgd { lr: 2.0 })));
     assert!(refused.is_err());
     assert_eq!(server.page().get("gannet_server_refused_total{reason=mismatch}"), 1.0);

@@ -95,7 +95,7 @@ proptest! {
                     prop_assert_eq!(done, Applied { applied, not_admitted, ..Applied::default() });
                     // Sent again it is dropped whole, and counts nothing.
                     let again = table.push(&name(seq), write, &keys, None, &values).unwrap();
-                    prop_assert_eq!(again, Applied { doubled: keys.len() as u32, ..Applied::default() });
+                    prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
                 }
                 Action::BadPush(key) => {
                     let done = table.push(&name(seq), Write::Gradient, &[u64::from(key) * 7919], None, &[f32::NAN, 1.0]).unwrap();

@@ -55,10 +55,10 @@ proptest! {
             }
             let name = PushName { pusher: 7, incarnation: 1, seq, row: 0 };
             let applied = table.push(&name, Write::Damped, &keys, None, &values).unwrap();
-            prop_assert_eq!((applied.applied, applied.doubled), (keys.len() as u32, 0));
+            prop_assert_eq!((applied.applied, applied.duplicate), (keys.len() as u32, 0));
             if twice {
                 let again = table.push(&name, Write::Damped, &keys, None, &values).unwrap();
-                prop_assert_eq!((again.applied, again.doubled), (0, keys.len() as u32));
+                prop_assert_eq!((again.applied, again.duplicate), (0, keys.len() as u32));
             }
         }
         let keys = sorted((0..300).collect());

@@ -59,7 +59,7 @@ fn a_pusher_is_known_before_its_first_push_and_goes_on_as_if_it_were_not() {
     assert_eq!(push(&mut shards, 5, 2, 1).unwrap().applied, 64);
     // Introduced again it keeps what it has.
     shards.introduce_pusher(5, 2).unwrap();
-    assert_eq!(push(&mut shards, 5, 2, 1).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, 5, 2, 1).unwrap().duplicate, 64);
     shards.close_pusher(5, 2).unwrap();
     assert!(of(&shards).closed);
 }
@@ -97,15 +97,15 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
         let data = DATA_PUSHERS | piece;
         for seq in 1..3 {
             assert_eq!(push(&mut shards, data, 3, seq).unwrap().applied, 64, "piece {piece}");
-            assert_eq!(push(&mut shards, data, 3, seq).unwrap().doubled, 64, "piece {piece}");
+            assert_eq!(push(&mut shards, data, 3, seq).unwrap().duplicate, 64, "piece {piece}");
             sum += 1.0;
         }
         shards.close_pusher(data, 3).unwrap();
     }
     // What is remembered of others: their pushes are known, and the piece that is open goes on behind its last.
-    assert_eq!(push(&mut shards, 2, 1, 9).unwrap().doubled, 64);
-    assert_eq!(push(&mut shards, 1, 7, 5).unwrap().doubled, 64);
-    assert_eq!(push(&mut shards, open, 3, 4).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, 2, 1, 9).unwrap().duplicate, 64);
+    assert_eq!(push(&mut shards, 1, 7, 5).unwrap().duplicate, 64);
+    assert_eq!(push(&mut shards, open, 3, 4).unwrap().duplicate, 64);
     assert_eq!(push(&mut shards, open, 3, 5).unwrap().applied, 64);
     sum += 1.0;
     let mut out = vec![0.0; 64];
@@ -122,7 +122,7 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
     let mut shards = Shards::open(&store, &schema(), 0..4).unwrap();
     assert_eq!(shards.stats().bytes, grown);
     for n in [0, 1, n / 2, n - 1] {
-        assert_eq!(push(&mut shards, piece(n), 3, 1).unwrap().doubled, 64, "piece {n}");
+        assert_eq!(push(&mut shards, piece(n), 3, 1).unwrap().duplicate, 64, "piece {n}");
     }
     assert!(push(&mut shards, piece(n), 3, 1).is_err());
 }
@@ -153,7 +153,7 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
     }
     // What is pushed under the name is dropped where it was noted, and applied elsewhere.
     let pushed = push(&mut shards, DATA_PUSHERS | 3, 7, 2).unwrap();
-    assert_eq!((pushed.doubled, pushed.applied), (here, 64 - here));
+    assert_eq!((pushed.duplicate, pushed.applied), (here, 64 - here));
     assert_eq!(shards.unfinished(DATA_PUSHERS | 3), None);
 }
 
@@ -222,7 +222,7 @@ fn push_0_is_taken_after_an_introduction() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
     shards.introduce_pusher(9, 1).unwrap();
     assert_eq!(push(&mut shards, 9, 1, 0).unwrap().applied, 64);
-    assert_eq!(push(&mut shards, 9, 1, 0).unwrap().doubled, 64);
+    assert_eq!(push(&mut shards, 9, 1, 0).unwrap().duplicate, 64);
 }
 
 /// An entry of data whose last push had stopped half way was never used again, closed or not.

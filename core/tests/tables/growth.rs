@@ -106,7 +106,7 @@ fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
     drop((table, store));
     let (mut table, _store) = open(u64::MAX);
     let applied = push(&mut table, batches).unwrap();
-    assert_eq!(applied.applied + applied.doubled, BATCH as u32);
+    assert_eq!(applied.applied + applied.duplicate, BATCH as u32);
     assert_eq!(table.stats().rows, (batches + 1) * BATCH);
     check(&mut table, batches + 1);
     // An image that is larger than the limit opens: its rows must be reachable.

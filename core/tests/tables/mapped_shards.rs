@@ -101,7 +101,7 @@ fn only_the_image_that_was_meant_is_opened() {
     let table = Shards::open(&store, &schema, 1..4).unwrap();
     let files = |n: usize| -> Vec<(File, u64)> {
         let images = table.images(table.range()).unwrap().into_iter().take(n);
-        images.map(|(_, fd, life)| (File::from(fd), life)).collect()
+        images.map(|(_, fd, incarnation)| (File::from(fd), incarnation)).collect()
     };
     assert!(
         MappedShards::open(&schema, 1, files(3))
@@ -122,7 +122,7 @@ fn only_the_image_that_was_meant_is_opened() {
     let error = refused(&schema, 1, vec![(text, 1)]);
     assert!(error.contains("shard 1") && error.contains("not GANNETIM") && error.contains("tcp"), "{error}");
     // Another life of the shard than was said: nothing of it is believed.
-    let files = files(1).into_iter().map(|(file, life)| (file, life + 1)).collect();
+    let files = files(1).into_iter().map(|(file, incarnation)| (file, incarnation + 1)).collect();
     let mut view = MappedShards::open(&schema, 1, files).unwrap();
     assert!(!view.is_current());
     let key = (0..).find(|&key| shard_of(hash(key), 4) == 1).unwrap();
@@ -162,7 +162,7 @@ fn each_owner_stops_for_itself() {
             table.push(&name(seq), Write::Gradient, &[key], None, &[1.0, 2.0, 3.0]).unwrap();
         }
         let images = tables.iter().flat_map(|table| table.images(table.range()).unwrap());
-        let files = images.map(|(_, fd, life)| (File::from(fd), life)).collect();
+        let files = images.map(|(_, fd, incarnation)| (File::from(fd), incarnation)).collect();
         let mut view = MappedShards::open(&schema, 0, files).unwrap();
         let mut stopped: Vec<u32> = Vec::new();
         for n in [1, 2, 0] {
@@ -212,7 +212,7 @@ fn nonsense_in_an_image_is_survived() {
     for seed in 0..60u64 {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&image).unwrap();
-        let life = u64::from_le_bytes(image[0x308..0x310].try_into().unwrap());
+        let incarnation = u64::from_le_bytes(image[0x308..0x310].try_into().unwrap());
         // Every third is spoilt before it is opened, when a refusal will do.
         let spoil = |step: u64| {
             let random = mix(seed << 32 | step);
@@ -228,7 +228,8 @@ fn nonsense_in_an_image_is_survived() {
         if seed % 3 == 0 {
             (0..4).for_each(spoil);
         }
-        let Ok(mut view) = MappedShards::open(&schema, 0, vec![(file.try_clone().unwrap(), life)]) else {
+        let Ok(mut view) = MappedShards::open(&schema, 0, vec![(file.try_clone().unwrap(), incarnation)])
+        else {
             continue;
         };
         for step in 4..40 {

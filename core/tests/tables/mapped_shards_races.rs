@@ -114,7 +114,8 @@ fn child() {
     };
     let mut table = Shards::open(&store, &child_schema(), 0..2).unwrap();
     let images = table.images(table.range()).unwrap();
-    let fds: Vec<String> = images.iter().map(|(_, fd, life)| format!("{}:{life}", raw(fd))).collect();
+    let fds: Vec<String> =
+        images.iter().map(|(_, fd, incarnation)| format!("{}:{incarnation}", raw(fd))).collect();
     println!("\nimages {}", fds.join(" "));
     std::io::stdout().flush().unwrap();
     write_on(&mut table, 1, || true);
@@ -146,9 +147,9 @@ fn spawn(place: &str) -> (Child, MappedShards) {
     let out = std::io::BufReader::new(child.0.stdout.take().unwrap());
     let line = out.lines().map(Result::unwrap).find(|line| line.starts_with("images ")).unwrap();
     let files = line["images ".len()..].split(' ').map(|image| {
-        let (fd, life) = image.split_once(':').unwrap();
+        let (fd, incarnation) = image.split_once(':').unwrap();
         let path = format!("/proc/{}/fd/{fd}", child.0.id());
-        (File::open(path).unwrap(), life.parse().unwrap())
+        (File::open(path).unwrap(), incarnation.parse().unwrap())
     });
     let view = MappedShards::open(&child_schema(), 0, files.collect()).unwrap();
     (child, view)

@@ -199,7 +199,7 @@ proptest! {
                     for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
                     // The same name again is dropped whole.
                     let again = table.push(&name, write, &keys, None, &values).unwrap();
-                    prop_assert_eq!(again, Applied { doubled: keys.len() as u32, ..Applied::default() });
+                    prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
                     let mut out = vec![0.0; keys.len() * dim as usize];
                     let mut slots = Vec::new();
                     table.pull(&keys, Read::Weights, &mut out, Some(&mut slots)).unwrap();

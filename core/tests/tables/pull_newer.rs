@@ -16,16 +16,16 @@ fn schema() -> Schema {
 /// What somebody holds: rows with stamps, and the life that they are of.
 #[derive(Default)]
 struct Holder {
-    life: u64,
+    incarnation: u64,
     rows: HashMap<u64, (CachedVersion, Vec<f32>)>,
     spared: usize,
 }
 
 impl Holder {
     /// Asks for what is newer of some keys and compares with a plain pull.
-    fn ask(&mut self, shards: &mut Shards, life: u64, keys: &[u64]) {
-        if self.life != life {
-            self.life = life;
+    fn ask(&mut self, shards: &mut Shards, incarnation: u64, keys: &[u64]) {
+        if self.incarnation != incarnation {
+            self.incarnation = incarnation;
             self.rows.clear();
         }
         let held: Vec<CachedVersion> =
@@ -91,7 +91,7 @@ fn run(steps: &[Step], durable: bool) -> usize {
         false => Store::memory(),
     };
     let mut shards = Some(Shards::open(&open(), &schema(), 0..4).unwrap());
-    let (mut life, mut seq) = (1, 0);
+    let (mut incarnation, mut seq) = (1, 0);
     let mut holders: [Holder; 3] = Default::default();
     for step in steps {
         let here = shards.as_mut().unwrap();
@@ -99,17 +99,17 @@ fn run(steps: &[Step], durable: bool) -> usize {
             Step::Push(keys) => {
                 seq += 1;
                 let values: Vec<f32> = (0..keys.len() * 3).map(|i| (i as u64 + seq) as f32).collect();
-                let name = PushName { pusher: 1, incarnation: life, seq, row: 0 };
+                let name = PushName { pusher: 1, incarnation: incarnation, seq, row: 0 };
                 here.push(&name, Write::Gradient, keys, None, &values).unwrap();
             }
             Step::Free(key) => {
                 here.free(*key);
             }
-            Step::Ask(who, keys) => holders[*who].ask(here, life, keys),
+            Step::Ask(who, keys) => holders[*who].ask(here, incarnation, keys),
             Step::Again => {
                 drop(shards.take());
                 shards = Some(Shards::open(&open(), &schema(), 0..4).unwrap());
-                life += 1;
+                incarnation += 1;
             }
         }
     }

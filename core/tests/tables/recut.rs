@@ -78,7 +78,7 @@ impl Threads {
 /// One life of the server: its threads, the most rows of a piece, and after how many pieces it is killed.
 type Life = (u32, usize, usize);
 
-fn lives() -> impl Strategy<Value = Vec<Life>> {
+fn incarnations() -> impl Strategy<Value = Vec<Life>> {
     prop::collection::vec((1u32..=SHARDS, prop_oneof![1usize..8, 8usize..200], 0usize..40), 1..6)
 }
 
@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn a_push_that_is_cut_anew_when_it_comes_again_is_applied_once(
         batches in prop::collection::vec(prop::collection::hash_set(0u64..300, 1..150), 1..5),
-        lives in lives(), of_data: bool,
+        incarnations in incarnations(), of_data: bool,
     ) {
         let folder = folder();
         let mut model = HashMap::<u64, f32>::new();
@@ -107,18 +107,18 @@ proptest! {
         let name = |seq: usize| PushName { pusher, incarnation: 3, seq: seq as u64 + 1, row: 0 };
         // Each life sends all that the one before had not acknowledged, from the first such piece on, cut by its own threads.
         let mut acked = vec![vec![false; 300]; batches.len()];
-        for (n, &(threads, most, until)) in lives.iter().enumerate() {
+        for (n, &(threads, most, until)) in incarnations.iter().enumerate() {
             let mut server = Threads::open(folder.path(), threads);
-            let last = n + 1 == lives.len();
+            let last = n + 1 == incarnations.len();
             let mut sent = 0;
-            'life: for (seq, keys) in batches.iter().enumerate() {
+            'incarnation: for (seq, keys) in batches.iter().enumerate() {
                 for piece in server.cut(keys, most) {
                     let rows = piece.1.keys.clone();
                     if rows.clone().all(|row| acked[seq][row]) {
                         continue;
                     }
                     if sent == until && !last {
-                        break 'life;
+                        break 'incarnation;
                     }
                     sent += 1;
                     server.push(name(seq), keys, &piece);
@@ -157,10 +157,10 @@ fn a_gap_in_a_push_is_refused_by_name() {
     );
     // Overlaps are dropped as far as they are had, whatever their cut.
     let mixed = push(1, 4..12).unwrap();
-    assert_eq!((mixed.doubled, mixed.applied), (5, 3));
-    assert_eq!(push(1, 0..12).unwrap().doubled, 12);
+    assert_eq!((mixed.duplicate, mixed.applied), (5, 3));
+    assert_eq!(push(1, 0..12).unwrap().duplicate, 12);
     assert_eq!(push(1, 11..20).unwrap().applied, 8);
     assert!(matches!(push(2, 1..2), Err(PushError::Gap { seq: 2, row: 1, done: 0, .. })));
     assert_eq!(push(2, 0..20).unwrap().applied, 20);
-    assert_eq!(push(1, 0..20).unwrap().doubled, 20);
+    assert_eq!(push(1, 0..20).unwrap().duplicate, 20);
 }

@@ -14,7 +14,7 @@ pub fn view(shards: &Shards) -> MappedShards {
         .images(shards.range())
         .unwrap()
         .into_iter()
-        .map(|(_, fd, life)| (File::from(fd), life))
+        .map(|(_, fd, incarnation)| (File::from(fd), incarnation))
         .collect();
     MappedShards::open(shards.schema(), shards.range().start, files).unwrap()
 }

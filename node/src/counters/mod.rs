@@ -77,7 +77,7 @@ impl Count {
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) applied: Count,
-    pub(crate) doubled: Count,
+    pub(crate) duplicate: Count,
     pub(crate) not_finite: Count,
     pub(crate) not_admitted: Count,
 }
@@ -86,7 +86,7 @@ impl Outcomes {
     /// Counts a part.
     pub(crate) fn count(&self, applied: &Applied) {
         self.applied.add(u64::from(applied.applied));
-        self.doubled.add(u64::from(applied.doubled));
+        self.duplicate.add(u64::from(applied.duplicate));
         self.not_finite.add(u64::from(applied.not_finite));
         self.not_admitted.add(u64::from(applied.not_admitted));
     }
@@ -95,7 +95,7 @@ impl Outcomes {
     fn named(&self) -> [(&'static str, &Count); 4] {
         [
             ("applied", &self.applied),
-            ("doubled", &self.doubled),
+            ("duplicate", &self.duplicate),
             ("not_finite", &self.not_finite),
             ("not_admitted", &self.not_admitted),
         ]

@@ -177,7 +177,7 @@ pub(crate) struct ThreadCounters {
     /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
     pub(crate) pinned_bytes: Count,
     pub(crate) buffer_bytes: Count,
-    pub(crate) hungry_sessions: Count,
+    pub(crate) sessions_waiting_for_memory: Count,
     pub(crate) queued_bytes: Count,
     pub(crate) full_sessions: Count,
     /// Sessions whose next request waits for other workers.
@@ -340,9 +340,9 @@ impl ThreadCounters {
             self.pinned_bytes.get(),
         );
         gauge(
-            "gannet_server_hungry_sessions",
+            "gannet_server_sessions_waiting_for_memory",
             "Sessions that wait for memory for their buffers.",
-            self.hungry_sessions.get(),
+            self.sessions_waiting_for_memory.get(),
         );
         page.counter(
             "gannet_server_idle_seconds_total",

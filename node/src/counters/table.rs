@@ -17,7 +17,7 @@ pub(crate) struct TableCounters {
     pub(crate) scanned_rows: Count,
     /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
     pub(crate) parts: Count,
-    pub(crate) doubled_parts: Count,
+    pub(crate) duplicate_parts: Count,
     /// Rows of pushes, by what became of them.
     pub(crate) pushed: Outcomes,
     /// Rows that came when their step had been applied without them; bytes of pushes that wait for their step.
@@ -55,7 +55,7 @@ impl TableCounters {
     /// Counts a push.
     pub(crate) fn count(&self, applied: &Applied) {
         self.parts.add(1);
-        self.doubled_parts.add(u64::from(applied.doubled > 0));
+        self.duplicate_parts.add(u64::from(applied.duplicate > 0));
         self.pushed.count(applied);
     }
 
@@ -76,9 +76,9 @@ impl TableCounters {
         counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
         counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
         counter(
-            "gannet_table_doubled_parts_total",
+            "gannet_table_duplicate_parts_total",
             "Parts of pushes that the shards had already, in part or whole, and did not apply again.",
-            &self.doubled_parts,
+            &self.duplicate_parts,
         );
         for (outcome, count) in self.pushed.named() {
             page.counter(

@@ -101,7 +101,7 @@ impl WorkerCounters {
             credit_waits: self.credit_waits.get(),
             pings: self.pings.get(),
             applied: self.pushed.applied.get(),
-            doubled: self.pushed.doubled.get(),
+            duplicate: self.pushed.duplicate.get(),
             not_finite: self.pushed.not_finite.get(),
             not_admitted: self.pushed.not_admitted.get(),
             late_rows: self.late_rows.get(),

@@ -16,7 +16,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(4) == 0 {
         return feed(choices, id);
     }
-    let life = |choices: &mut Choices<'_>| WorkerIncarnation {
+    let incarnation = |choices: &mut Choices<'_>| WorkerIncarnation {
         rank: choices.below(PUSHERS) as u32,
         incarnation: choices.below(3),
     };
@@ -35,7 +35,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         },
         3 => SchedulerActionV1::Take { holding: vec![choices.below(5); choices.below(4) as usize] },
         4 => SchedulerActionV1::Done { index: choices.word(), examples: choices.below(100) },
-        5 => SchedulerActionV1::Fenced { dead: life(choices) },
+        5 => SchedulerActionV1::Fenced { dead: incarnation(choices) },
         6 => SchedulerActionV1::Meet { name: text(choices) },
         7 => SchedulerActionV1::Fail { why: text(choices) },
         _ => [SchedulerActionV1::Leave, SchedulerActionV1::Status, SchedulerActionV1::Saved]
@@ -43,7 +43,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
             .clone(),
     };
     let run = ["", "one", "two", "no/name"][choices.below(4) as usize].to_owned();
-    let ask = SchedulerRequestV1 { life: life(choices), what };
+    let ask = SchedulerRequestV1 { incarnation: incarnation(choices), what };
     let mut payload = control::seal_as(
         2,
         &SchedulerRequestV2 { run, generation: choices.below(4) as u32, birth: choices.below(2), ask },
@@ -56,7 +56,8 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
 
 /// A request to the registry of runs: one whole, or one cut short.
 pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
-    let life = WorkerIncarnation { rank: choices.below(PUSHERS) as u32, incarnation: choices.below(3) };
+    let incarnation =
+        WorkerIncarnation { rank: choices.below(PUSHERS) as u32, incarnation: choices.below(3) };
     let generation = choices.below(4) as u32;
     let name = ["", "one", "two", "no/name", "../up"][choices.below(5) as usize].to_owned();
     let tables = vec!["x".repeat(choices.below(80) as usize); choices.below(20) as usize];
@@ -87,7 +88,7 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
             others[choices.below(4) as usize].clone()
         }
     };
-    let mut payload = control::seal(&RunRequestV1 { name, life, what });
+    let mut payload = control::seal(&RunRequestV1 { name, incarnation, what });
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }

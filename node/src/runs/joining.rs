@@ -74,11 +74,11 @@ impl Registry {
         &mut self,
         name: &str,
         generation: u32,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
     ) -> Result<RunReplyV1, RunRefusal> {
         let is_its_own = self.runs.get(name).is_some_and(|run| {
             let alone = run.members.len() == 1;
-            alone && run.by == life && run.generation == generation && run.finished.is_none()
+            alone && run.by == incarnation && run.generation == generation && run.finished.is_none()
         });
         if is_its_own {
             let before = self.runs.remove(name);
@@ -92,15 +92,16 @@ impl Registry {
     pub(super) fn join(
         &mut self,
         name: &str,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         join: JoinV1,
         session: u32,
         now: Duration,
         open: &[String],
     ) -> Result<RunReplyV1, RunRefusal> {
         RunId::check_name(name).map_err(|text| (Refusal::Malformed, text))?;
-        if life.incarnation == NO_INCARNATION {
-            let text = format!("worker {} has no incarnation (0): allocate one when it starts", life.rank);
+        if incarnation.incarnation == NO_INCARNATION {
+            let text =
+                format!("worker {} has no incarnation (0): allocate one when it starts", incarnation.rank);
             return Err((Refusal::Name, text));
         }
         let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX, birth: 0 };
@@ -129,18 +130,20 @@ impl Registry {
             }
             None if !left.is_empty() => RunDecision::Fresh,
             None => RunDecision::Begun,
-            Some(run) if run.finished.is_none() => match self.of_running(name, run, life, &join, now)? {
-                Ok(decided) => decided,
-                Err(taken) => return Ok(taken),
-            },
-            Some(run) => self.of_finished(name, run, life, &join, now)?,
+            Some(run) if run.finished.is_none() => {
+                match self.of_running(name, run, incarnation, &join, now)? {
+                    Ok(decided) => decided,
+                    Err(taken) => return Ok(taken),
+                }
+            }
+            Some(run) => self.of_finished(name, run, incarnation, &join, now)?,
         };
-        self.enter(name, life, join, decided, left)?;
-        self.hear(name, life.rank, session, now);
+        self.enter(name, incarnation, join, decided, left)?;
+        self.hear(name, incarnation.rank, session, now);
         let Some(run) = self.runs.get(name) else { return Ok(RunReplyV1::Noted) };
         let (generation, rows_since) = (run.generation, run.rows_since);
         let (doomed, notes, birth) = (run.doomed.clone(), run.notes.clone(), run.birth);
-        tracing::info!(run = name, generation, worker = life.rank, decided = decided.name(), "a run");
+        tracing::info!(run = name, generation, worker = incarnation.rank, decided = decided.name(), "a run");
         Ok(RunReplyV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
     }
 
@@ -149,11 +152,11 @@ impl Registry {
         &self,
         name: &str,
         run: &RunRecord,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         join: &JoinV1,
         now: Duration,
     ) -> Result<Result<RunDecision, RunReplyV1>, RunRefusal> {
-        let differs = run.differs(&join.settings, life.rank);
+        let differs = run.differs(&join.settings, incarnation.rank);
         let live: Vec<u32> =
             run.members.keys().copied().filter(|&rank| self.is_live(name, rank, now)).collect();
         // Who is started again with the same flags goes on: the rows of a run that was begun anew are the new ones.
@@ -185,22 +188,24 @@ impl Registry {
                  a name of its own (--run NAME){anew}"
             )));
         }
-        let Some(known) = run.members.get(&life.rank) else { return Ok(Ok(RunDecision::Joined)) };
-        if known.incarnation > life.incarnation {
-            let text = format!("run {name:?}: a newer life of worker {} is in it: start it again", life.rank);
+        let Some(known) = run.members.get(&incarnation.rank) else { return Ok(Ok(RunDecision::Joined)) };
+        if known.incarnation > incarnation.incarnation {
+            let text =
+                format!("run {name:?}: a newer life of worker {} is in it: start it again", incarnation.rank);
             return Err((Refusal::Fenced, text));
         }
-        if known.incarnation == life.incarnation {
+        if known.incarnation == incarnation.incarnation {
             // The answer to the first was lost.
-            return Ok(Ok(match run.by == life {
+            return Ok(Ok(match run.by == incarnation {
                 false => RunDecision::Joined,
                 true if run.generation == 1 => RunDecision::Begun,
                 true if run.rows_since == run.generation => RunDecision::Fresh,
                 true => RunDecision::Continued,
             }));
         }
-        let heard = self.heard.get(&(name.to_owned(), life.rank));
-        let linked = heard.filter(|heard| heard.session.is_some() && self.is_live(name, life.rank, now));
+        let heard = self.heard.get(&(name.to_owned(), incarnation.rank));
+        let linked =
+            heard.filter(|heard| heard.session.is_some() && self.is_live(name, incarnation.rank, now));
         match linked {
             Some(heard) => {
                 let silent_ms = now.saturating_sub(heard.at).as_millis() as u64;
@@ -215,25 +220,25 @@ impl Registry {
         &self,
         name: &str,
         run: &RunRecord,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         join: &JoinV1,
         now: Duration,
     ) -> Result<RunDecision, RunRefusal> {
-        let known = run.members.get(&life.rank);
-        let again = known.is_some_and(|known| known.incarnation == life.incarnation);
+        let known = run.members.get(&incarnation.rank);
+        let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // One that was in it and had not trained its part when the others finished is late whenever it comes, once.
         let is_late = known.map_or(just, |known| !known.done);
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;
-        let same = run.differs(&join.settings, life.rank).is_none();
+        let same = run.differs(&join.settings, incarnation.rank).is_none();
         let finished = run.finished.clone().unwrap_or(RunEnd { at: 0, rows: 0, missing: Vec::new() });
         if again || is_late && of_it && same {
-            return match finished.missing.contains(&life.rank) {
+            return match finished.missing.contains(&incarnation.rank) {
                 false => Ok(RunDecision::Late),
                 true => Err(mismatch(format!(
                     "run {name:?} was finished without the share of worker {} (--allow-missing-workers), which is not \
                      trained. --continue trains all shares again on its rows, --fresh begins with new rows",
-                    life.rank
+                    incarnation.rank
                 ))),
             };
         }
@@ -255,7 +260,7 @@ impl Registry {
     fn enter(
         &mut self,
         name: &str,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         join: JoinV1,
         decided: RunDecision,
         left: Vec<(u32, String)>,
@@ -263,7 +268,7 @@ impl Registry {
         let before = self.runs.get(name).cloned();
         let mut run = match (decided, before.clone()) {
             (RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh, Some(run))
-                if run.by == life =>
+                if run.by == incarnation =>
             {
                 run
             }
@@ -274,7 +279,7 @@ impl Registry {
                     generation,
                     rows_since: generation,
                     begun: join.want,
-                    by: life,
+                    by: incarnation,
                     settings: join.settings,
                     tables: Vec::new(),
                     doomed: left.into_iter().map(|(_, table)| table).collect(),
@@ -285,7 +290,7 @@ impl Registry {
                 }
             }
             (RunDecision::Continued | RunDecision::Fresh, Some(run)) => {
-                next(name, run, life, (join.settings, join.notes), decided)
+                next(name, run, incarnation, (join.settings, join.notes), decided)
             }
             (_, Some(run)) => run,
         };
@@ -295,8 +300,8 @@ impl Registry {
             }
         }
         run.members.insert(
-            life.rank,
-            RunAdmission { incarnation: life.incarnation, done: decided == RunDecision::Late },
+            incarnation.rank,
+            RunAdmission { incarnation: incarnation.incarnation, done: decided == RunDecision::Late },
         );
         if before.as_ref() == Some(&run) {
             return Ok(());

@@ -99,7 +99,7 @@ pub(crate) struct JoinV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct RunRequestV1 {
     pub(crate) name: String,
-    pub(crate) life: WorkerIncarnation,
+    pub(crate) incarnation: WorkerIncarnation,
     pub(crate) what: RunActionV1,
 }
 
@@ -175,7 +175,7 @@ pub(crate) enum RunReplyV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMember {
     /// Its present life.
-    pub life: WorkerIncarnation,
+    pub incarnation: WorkerIncarnation,
     /// It has trained what it had to.
     pub done: bool,
     /// It gives signs of life.

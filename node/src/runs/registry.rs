@@ -241,9 +241,9 @@ impl Registry {
             return Err(why);
         }
         let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
-        let life = WorkerIncarnation { rank: 0, incarnation: before + 1 };
+        let incarnation = WorkerIncarnation { rank: 0, incarnation: before + 1 };
         let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
-        match self.join(name, life, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
+        match self.join(name, incarnation, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
             RunReplyV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
                 let decided = RunDecision::of_code(decided).unwrap_or(RunDecision::Begun);
                 let id = RunId { name: name.to_owned(), generation, rows_since, birth };
@@ -305,12 +305,12 @@ impl Registry {
         now: Duration,
         open: &[String],
     ) -> Result<RunReplyV1, RunRefusal> {
-        let RunRequestV1 { name, life, what } = ask;
+        let RunRequestV1 { name, incarnation, what } = ask;
         match what {
             RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
-            RunActionV1::Join(join) => return self.join(&name, life, join, session, now, open),
+            RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
             RunActionV1::Dropped { tables } => return self.dropped(&name, &tables),
-            RunActionV1::Withdraw { generation } => return self.withdraw(&name, generation, life),
+            RunActionV1::Withdraw { generation } => return self.withdraw(&name, generation, incarnation),
             RunActionV1::Look { tables } => {
                 let left = self.left_behind(&name, &tables, open);
                 let (known, left) =
@@ -318,24 +318,24 @@ impl Registry {
                 return Ok(RunReplyV1::Seen { known, left });
             }
             RunActionV1::Beat { generation, batches } => {
-                self.member(&name, generation, life)?;
-                self.hear(&name, life.rank, session, now);
-                if let Some(heard) = self.heard.get_mut(&(name.clone(), life.rank)) {
+                self.member(&name, generation, incarnation)?;
+                self.hear(&name, incarnation.rank, session, now);
+                if let Some(heard) = self.heard.get_mut(&(name.clone(), incarnation.rank)) {
                     heard.batches = batches;
                 }
             }
             RunActionV1::Done { generation } => {
-                self.member(&name, generation, life)?;
-                self.hear(&name, life.rank, session, now);
+                self.member(&name, generation, incarnation)?;
+                self.hear(&name, incarnation.rank, session, now);
                 self.change(&name, |run| {
-                    if let Some(member) = run.members.get_mut(&life.rank) {
+                    if let Some(member) = run.members.get_mut(&incarnation.rank) {
                         member.done = true;
                     }
                 })?;
             }
             RunActionV1::Finish { generation, rows, at, missing } => {
-                self.member(&name, generation, life)?;
-                return self.finish(&name, (generation, life.rank), RunEnd { at, rows, missing }, now);
+                self.member(&name, generation, incarnation)?;
+                return self.finish(&name, (generation, incarnation.rank), RunEnd { at, rows, missing }, now);
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
@@ -343,18 +343,22 @@ impl Registry {
     }
 
     /// Holds that a life is in a generation of a run.
-    fn member(&self, name: &str, generation: u32, life: WorkerIncarnation) -> Result<(), RunRefusal> {
-        let unknown = || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", life.rank));
+    fn member(&self, name: &str, generation: u32, incarnation: WorkerIncarnation) -> Result<(), RunRefusal> {
+        let unknown =
+            || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", incarnation.rank));
         let run = self.runs.get(name).ok_or_else(unknown)?;
         if run.generation > generation {
-            let text = format!("run {name:?} was begun anew: worker {} is of the run before", life.rank);
+            let text =
+                format!("run {name:?} was begun anew: worker {} is of the run before", incarnation.rank);
             return Err((Refusal::Fenced, text));
         }
-        match run.members.get(&life.rank) {
-            Some(known) if known.incarnation == life.incarnation => Ok(()),
-            Some(known) if known.incarnation > life.incarnation => {
-                let text =
-                    format!("run {name:?}: another process has taken the place of worker {}", life.rank);
+        match run.members.get(&incarnation.rank) {
+            Some(known) if known.incarnation == incarnation.incarnation => Ok(()),
+            Some(known) if known.incarnation > incarnation.incarnation => {
+                let text = format!(
+                    "run {name:?}: another process has taken the place of worker {}",
+                    incarnation.rank
+                );
                 Err((Refusal::Fenced, text))
             }
             _ => Err(unknown()),
@@ -375,9 +379,9 @@ impl Registry {
     fn members(&self, name: &str, now: Duration) -> Vec<RunMember> {
         let Some(run) = self.runs.get(name) else { return Vec::new() };
         let member = |(&rank, member): (&u32, &RunAdmission)| {
-            let life = WorkerIncarnation { rank, incarnation: member.incarnation };
+            let incarnation = WorkerIncarnation { rank, incarnation: member.incarnation };
             let batches = self.heard.get(&(name.to_owned(), rank)).map_or(0, |heard| heard.batches);
-            RunMember { life, done: member.done, live: self.is_live(name, rank, now), batches }
+            RunMember { incarnation, done: member.done, live: self.is_live(name, rank, now), batches }
         };
         run.members.iter().map(member).collect()
     }

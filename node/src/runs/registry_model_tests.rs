@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const NOW: Duration = Duration::from_secs(100);
 
-fn life(rank: u32, incarnation: u64) -> WorkerIncarnation {
+fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
@@ -26,12 +26,12 @@ fn settings(epochs: u32) -> Vec<RunSetting> {
 
 fn ask(
     of: &mut Registry,
-    life: WorkerIncarnation,
+    incarnation: WorkerIncarnation,
     what: RunActionV1,
     now: Duration,
 ) -> Result<RunReplyV1, (Refusal, String)> {
-    let session = life.rank * 1000 + life.incarnation as u32;
-    of.answer(RunRequestV1 { name: "r".into(), life, what }, session, now, &[])
+    let session = incarnation.rank * 1000 + incarnation.incarnation as u32;
+    of.answer(RunRequestV1 { name: "r".into(), incarnation, what }, session, now, &[])
 }
 
 fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
@@ -42,22 +42,22 @@ fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
 /// Comes to run "r": what was decided, the generation, and since which one its rows are there.
 fn come(
     of: &mut Registry,
-    life: WorkerIncarnation,
+    incarnation: WorkerIncarnation,
     want: RunIntent,
     epochs: u32,
 ) -> Result<(RunDecision, u32, u32), String> {
-    come_at(of, life, want, epochs, NOW)
+    come_at(of, incarnation, want, epochs, NOW)
 }
 
 fn come_at(
     of: &mut Registry,
-    life: WorkerIncarnation,
+    incarnation: WorkerIncarnation,
     want: RunIntent,
     epochs: u32,
     now: Duration,
 ) -> Result<(RunDecision, u32, u32), String> {
     let join = JoinV1 { tables: vec!["t".into()], ..join(want, settings(epochs)) };
-    match ask(of, life, RunActionV1::Join(join), now).map_err(|(_, text)| text)? {
+    match ask(of, incarnation, RunActionV1::Join(join), now).map_err(|(_, text)| text)? {
         RunReplyV1::Joined { generation, rows_since, decided, .. } => {
             Ok((RunDecision::of_code(decided).unwrap(), generation, rows_since))
         }
@@ -66,41 +66,55 @@ fn come_at(
     }
 }
 
-fn finish(of: &mut Registry, life: WorkerIncarnation, generation: u32) {
-    ask(of, life, RunActionV1::Finish { generation, rows: 7, at: 1_000_000 - 300, missing: Vec::new() }, NOW)
-        .unwrap();
+fn finish(of: &mut Registry, incarnation: WorkerIncarnation, generation: u32) {
+    ask(
+        of,
+        incarnation,
+        RunActionV1::Finish { generation, rows: 7, at: 1_000_000 - 300, missing: Vec::new() },
+        NOW,
+    )
+    .unwrap();
 }
 
 #[test]
 fn the_first_decides_and_the_others_take_its_decision() {
     let mut of = open(None);
-    assert_eq!(come(&mut of, life(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
+    assert_eq!(come(&mut of, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
     // The answer was lost.
-    assert_eq!(come(&mut of, life(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
-    assert_eq!(come(&mut of, life(0, 2), RunIntent::Continue, 3), Ok((RunDecision::Joined, 1, 1)));
-    let other = come(&mut of, life(2, 3), RunIntent::Auto, 4).unwrap_err();
+    assert_eq!(come(&mut of, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
+    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Continue, 3), Ok((RunDecision::Joined, 1, 1)));
+    let other = come(&mut of, incarnation(2, 3), RunIntent::Auto, 4).unwrap_err();
     assert!(other.contains("--epochs: worker 1 has 3, this worker (2) was given 4"), "{other}");
     assert!(other.contains("--run NAME") && !other.contains("--fresh"), "{other}");
-    let live = come(&mut of, life(2, 3), RunIntent::Fresh, 3).unwrap_err();
+    let live = come(&mut of, incarnation(2, 3), RunIntent::Fresh, 3).unwrap_err();
     assert!(live.contains("worker 0 is in it and lives"), "{live}");
-    assert_eq!(come(&mut of, life(0, 4), RunIntent::Auto, 3), Err("taken".into()));
+    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Err("taken".into()));
     // Its session ends, and another life takes its place; who was there is there no more.
     of.closed(2);
-    assert_eq!(come(&mut of, life(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
+    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
     let (refusal, text) =
-        ask(&mut of, life(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
+        ask(&mut of, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
     // All are gone: other settings begin anew when that is asked for, and only then.
     let later = NOW + RUN_SILENCE;
-    let anew = come_at(&mut of, life(2, 5), RunIntent::Auto, 4, later).unwrap_err();
+    let anew = come_at(&mut of, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
     assert!(anew.contains("--fresh begins it anew") && anew.contains("--continue trains its rows"), "{anew}");
-    assert_eq!(come_at(&mut of, life(2, 5), RunIntent::Fresh, 4, later), Ok((RunDecision::Fresh, 2, 2)));
+    assert_eq!(
+        come_at(&mut of, incarnation(2, 5), RunIntent::Fresh, 4, later),
+        Ok((RunDecision::Fresh, 2, 2))
+    );
     // Whoever is started again with the same words goes on.
     of.closed(2005);
-    assert_eq!(come_at(&mut of, life(2, 6), RunIntent::Fresh, 4, later), Ok((RunDecision::Resumed, 2, 2)));
-    assert_eq!(come_at(&mut of, life(1, 7), RunIntent::Fresh, 4, later), Ok((RunDecision::Joined, 2, 2)));
+    assert_eq!(
+        come_at(&mut of, incarnation(2, 6), RunIntent::Fresh, 4, later),
+        Ok((RunDecision::Resumed, 2, 2))
+    );
+    assert_eq!(
+        come_at(&mut of, incarnation(1, 7), RunIntent::Fresh, 4, later),
+        Ok((RunDecision::Joined, 2, 2))
+    );
     let (refusal, _) =
-        ask(&mut of, life(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later).unwrap_err();
+        ask(&mut of, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -108,22 +122,22 @@ fn the_first_decides_and_the_others_take_its_decision() {
 #[test]
 fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_right_one() {
     let mut of = open(None);
-    come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap();
-    finish(&mut of, life(0, 1), 1);
-    assert_eq!(come(&mut of, life(0, 2), RunIntent::Continue, 4), Ok((RunDecision::Continued, 2, 1)));
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    finish(&mut of, incarnation(0, 1), 1);
+    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Continue, 4), Ok((RunDecision::Continued, 2, 1)));
     // While it lives, nobody changes what it has begun.
-    assert!(come(&mut of, life(1, 3), RunIntent::Continue, 3).is_err());
+    assert!(come(&mut of, incarnation(1, 3), RunIntent::Continue, 3).is_err());
     of.closed(2);
-    assert!(come(&mut of, life(0, 4), RunIntent::Auto, 3).is_err());
-    assert_eq!(come(&mut of, life(0, 4), RunIntent::Continue, 3), Ok((RunDecision::Continued, 3, 1)));
+    assert!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3).is_err());
+    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Continue, 3), Ok((RunDecision::Continued, 3, 1)));
     assert_eq!(
-        come(&mut of, life(0, 4), RunIntent::Continue, 3),
+        come(&mut of, incarnation(0, 4), RunIntent::Continue, 3),
         Ok((RunDecision::Continued, 3, 1)),
         "its answer was lost"
     );
-    assert_eq!(come(&mut of, life(1, 5), RunIntent::Continue, 3), Ok((RunDecision::Joined, 3, 1)));
+    assert_eq!(come(&mut of, incarnation(1, 5), RunIntent::Continue, 3), Ok((RunDecision::Joined, 3, 1)));
     let (refusal, _) =
-        ask(&mut of, life(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW).unwrap_err();
+        ask(&mut of, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -132,16 +146,19 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
 fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
     for want in [RunIntent::Fresh, RunIntent::Continue] {
         let mut of = open(None);
-        let begun = come(&mut of, life(0, 1), want, 3).unwrap();
+        let begun = come(&mut of, incarnation(0, 1), want, 3).unwrap();
         assert_eq!((begun.0, begun.1), (RunDecision::Begun, 1));
         // Every worker has the same words, on new servers too.
-        assert_eq!(come(&mut of, life(1, 2), want, 3), Ok((RunDecision::Joined, 1, 1)));
+        assert_eq!(come(&mut of, incarnation(1, 2), want, 3), Ok((RunDecision::Joined, 1, 1)));
         of.closed(1002);
-        ask(&mut of, life(0, 1), RunActionV1::Done { generation: 1 }, NOW).unwrap();
-        finish(&mut of, life(0, 1), 1);
-        assert_eq!(come_at(&mut of, life(1, 3), want, 3, NOW + 9 * LATE_TIME), Ok((RunDecision::Late, 1, 1)));
+        ask(&mut of, incarnation(0, 1), RunActionV1::Done { generation: 1 }, NOW).unwrap();
+        finish(&mut of, incarnation(0, 1), 1);
+        assert_eq!(
+            come_at(&mut of, incarnation(1, 3), want, 3, NOW + 9 * LATE_TIME),
+            Ok((RunDecision::Late, 1, 1))
+        );
         // Whoever had trained all and says it again wants it again.
-        let again = come(&mut of, life(0, 4), want, 3).unwrap();
+        let again = come(&mut of, incarnation(0, 4), want, 3).unwrap();
         assert_eq!((again.0 == RunDecision::Fresh, again.1), (want == RunIntent::Fresh, 2));
     }
 }
@@ -172,39 +189,44 @@ fn one_process_trained_a_finished_run_again() {
 #[test]
 fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
     let mut of = open(None);
-    come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap();
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     let finish = RunActionV1::Finish { generation: 1, rows: 7, at: 0, missing: vec![1] };
-    ask(&mut of, life(0, 1), finish, NOW).unwrap();
-    let missed = come(&mut of, life(1, 2), RunIntent::Auto, 3).unwrap_err();
+    ask(&mut of, incarnation(0, 1), finish, NOW).unwrap();
+    let missed = come(&mut of, incarnation(1, 2), RunIntent::Auto, 3).unwrap_err();
     assert!(missed.contains("without the share of worker 1") && missed.contains("--fresh"), "{missed}");
-    assert_eq!(come(&mut of, life(2, 3), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert_eq!(come(&mut of, incarnation(2, 3), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
 }
 
 /// The rows were trained further with other flags, or the flags were refused when the run had been begun with them.
 #[test]
 fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
     let mut of = open(None);
-    let come = |of: &mut Registry, life: WorkerIncarnation, want: RunIntent, alpha: &str, epochs: u32| {
-        let settings = vec![
-            RunSetting::new("--alpha", alpha).of_rows(),
-            RunSetting::new("--epochs", epochs.to_string()),
-        ];
-        let told = ask(of, life, RunActionV1::Join(join(want, settings)), NOW).map_err(|(_, text)| text)?;
-        match told {
-            RunReplyV1::Joined { decided, generation, .. } => {
-                Ok((RunDecision::of_code(decided).unwrap(), generation))
+    let come =
+        |of: &mut Registry, incarnation: WorkerIncarnation, want: RunIntent, alpha: &str, epochs: u32| {
+            let settings = vec![
+                RunSetting::new("--alpha", alpha).of_rows(),
+                RunSetting::new("--epochs", epochs.to_string()),
+            ];
+            let told = ask(of, incarnation, RunActionV1::Join(join(want, settings)), NOW)
+                .map_err(|(_, text)| text)?;
+            match told {
+                RunReplyV1::Joined { decided, generation, .. } => {
+                    Ok((RunDecision::of_code(decided).unwrap(), generation))
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        }
-    };
-    come(&mut of, life(0, 1), RunIntent::Auto, "0.1", 3).unwrap();
-    finish(&mut of, life(0, 1), 1);
-    let refused: String = come(&mut of, life(0, 2), RunIntent::Continue, "0.5", 3).unwrap_err();
+        };
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, "0.1", 3).unwrap();
+    finish(&mut of, incarnation(0, 1), 1);
+    let refused: String = come(&mut of, incarnation(0, 2), RunIntent::Continue, "0.5", 3).unwrap_err();
     for words in ["trained with --alpha 0.1", "--alpha 0.5 is given now", "--fresh", "--run"] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
     assert!(of.runs["r"].finished.is_some(), "what is refused changes nothing");
-    assert_eq!(come(&mut of, life(0, 3), RunIntent::Continue, "0.1", 9), Ok((RunDecision::Continued, 2)));
+    assert_eq!(
+        come(&mut of, incarnation(0, 3), RunIntent::Continue, "0.1", 9),
+        Ok((RunDecision::Continued, 2))
+    );
 }
 
 /// Rows of a run that no registry knew were trained further as if they were new, or never found again.
@@ -215,72 +237,75 @@ fn rows_without_their_registry_were_taken_for_new_ones() {
         std::fs::create_dir(folder.path().join(table)).unwrap();
     }
     let mut of = open(Some(folder.path()));
-    let lost = come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap_err();
+    let lost = come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap_err();
     for words in ["\"r.t\"", "\"r.3.t\"", "RUNS", "--fresh"] {
         assert!(lost.contains(words), "{words}: {lost}");
     }
-    assert!(come(&mut of, life(0, 1), RunIntent::Continue, 3).is_err());
-    assert_eq!(come(&mut of, life(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
+    assert!(come(&mut of, incarnation(0, 1), RunIntent::Continue, 3).is_err());
+    assert_eq!(come(&mut of, incarnation(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
     assert_eq!(of.runs["r"].doomed, ["r.t", "r.3.t"]);
     // In memory other servers say what they have.
     let mut of = open(None);
     let told =
         JoinV1 { left: vec!["r.t".into()], tables: vec!["t".into()], ..join(RunIntent::Auto, settings(3)) };
-    assert!(ask(&mut of, life(0, 1), RunActionV1::Join(told), NOW).is_err());
+    assert!(ask(&mut of, incarnation(0, 1), RunActionV1::Join(told), NOW).is_err());
 }
 
 #[test]
 fn a_run_that_was_begun_twice_at_once_is_taken_back() {
     let mut of = open(None);
-    come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap();
-    ask(&mut of, life(0, 1), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    ask(&mut of, incarnation(0, 1), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
     assert!(of.runs.is_empty());
-    come(&mut of, life(0, 2), RunIntent::Auto, 3).unwrap();
-    come(&mut of, life(1, 3), RunIntent::Auto, 3).unwrap();
-    ask(&mut of, life(0, 2), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
+    come(&mut of, incarnation(0, 2), RunIntent::Auto, 3).unwrap();
+    come(&mut of, incarnation(1, 3), RunIntent::Auto, 3).unwrap();
+    ask(&mut of, incarnation(0, 2), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
     assert_eq!(of.runs.len(), 1, "somebody else is in it");
 }
 
 #[test]
 fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     let mut of = open(None);
-    come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap();
-    come(&mut of, life(1, 2), RunIntent::Auto, 3).unwrap();
-    for of_it in [life(0, 1), life(1, 2)] {
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    come(&mut of, incarnation(1, 2), RunIntent::Auto, 3).unwrap();
+    for of_it in [incarnation(0, 1), incarnation(1, 2)] {
         ask(&mut of, of_it, RunActionV1::Done { generation: 1 }, NOW).unwrap();
     }
-    finish(&mut of, life(0, 1), 1);
-    let over = come(&mut of, life(0, 3), RunIntent::Auto, 3).unwrap_err();
+    finish(&mut of, incarnation(0, 1), 1);
+    let over = come(&mut of, incarnation(0, 3), RunIntent::Auto, 3).unwrap_err();
     for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
         assert!(over.contains(words), "{words}: {over}");
     }
     // A worker that has not taken part comes late, once.
-    assert_eq!(come(&mut of, life(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
-    assert_eq!(come(&mut of, life(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
-    assert!(come(&mut of, life(2, 5), RunIntent::Auto, 3).is_err());
-    assert!(come(&mut of, life(3, 5), RunIntent::Auto, 4).is_err(), "other flags are another job");
+    assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert!(come(&mut of, incarnation(2, 5), RunIntent::Auto, 3).is_err());
+    assert!(come(&mut of, incarnation(3, 5), RunIntent::Auto, 4).is_err(), "other flags are another job");
     // --continue of one of them begins the next generation; the others join it, whatever they say.
-    assert_eq!(come(&mut of, life(1, 6), RunIntent::Continue, 5), Ok((RunDecision::Continued, 2, 1)));
-    assert_eq!(come(&mut of, life(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
-    finish(&mut of, life(1, 6), 2);
+    assert_eq!(come(&mut of, incarnation(1, 6), RunIntent::Continue, 5), Ok((RunDecision::Continued, 2, 1)));
+    assert_eq!(come(&mut of, incarnation(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
+    finish(&mut of, incarnation(1, 6), 2);
     // One that says --continue too and comes when that generation is over does not begin a third.
-    assert_eq!(come(&mut of, life(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
-    assert_eq!(come(&mut of, life(2, 9), RunIntent::Continue, 5), Ok((RunDecision::Continued, 3, 1)));
-    finish(&mut of, life(2, 9), 3);
-    assert_eq!(come(&mut of, life(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
-    finish(&mut of, life(0, 10), 4);
-    assert_eq!(come(&mut of, life(1, 11), RunIntent::Fresh, 5), Ok((RunDecision::Late, 4, 4)));
+    assert_eq!(come(&mut of, incarnation(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
+    assert_eq!(come(&mut of, incarnation(2, 9), RunIntent::Continue, 5), Ok((RunDecision::Continued, 3, 1)));
+    finish(&mut of, incarnation(2, 9), 3);
+    assert_eq!(come(&mut of, incarnation(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
+    finish(&mut of, incarnation(0, 10), 4);
+    assert_eq!(come(&mut of, incarnation(1, 11), RunIntent::Fresh, 5), Ok((RunDecision::Late, 4, 4)));
     // After a while it is no longer one who is late.
     let later = NOW + LATE_TIME;
-    assert!(come_at(&mut of, life(2, 12), RunIntent::Auto, 5, later).is_err());
-    assert_eq!(come_at(&mut of, life(2, 12), RunIntent::Fresh, 5, later), Ok((RunDecision::Fresh, 5, 5)));
+    assert!(come_at(&mut of, incarnation(2, 12), RunIntent::Auto, 5, later).is_err());
+    assert_eq!(
+        come_at(&mut of, incarnation(2, 12), RunIntent::Fresh, 5, later),
+        Ok((RunDecision::Fresh, 5, 5))
+    );
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, life(0, 13), RunActionV1::Join(again), later).unwrap();
+    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
     let RunReplyV1::Joined { doomed, .. } = told else { panic!("{told:?}") };
     assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
-    ask(&mut of, life(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
+    ask(&mut of, incarnation(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, life(0, 13), RunActionV1::Join(again), later).unwrap();
+    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
     assert!(matches!(&told, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{told:?}");
 }
 
@@ -288,17 +313,17 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
 fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let mut of = open(Some(folder.path()));
-    come(&mut of, life(0, 1), RunIntent::Auto, 3).unwrap();
+    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     drop(of);
     let mut of = open(Some(folder.path()));
     // It may live: its rows are not dropped before it has had time to be heard of.
-    assert!(come(&mut of, life(0, 2), RunIntent::Fresh, 3).unwrap_err().contains("lives"));
+    assert!(come(&mut of, incarnation(0, 2), RunIntent::Fresh, 3).unwrap_err().contains("lives"));
     // But who is started again goes on at once.
-    assert_eq!(come(&mut of, life(0, 2), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
-    finish(&mut of, life(0, 2), 1);
+    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
+    finish(&mut of, incarnation(0, 2), 1);
     drop(of);
     let mut of = open(Some(folder.path()));
-    assert!(come(&mut of, life(1, 3), RunIntent::Auto, 3).unwrap_err().contains("finished"));
+    assert!(come(&mut of, incarnation(1, 3), RunIntent::Auto, 3).unwrap_err().contains("finished"));
     drop(of);
     let file = folder.path().join("RUNS");
     let whole = std::fs::read(&file).unwrap();
@@ -318,9 +343,9 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     std::fs::write(&file, &whole).unwrap();
     let mut of = open(Some(folder.path()));
     std::fs::create_dir(folder.path().join("RUNS.new")).unwrap();
-    assert!(come(&mut of, life(0, 9), RunIntent::Fresh, 3).is_err());
+    assert!(come(&mut of, incarnation(0, 9), RunIntent::Fresh, 3).is_err());
     std::fs::remove_dir(folder.path().join("RUNS.new")).unwrap();
-    assert_eq!(come(&mut of, life(0, 9), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 2, 2)));
+    assert_eq!(come(&mut of, incarnation(0, 9), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 2, 2)));
 }
 
 #[test]
@@ -329,9 +354,10 @@ fn runs_have_limits_and_names_that_no_two_tables_share() {
     for n in 0..RUNS_MAX {
         let join = join(RunIntent::Auto, Vec::new());
         let what = RunActionV1::Join(join);
-        of.answer(RunRequestV1 { name: format!("n{n}"), life: life(0, 1), what }, 1, NOW, &[]).unwrap();
+        of.answer(RunRequestV1 { name: format!("n{n}"), incarnation: incarnation(0, 1), what }, 1, NOW, &[])
+            .unwrap();
     }
-    let full = come(&mut of, life(0, 1), RunIntent::Auto, 1).unwrap_err();
+    let full = come(&mut of, incarnation(0, 1), RunIntent::Auto, 1).unwrap_err();
     assert!(full.contains("the limit"), "{full}");
     for name in ["", "a.b", "../x", "a b", &"x".repeat(33)] {
         assert!(super::RunId::check_name(name).is_err(), "{name:?}");
@@ -373,7 +399,7 @@ proptest! {
         for act in acts {
             match act {
                 RunEvent::Come { rank, want, epochs } => {
-                    let who = life(rank, next);
+                    let who = incarnation(rank, next);
                     next += 1;
                     let Ok((decided, now, rows)) = come(&mut of, who, want, epochs) else { continue };
                     if now > generation {

@@ -23,8 +23,8 @@ impl JobState {
         if !self.is_trained() || self.saved {
             return;
         }
-        let may_save = |life: &WorkerIncarnation| {
-            self.unfenced.contains(life) || self.live_lives().any(|live| live == *life)
+        let may_save = |incarnation: &WorkerIncarnation| {
+            self.unfenced.contains(incarnation) || self.live_lives().any(|live| live == *incarnation)
         };
         if !self.chief.as_ref().is_some_and(may_save) {
             let next = self.live_lives().next();
@@ -36,10 +36,10 @@ impl JobState {
     ///
     /// # Errors
     /// It is not the chief, is not in the job, or was given up.
-    pub fn saved(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
-        self.member(life)?;
-        if !self.is_trained() || self.chief != Some(life) {
-            return Err(JobStateError::NotChief(life));
+    pub fn saved(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(incarnation)?;
+        if !self.is_trained() || self.chief != Some(incarnation) {
+            return Err(JobStateError::NotChief(incarnation));
         }
         self.saved = true;
         Ok(())
@@ -53,7 +53,7 @@ impl JobState {
     /// Those whose tasks others wait for, or the model that they are to save.
     fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
         let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
-        self.leases.values().map(|lease| lease.life).chain(saver).collect()
+        self.leases.values().map(|lease| lease.incarnation).chain(saver).collect()
     }
 
     /// Time has passed. Dead are lives that have not been heard of for the job's worker timeout, and those that others
@@ -61,17 +61,18 @@ impl JobState {
     pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());
-        for life in self.live_lives() {
-            let is_awaited = awaited.contains(&life);
-            if heard.silent(life.rank, now) > timeout || is_awaited && heard.still(life.rank, now) > progress
+        for incarnation in self.live_lives() {
+            let is_awaited = awaited.contains(&incarnation);
+            if heard.silent(incarnation.rank, now) > timeout
+                || is_awaited && heard.still(incarnation.rank, now) > progress
             {
-                dead.push(life);
+                dead.push(incarnation);
             } else if !is_awaited {
-                heard.excuse(life.rank, now);
+                heard.excuse(incarnation.rank, now);
             }
         }
-        for life in &dead {
-            if let Some(member) = self.members.get_mut(&life.rank) {
+        for incarnation in &dead {
+            if let Some(member) = self.members.get_mut(&incarnation.rank) {
                 member.standing = WorkerState::Dead;
             }
         }

@@ -18,7 +18,7 @@ fn plan(workers: u32, tasks: u64) -> JobPlan {
     JobPlan { workers, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
 }
 
-fn life(rank: u32, incarnation: u64) -> WorkerIncarnation {
+fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
@@ -34,17 +34,18 @@ impl CompletionModel {
     fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
         let book = JobState::new(plan(workers, tasks), 1).unwrap();
         let mut job = CompletionModel { book, heard: HeartbeatTimes::default(), now: Duration::ZERO };
-        ranks.iter().for_each(|&rank| job.come(life(rank, 1)));
+        ranks.iter().for_each(|&rank| job.come(incarnation(rank, 1)));
         job
     }
 
-    fn come(&mut self, life: WorkerIncarnation) {
+    fn come(&mut self, incarnation: WorkerIncarnation) {
         let plan = self.book.plan().clone();
-        self.book.register(&mut self.heard, life, &plan, self.now).unwrap();
+        self.book.register(&mut self.heard, incarnation, &plan, self.now).unwrap();
     }
 
-    fn take(&mut self, life: WorkerIncarnation) -> u64 {
-        let SplitGrant::Task { index, .. } = self.book.take(&mut self.heard, life, &[], self.now).unwrap()
+    fn take(&mut self, incarnation: WorkerIncarnation) -> u64 {
+        let SplitGrant::Task { index, .. } =
+            self.book.take(&mut self.heard, incarnation, &[], self.now).unwrap()
         else {
             panic!("no task is free")
         };
@@ -52,9 +53,10 @@ impl CompletionModel {
     }
 
     /// Whether it is to save, when it gives a sign of life with so much done.
-    fn is_chief(&mut self, life: WorkerIncarnation, progress: u64) -> bool {
+    fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
         let work = Activity { progress, doing: ActivityKind::Learning };
-        let orders = self.book.beat(&mut self.heard, life, (Progress::default(), work), self.now).unwrap();
+        let orders =
+            self.book.beat(&mut self.heard, incarnation, (Progress::default(), work), self.now).unwrap();
         orders.chief && orders.trained && !orders.saved
     }
 
@@ -68,79 +70,82 @@ impl CompletionModel {
 #[test]
 fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
     let mut job = CompletionModel::of(3, 1, &[1, 2]);
-    let index = job.take(life(2, 1));
-    job.book.done(life(2, 1), index, 10).unwrap();
-    assert!(job.is_chief(life(1, 1), 0) && !job.is_chief(life(2, 1), 0));
-    job.come(life(0, 1));
-    assert!(!job.is_chief(life(0, 1), 0), "worker 1 saves");
-    assert!(job.is_chief(life(1, 1), 0));
-    assert_eq!(job.book.saved(life(0, 1)), Err(JobStateError::NotChief(life(0, 1))));
-    job.book.saved(life(1, 1)).unwrap();
-    job.book.leave(life(1, 1)).unwrap();
-    assert!(!job.is_chief(life(0, 1), 0) && !job.is_chief(life(2, 1), 0), "it is saved");
+    let index = job.take(incarnation(2, 1));
+    job.book.done(incarnation(2, 1), index, 10).unwrap();
+    assert!(job.is_chief(incarnation(1, 1), 0) && !job.is_chief(incarnation(2, 1), 0));
+    job.come(incarnation(0, 1));
+    assert!(!job.is_chief(incarnation(0, 1), 0), "worker 1 saves");
+    assert!(job.is_chief(incarnation(1, 1), 0));
+    assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::NotChief(incarnation(0, 1))));
+    job.book.saved(incarnation(1, 1)).unwrap();
+    job.book.leave(incarnation(1, 1)).unwrap();
+    assert!(!job.is_chief(incarnation(0, 1), 0) && !job.is_chief(incarnation(2, 1), 0), "it is saved");
 }
 
 #[test]
 fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
     let mut job = CompletionModel::of(2, 1, &[0, 1]);
-    job.book.leave(life(0, 1)).unwrap();
-    let index = job.take(life(1, 1));
-    job.book.done(life(1, 1), index, 10).unwrap();
-    assert!(job.is_chief(life(1, 1), 0));
+    job.book.leave(incarnation(0, 1)).unwrap();
+    let index = job.take(incarnation(1, 1));
+    job.book.done(incarnation(1, 1), index, 10).unwrap();
+    assert!(job.is_chief(incarnation(1, 1), 0));
     // Also when it left after that without having saved: it was stopped, and knew of no end.
-    job.come(life(0, 2));
-    job.book.leave(life(1, 1)).unwrap();
-    assert!(job.is_chief(life(0, 2), 0));
+    job.come(incarnation(0, 2));
+    job.book.leave(incarnation(1, 1)).unwrap();
+    assert!(job.is_chief(incarnation(0, 2), 0));
 }
 
 #[test]
 fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fenced() {
     let mut job = CompletionModel::of(3, 1, &[0, 1, 2]);
-    let index = job.take(life(0, 1));
-    job.book.done(life(0, 1), index, 10).unwrap();
-    assert!(job.is_chief(life(0, 1), 0));
+    let index = job.take(incarnation(0, 1));
+    job.book.done(incarnation(0, 1), index, 10).unwrap();
+    assert!(job.is_chief(incarnation(0, 1), 0));
     let mut progress = 0;
     let dead = loop {
         progress += 1;
-        let others = [1, 2].map(|rank| job.is_chief(life(rank, 1), progress));
+        let others = [1, 2].map(|rank| job.is_chief(incarnation(rank, 1), progress));
         assert_eq!(others, [false; 2], "the first may be alive");
         let dead = job.pass();
         if !dead.is_empty() {
             break dead;
         }
     };
-    assert_eq!(dead, [life(0, 1)]);
-    assert!(!job.is_chief(life(1, 1), progress) && !job.is_chief(life(2, 1), progress), "it is not fenced");
-    assert!(job.book.fenced(life(0, 1)));
-    assert!(job.is_chief(life(1, 1), progress) && !job.is_chief(life(2, 1), progress));
+    assert_eq!(dead, [incarnation(0, 1)]);
+    assert!(
+        !job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress),
+        "it is not fenced"
+    );
+    assert!(job.book.fenced(incarnation(0, 1)));
+    assert!(job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress));
     // Who was only asleep hears it.
-    assert_eq!(job.book.saved(life(0, 1)), Err(JobStateError::Fenced(life(0, 1))));
+    assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
     assert!(!job.book.is_over());
 }
 
 #[test]
 fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever() {
     let mut job = CompletionModel::of(2, 4, &[0, 1]);
-    let index = job.take(life(0, 1));
+    let index = job.take(incarnation(0, 1));
     let limit = job.book.plan().progress_timeout();
     let mut progress = 0;
     let dead = loop {
         assert!(job.now <= limit + SECOND * 2, "it has held a task for {:?}", job.now);
         // The other has nothing that others wait for: it may be still.
         progress += 1;
-        job.is_chief(life(0, 1), 7);
-        job.is_chief(life(1, 1), 7);
+        job.is_chief(incarnation(0, 1), 7);
+        job.is_chief(incarnation(1, 1), 7);
         let dead = job.pass();
         if !dead.is_empty() {
             break dead;
         }
     };
-    assert!(dead == [life(0, 1)] && job.now > limit && progress > 50, "{dead:?} after {:?}", job.now);
+    assert!(dead == [incarnation(0, 1)] && job.now > limit && progress > 50, "{dead:?} after {:?}", job.now);
     // Not before it is fenced.
-    assert_ne!(job.take(life(1, 1)), index);
-    job.book.done(life(1, 1), 1, 10).unwrap();
-    assert!(job.book.fenced(life(0, 1)));
-    assert_eq!(job.take(life(1, 1)), index);
+    assert_ne!(job.take(incarnation(1, 1)), index);
+    job.book.done(incarnation(1, 1), 1, 10).unwrap();
+    assert!(job.book.fenced(incarnation(0, 1)));
+    assert_eq!(job.take(incarnation(1, 1)), index);
 }
 
 /// A slow batch, and what was idle for long before it was given a task.
@@ -149,15 +154,15 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
     let mut job = CompletionModel::of(1, 4, &[0]);
     let limit = job.book.plan().progress_timeout();
     while job.now < limit * 3 {
-        job.is_chief(life(0, 1), 0);
+        job.is_chief(incarnation(0, 1), 0);
         assert!(job.pass().is_empty(), "it is idle");
     }
-    job.take(life(0, 1));
+    job.take(incarnation(0, 1));
     let mut progress = 0;
     while progress < 5 {
         let until = job.now + limit - SECOND * 2;
         while job.now < until {
-            job.is_chief(life(0, 1), progress);
+            job.is_chief(incarnation(0, 1), progress);
             assert!(job.pass().is_empty(), "its batch takes long");
         }
         progress += 1;
@@ -165,7 +170,7 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
     // While the scheduler slept it could hear of no progress.
     job.now += limit;
     job.heard.forgive(limit, job.now);
-    job.is_chief(life(0, 1), progress);
+    job.is_chief(incarnation(0, 1), progress);
     assert!(job.pass().is_empty());
 }
 
@@ -173,36 +178,36 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
 fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     let (mut scheduler, mut now) = (Scheduler::default(), Duration::ZERO);
     let mut ask = |of: WorkerIncarnation, what: SchedulerActionV1, now: Duration| {
-        scheduler.answer(SchedulerRequestV1 { life: of, what }, of.rank, now).map_err(|(_, text)| text)
+        scheduler.answer(SchedulerRequestV1 { incarnation: of, what }, of.rank, now).map_err(|(_, text)| text)
     };
     let register = || SchedulerActionV1::Register { plan: plan(1, 1) };
-    ask(life(0, 1), register(), now).unwrap();
-    ask(life(0, 1), SchedulerActionV1::Take { holding: Vec::new() }, now).unwrap();
-    ask(life(0, 1), SchedulerActionV1::Done { index: 0, examples: 10 }, now).unwrap();
+    ask(incarnation(0, 1), register(), now).unwrap();
+    ask(incarnation(0, 1), SchedulerActionV1::Take { holding: Vec::new() }, now).unwrap();
+    ask(incarnation(0, 1), SchedulerActionV1::Done { index: 0, examples: 10 }, now).unwrap();
     // It dies before it has saved, and is started again when somebody has seen it.
     while now < LATE_TIME * 3 {
         now += OWN_SLEEP;
-        ask(life(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();
-        let _ = ask(life(0, 0), SchedulerActionV1::Leave, now);
+        ask(incarnation(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();
+        let _ = ask(incarnation(0, 0), SchedulerActionV1::Leave, now);
     }
-    let told = ask(life(0, 2), register(), now);
+    let told = ask(incarnation(0, 2), register(), now);
     assert_eq!(told, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
     let beat = || SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() };
     let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
-        ask(life(0, 2), beat(), now)
+        ask(incarnation(0, 2), beat(), now)
     else {
         panic!("it is to fence its former life")
     };
-    assert_eq!(fence, [life(0, 1)]);
-    ask(life(0, 2), SchedulerActionV1::Fenced { dead: life(0, 1) }, now).unwrap();
-    let told = ask(life(0, 2), beat(), now);
+    assert_eq!(fence, [incarnation(0, 1)]);
+    ask(incarnation(0, 2), SchedulerActionV1::Fenced { dead: incarnation(0, 1) }, now).unwrap();
+    let told = ask(incarnation(0, 2), beat(), now);
     assert!(
         matches!(told, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
         "{told:?}"
     );
-    ask(life(0, 2), SchedulerActionV1::Saved, now).unwrap();
-    ask(life(0, 2), SchedulerActionV1::Leave, now).unwrap();
-    let told = ask(life(0, 3), register(), now).unwrap();
+    ask(incarnation(0, 2), SchedulerActionV1::Saved, now).unwrap();
+    ask(incarnation(0, 2), SchedulerActionV1::Leave, now).unwrap();
+    let told = ask(incarnation(0, 3), register(), now).unwrap();
     assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "what is saved is over: {told:?}");
 }
 

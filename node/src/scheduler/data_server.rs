@@ -252,20 +252,20 @@ impl Scheduler {
         })
     }
 
-    /// Reads what `life` asks for into `out`, which has room for all of it.
+    /// Reads what `incarnation` asks for into `out`, which has room for all of it.
     pub(crate) fn feed(
         &mut self,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         feed: DataRequest,
         out: &mut [u8],
     ) -> Result<DataReply, SchedulerRefusal> {
         self.feeder()?;
-        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (book, feeder) = (self.book.as_mut().ok_or_else(unknown)?, self.feeder.as_mut());
         let Some(DataServer { feeding, texts, fed }) = feeder else { return Err(unknown()) };
         let read = match feed {
             DataRequest::Text { index, from, bytes } => {
-                let task = book.holds(life, index)?;
+                let task = book.holds(incarnation, index)?;
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
                     None => feeding.stock.text(&task).inspect(|text| {
@@ -282,7 +282,7 @@ impl Scheduler {
                 })
             }
             DataRequest::Head { file, bytes } => {
-                book.live_member(life)?;
+                book.live_member(incarnation)?;
                 let Some(of) = feeding.plan.files.get(file as usize) else {
                     let files = feeding.plan.files.len();
                     return Err((Refusal::Malformed, format!("file {file} of {files}")));

@@ -71,7 +71,7 @@ impl DataServerModel {
         of: WorkerIncarnation,
         what: SchedulerActionV1,
     ) -> Result<SchedulerReplyV1, (Refusal, String)> {
-        self.0.answer(SchedulerRequestV1 { life: of, what }, of.rank, Duration::ZERO)
+        self.0.answer(SchedulerRequestV1 { incarnation: of, what }, of.rank, Duration::ZERO)
     }
 
     fn feed(
@@ -184,7 +184,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
             run: String::new(),
             generation: 0,
             birth: 0,
-            ask: SchedulerRequestV1 { life: of, what },
+            ask: SchedulerRequestV1 { incarnation: of, what },
         };
         let ask = control::seal_as(2, &ask);
         control::open::<SchedulerReplyV1>(&over(&sim, link, message::BOOK, &ask).unwrap()).unwrap()

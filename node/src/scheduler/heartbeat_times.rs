@@ -17,16 +17,17 @@ pub struct HeartbeatTimes {
 
 impl HeartbeatTimes {
     /// All these lives count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
-    pub fn of(lives: impl Iterator<Item = WorkerIncarnation>, now: Duration) -> HeartbeatTimes {
-        let unlinked: BTreeSet<WorkerIncarnation> = lives.collect();
-        let at = unlinked.iter().map(|life| (life.rank, now)).collect();
-        let work = unlinked.iter().map(|life| (life.rank, (Activity::default(), now))).collect();
+    pub fn of(incarnations: impl Iterator<Item = WorkerIncarnation>, now: Duration) -> HeartbeatTimes {
+        let unlinked: BTreeSet<WorkerIncarnation> = incarnations.collect();
+        let at = unlinked.iter().map(|incarnation| (incarnation.rank, now)).collect();
+        let work =
+            unlinked.iter().map(|incarnation| (incarnation.rank, (Activity::default(), now))).collect();
         HeartbeatTimes { at, work, unlinked }
     }
 
     /// A worker's link has gone: another process may take its index at once.
-    pub fn unlink(&mut self, life: WorkerIncarnation) {
-        self.unlinked.insert(life);
+    pub fn unlink(&mut self, incarnation: WorkerIncarnation) {
+        self.unlinked.insert(incarnation);
     }
 
     /// The scheduler itself was stopped for a while: nobody could be heard.
@@ -36,19 +37,19 @@ impl HeartbeatTimes {
     }
 
     /// A life of a worker begins.
-    pub(super) fn begin(&mut self, life: WorkerIncarnation, now: Duration) {
-        self.hear(life, now);
-        self.work.insert(life.rank, (Activity::default(), now));
+    pub(super) fn begin(&mut self, incarnation: WorkerIncarnation, now: Duration) {
+        self.hear(incarnation, now);
+        self.work.insert(incarnation.rank, (Activity::default(), now));
     }
 
-    pub(super) fn hear(&mut self, life: WorkerIncarnation, now: Duration) {
-        self.at.insert(life.rank, now);
-        self.unlinked.remove(&life);
+    pub(super) fn hear(&mut self, incarnation: WorkerIncarnation, now: Duration) {
+        self.at.insert(incarnation.rank, now);
+        self.unlinked.remove(&incarnation);
     }
 
     /// A worker says how far its work is.
-    pub(super) fn note(&mut self, life: WorkerIncarnation, work: Activity, now: Duration) {
-        let (before, since) = self.work.entry(life.rank).or_insert((work, now));
+    pub(super) fn note(&mut self, incarnation: WorkerIncarnation, work: Activity, now: Duration) {
+        let (before, since) = self.work.entry(incarnation.rank).or_insert((work, now));
         if before.progress != work.progress {
             *since = now;
         }
@@ -75,8 +76,8 @@ impl HeartbeatTimes {
         now.saturating_sub(self.work.get(&rank).map_or(now, |(_, since)| *since))
     }
 
-    pub(super) fn is_there(&self, life: WorkerIncarnation, now: Duration, timeout: Duration) -> bool {
-        let heard = self.at.get(&life.rank).copied().unwrap_or_default();
-        !self.unlinked.contains(&life) && now.saturating_sub(heard) <= timeout
+    pub(super) fn is_there(&self, incarnation: WorkerIncarnation, now: Duration, timeout: Duration) -> bool {
+        let heard = self.at.get(&incarnation.rank).copied().unwrap_or_default();
+        !self.unlinked.contains(&incarnation) && now.saturating_sub(heard) <= timeout
     }
 }

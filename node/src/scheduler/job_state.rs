@@ -28,7 +28,7 @@ use std::time::Duration;
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     /// Whose it is.
-    pub life: WorkerIncarnation,
+    pub incarnation: WorkerIncarnation,
     /// Batches before this one are trained.
     pub from: u64,
 }
@@ -213,12 +213,15 @@ impl JobState {
     }
 
     fn live(&self) -> impl Iterator<Item = u32> {
-        self.live_lives().map(|life| life.rank)
+        self.live_lives().map(|incarnation| incarnation.rank)
     }
 
     /// Who is in the job and lives, by index.
     pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
-        self.members.values().filter(|member| member.standing == WorkerState::Live).map(|member| member.life)
+        self.members
+            .values()
+            .filter(|member| member.standing == WorkerState::Live)
+            .map(|member| member.incarnation)
     }
 
     /// A life of a worker comes into the job.
@@ -228,27 +231,27 @@ impl JobState {
     pub fn register(
         &mut self,
         heard: &mut HeartbeatTimes,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         plan: &JobPlan,
         now: Duration,
     ) -> Result<(), JobStateError> {
         if let Some(difference) = self.plan.differs(plan) {
             return Err(JobStateError::Differs(difference));
         }
-        if life.rank >= self.plan.workers {
-            return Err(JobStateError::Index { rank: life.rank, workers: self.plan.workers });
+        if incarnation.rank >= self.plan.workers {
+            return Err(JobStateError::Index { rank: incarnation.rank, workers: self.plan.workers });
         }
-        if let Some(known) = self.members.get(&life.rank) {
-            let (before, standing) = (known.life, known.standing);
-            if before.incarnation > life.incarnation || self.unfenced.contains(&life) {
-                return Err(JobStateError::Fenced(life));
+        if let Some(known) = self.members.get(&incarnation.rank) {
+            let (before, standing) = (known.incarnation, known.standing);
+            if before.incarnation > incarnation.incarnation || self.unfenced.contains(&incarnation) {
+                return Err(JobStateError::Fenced(incarnation));
             }
-            if before == life {
+            if before == incarnation {
                 // The answer to the first was lost.
                 return match standing {
-                    WorkerState::Dead => Err(JobStateError::Fenced(life)),
+                    WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
-                        heard.hear(life, now);
+                        heard.hear(incarnation, now);
                         Ok(())
                     }
                 };
@@ -261,24 +264,28 @@ impl JobState {
                     )));
                 }
                 if heard.is_there(before, now, self.plan.worker_timeout()) {
-                    return Err(JobStateError::Taken(life.rank));
+                    return Err(JobStateError::Taken(incarnation.rank));
                 }
                 self.unfenced.insert(before);
             }
         }
-        let member = Member { life, standing: WorkerState::Live, told: Progress::default() };
-        self.members.insert(life.rank, member);
-        heard.begin(life, now);
+        let member = Member { incarnation, standing: WorkerState::Live, told: Progress::default() };
+        self.members.insert(incarnation.rank, member);
+        heard.begin(incarnation, now);
         self.settle_chief();
         Ok(())
     }
 
     /// The live member that this life is.
-    pub(super) fn member(&mut self, life: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
-        match self.members.get_mut(&life.rank) {
-            Some(member) if member.life == life && member.standing == WorkerState::Live => Ok(member),
-            Some(member) if member.life.incarnation >= life.incarnation => Err(JobStateError::Fenced(life)),
-            _ => Err(JobStateError::Unknown(life)),
+    pub(super) fn member(&mut self, incarnation: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
+        match self.members.get_mut(&incarnation.rank) {
+            Some(member) if member.incarnation == incarnation && member.standing == WorkerState::Live => {
+                Ok(member)
+            }
+            Some(member) if member.incarnation.incarnation >= incarnation.incarnation => {
+                Err(JobStateError::Fenced(incarnation))
+            }
+            _ => Err(JobStateError::Unknown(incarnation)),
         }
     }
 
@@ -289,22 +296,23 @@ impl JobState {
     pub fn beat(
         &mut self,
         heard: &mut HeartbeatTimes,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         (told, work): (Progress, Activity),
         now: Duration,
     ) -> Result<HeartbeatReply, JobStateError> {
-        self.member(life)?;
+        self.member(incarnation)?;
         for &(index, acked) in &told.acked {
-            if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.life == life) {
+            if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.incarnation == incarnation)
+            {
                 lease.from = lease.from.max(acked);
             }
         }
-        self.member(life)?.told = told;
-        heard.hear(life, now);
-        heard.note(life, work, now);
-        let lowest = self.live().next() == Some(life.rank);
+        self.member(incarnation)?.told = told;
+        heard.hear(incarnation, now);
+        heard.note(incarnation, work, now);
+        let lowest = self.live().next() == Some(incarnation.rank);
         let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
-        let (chief, live) = (self.chief() == Some(life), self.live().count() as u32);
+        let (chief, live) = (self.chief() == Some(incarnation), self.live().count() as u32);
         let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
         Ok(HeartbeatReply {
             chief,
@@ -319,20 +327,20 @@ impl JobState {
 
     /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
     /// one of the dead.
-    pub fn fenced(&mut self, life: WorkerIncarnation) -> bool {
-        let news = self.unfenced.remove(&life);
+    pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
+        let news = self.unfenced.remove(&incarnation);
         if news {
-            self.take_back(life);
+            self.take_back(incarnation);
             self.settle_chief();
         }
         news
     }
 
     /// What a life held is free.
-    fn take_back(&mut self, life: WorkerIncarnation) {
+    fn take_back(&mut self, incarnation: WorkerIncarnation) {
         let returned = &mut self.returned;
         self.leases.retain(|&index, lease| {
-            let lost = lease.life == life;
+            let lost = lease.incarnation == incarnation;
             if lost {
                 returned.insert(index, lease.from);
             }
@@ -348,14 +356,15 @@ impl JobState {
     pub fn take(
         &mut self,
         heard: &mut HeartbeatTimes,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         holding: &[u64],
         now: Duration,
     ) -> Result<SplitGrant, JobStateError> {
-        self.member(life)?;
-        heard.hear(life, now);
+        self.member(incarnation)?;
+        heard.hear(incarnation, now);
         let mut held = 0;
-        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.life == life) {
+        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
+        {
             if !holding.contains(&index) {
                 return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
             }
@@ -373,7 +382,7 @@ impl JobState {
             None if self.leases.is_empty() => return Ok(SplitGrant::Over),
             None => return Ok(SplitGrant::Wait),
         };
-        self.leases.insert(index, Lease { life, from });
+        self.leases.insert(index, Lease { incarnation, from });
         Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
     }
 
@@ -381,10 +390,15 @@ impl JobState {
     ///
     /// # Errors
     /// The task is not this life's.
-    pub fn done(&mut self, life: WorkerIncarnation, index: u64, examples: u64) -> Result<(), JobStateError> {
-        self.member(life)?;
+    pub fn done(
+        &mut self,
+        incarnation: WorkerIncarnation,
+        index: u64,
+        examples: u64,
+    ) -> Result<(), JobStateError> {
+        self.member(incarnation)?;
         match self.leases.get(&index) {
-            Some(lease) if lease.life == life => {
+            Some(lease) if lease.incarnation == incarnation => {
                 self.leases.remove(&index);
                 self.examples += examples;
                 self.settle_chief();
@@ -392,7 +406,7 @@ impl JobState {
             }
             // It was said before, and the answer was lost.
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
-            _ => Err(JobStateError::NotYours(index, life.rank)),
+            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
     }
 
@@ -400,9 +414,9 @@ impl JobState {
     ///
     /// # Errors
     /// It is not in the job, or was given up.
-    pub fn leave(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
-        self.member(life)?.standing = WorkerState::Left;
-        self.take_back(life);
+    pub fn leave(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(incarnation)?.standing = WorkerState::Left;
+        self.take_back(incarnation);
         self.settle_chief();
         Ok(())
     }
@@ -415,19 +429,19 @@ impl JobState {
     pub fn meet(
         &mut self,
         heard: &mut HeartbeatTimes,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         name: &str,
         now: Duration,
     ) -> Result<Vec<u32>, JobStateError> {
-        self.member(life)?;
-        heard.hear(life, now);
+        self.member(incarnation)?;
+        heard.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
             let over =
                 over.ok_or_else(|| JobStateError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
             self.barriers.remove(&over);
         }
-        self.barriers.entry(name.to_owned()).or_default().insert(life.rank);
+        self.barriers.entry(name.to_owned()).or_default().insert(incarnation.rank);
         Ok(self.missing(name).collect())
     }
 
@@ -442,8 +456,8 @@ impl JobState {
     ///
     /// # Errors
     /// The worker that says so is not in the job.
-    pub fn fail(&mut self, life: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
-        self.member(life)?;
+    pub fn fail(&mut self, incarnation: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
+        self.member(incarnation)?;
         self.failed.get_or_insert(why);
         Ok(())
     }
@@ -457,19 +471,19 @@ impl JobState {
     ///
     /// # Errors
     /// It is not, or was given up.
-    pub fn live_member(&mut self, life: WorkerIncarnation) -> Result<(), JobStateError> {
-        self.member(life).map(|_| ())
+    pub fn live_member(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(incarnation).map(|_| ())
     }
 
     /// A task that this life holds.
     ///
     /// # Errors
     /// It does not hold it, is not in the job, or was given up.
-    pub fn holds(&mut self, life: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
-        self.member(life)?;
+    pub fn holds(&mut self, incarnation: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
+        self.member(incarnation)?;
         match self.leases.get(&index) {
-            Some(lease) if lease.life == life => Ok(self.plan.task(index)),
-            _ => Err(JobStateError::NotYours(index, life.rank)),
+            Some(lease) if lease.incarnation == incarnation => Ok(self.plan.task(index)),
+            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
     }
 

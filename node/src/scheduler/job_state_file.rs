@@ -138,9 +138,10 @@ mod tests {
         let plan =
             JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
         let mut book = JobState::new(plan.clone(), 7).unwrap();
-        let (mut heard, life) = (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
-        book.register(&mut heard, life, &plan, Duration::ZERO).unwrap();
-        book.take(&mut heard, life, &[], Duration::ZERO).unwrap();
+        let (mut heard, incarnation) =
+            (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
+        book.register(&mut heard, incarnation, &plan, Duration::ZERO).unwrap();
+        book.take(&mut heard, incarnation, &[], Duration::ZERO).unwrap();
         book
     }
 

@@ -80,12 +80,12 @@ impl Schedulers {
             match ask.what {
                 SchedulerActionV1::Status => return Ok(SchedulerReplyV1::StatusV2(None)),
                 SchedulerActionV1::Register { .. } => self.begin(&key, now)?,
-                _ => return Err(unknown(&run, ask.life)),
+                _ => return Err(unknown(&run, ask.incarnation)),
             }
         }
         match self.jobs.get_mut(&key) {
             Some(scheduler) => scheduler.answer_in((generation, birth), ask, session, now),
-            None => Err(unknown(&run, ask.life)),
+            None => Err(unknown(&run, ask.incarnation)),
         }
     }
 
@@ -106,12 +106,12 @@ impl Schedulers {
     /// A worker says what the rows of a table are.
     pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV2 { run, told } = asked;
-        let life = told.life;
+        let incarnation = told.incarnation;
         if let Err(error) = Schema::check_name(&told.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
         }
         let key = self.key(&run).to_owned();
-        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, life))?.note_table(told, now)
+        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(told, now)
     }
 
     /// Who feeds the workers.
@@ -122,15 +122,15 @@ impl Schedulers {
         }
     }
 
-    /// Reads what `life` asks for into `out`.
+    /// Reads what `incarnation` asks for into `out`.
     pub(crate) fn feed(
         &mut self,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         feed: DataRequest,
         out: &mut [u8],
     ) -> Result<DataReply, SchedulerRefusal> {
         match self.jobs.get_mut("").filter(|_| self.fed) {
-            Some(scheduler) => scheduler.feed(life, feed, out),
+            Some(scheduler) => scheduler.feed(incarnation, feed, out),
             None => Err(no_data()),
         }
     }
@@ -155,11 +155,11 @@ impl Schedulers {
     }
 }
 
-fn unknown(run: &str, life: WorkerIncarnation) -> SchedulerRefusal {
+fn unknown(run: &str, incarnation: WorkerIncarnation) -> SchedulerRefusal {
     let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
     let text = format!(
         "worker {} is not in the job{of} (the scheduler has been started anew without its book?)",
-        life.rank
+        incarnation.rank
     );
     (Refusal::Unknown, text)
 }

@@ -65,7 +65,7 @@ pub enum ActivityKind {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its present life.
-    pub life: WorkerIncarnation,
+    pub incarnation: WorkerIncarnation,
     /// What became of it.
     pub standing: WorkerState,
     /// What it said last.

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// What a worker asks. `life` says who it is.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV1 {
-    pub(crate) life: WorkerIncarnation,
+    pub(crate) incarnation: WorkerIncarnation,
     pub(crate) what: SchedulerActionV1,
 }
 
@@ -215,22 +215,22 @@ impl Scheduler {
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV1 { life, what } = ask;
+        let SchedulerRequestV1 { incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
             return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
         // Who asks lives, however long this request has lain here.
         if let Some(book) = &mut self.book
-            && book.live_member(life).is_ok()
+            && book.live_member(incarnation).is_ok()
         {
-            self.heard.hear(life, now);
+            self.heard.hear(incarnation, now);
         }
         self.tick(now)?;
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(life, plan, of, session, now);
+            return self.register(incarnation, plan, of, session, now);
         }
-        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
         let mut keep = true;
         let told = match what {
@@ -239,48 +239,48 @@ impl Scheduler {
                 // What is acknowledged since is trained again at worst, and dropped by the shards.
                 keep = false;
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
-                    book.beat(heard, life, (told, work), now)?;
+                    book.beat(heard, incarnation, (told, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
             }
             SchedulerActionV1::Saved => {
-                book.saved(life)?;
+                book.saved(incarnation)?;
                 SchedulerReplyV1::Noted
             }
-            SchedulerActionV1::Take { holding } => match book.take(heard, life, &holding, now)? {
+            SchedulerActionV1::Take { holding } => match book.take(heard, incarnation, &holding, now)? {
                 SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
                 SplitGrant::Wait => SchedulerReplyV1::Wait,
                 SplitGrant::Over => SchedulerReplyV1::Over,
             },
             SchedulerActionV1::Done { index, examples } => {
-                book.done(life, index, examples)?;
+                book.done(incarnation, index, examples)?;
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Fenced { dead } => {
                 if book.fenced(dead)
                     && let Some(kept_back) = self.sparing.allow(now)
                 {
-                    let (worker, by) = (dead.rank, life.rank);
+                    let (worker, by) = (dead.rank, incarnation.rank);
                     tracing::warn!(worker, by, kept_back, "fenced: its tasks are free");
                 }
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Leave => {
-                book.leave(life)?;
+                book.leave(incarnation)?;
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
                 keep = false;
-                SchedulerReplyV1::Missing { ranks: book.meet(heard, life, &name, now)? }
+                SchedulerReplyV1::Missing { ranks: book.meet(heard, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
                 if let Some(kept_back) = self.sparing.allow(now) {
-                    tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
+                    tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
                 }
-                book.fail(life, why)?;
+                book.fail(incarnation, why)?;
                 SchedulerReplyV1::Noted
             }
         };
-        self.links.insert(session, life);
+        self.links.insert(session, incarnation);
         if keep {
             self.keep()?;
             self.publish();
@@ -291,22 +291,22 @@ impl Scheduler {
     /// The highest incarnation that the book knows of.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         let Some(book) = &self.book else { return 0 };
-        book.members().map(|member| member.life.incarnation).fold(book.started(), u64::max)
+        book.members().map(|member| member.incarnation.incarnation).fold(book.started(), u64::max)
     }
 
     /// A worker says what the rows of a table are. Others than the job has trained end it.
     pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV1 { life, table } = asked;
+        let JobTableV1 { incarnation, table } = asked;
         self.tick(now)?;
-        let unknown = || (Refusal::Unknown, JobStateError::Unknown(life).to_string());
-        let noted = self.book.as_mut().ok_or_else(unknown)?.note_table(life, table)?;
+        let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
+        let noted = self.book.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
         if noted != RecordOutcome::Same {
             self.keep()?;
         }
         match noted {
             RecordOutcome::Gone(why) => {
                 if let Some(kept_back) = self.sparing.allow(now) {
-                    tracing::error!(worker = life.rank, why, kept_back, "the job has failed");
+                    tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
                 }
                 Err((Refusal::Mismatch, why))
             }
@@ -317,14 +317,14 @@ impl Scheduler {
     /// Brings a worker into the job, or begins one.
     fn register(
         &mut self,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         plan: JobPlan,
         (generation, birth): (u32, u64),
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let WorkerIncarnation { rank, incarnation } = life;
-        if incarnation == NO_INCARNATION {
+        let WorkerIncarnation { rank, incarnation: number } = incarnation;
+        if number == NO_INCARNATION {
             let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
             return Err((Refusal::Name, text));
         }
@@ -360,22 +360,21 @@ impl Scheduler {
             let same = book.plan().differs(&plan).is_none();
             // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done again.
             let since = now.saturating_sub(self.over_since.unwrap_or(now));
-            let late = same && book.was_missed_by(life.rank) && since < LATE_TIME;
+            let late = same && book.was_missed_by(incarnation.rank) && since < LATE_TIME;
             book.is_over() && !late || book.is_abandoned() && !same
         };
         if self.book.as_ref().is_none_or(other) {
             // The job is named by the life that begins it, and pushes of a later job have larger names.
-            if let Some(before) =
-                self.book.as_ref().map(JobState::started).filter(|before| *before >= incarnation)
+            if let Some(before) = self.book.as_ref().map(JobState::started).filter(|before| *before >= number)
             {
                 let text = format!(
-                    "worker {rank} would begin a job with its incarnation {incarnation}, and the job before was begun \
+                    "worker {rank} would begin a job with its incarnation {number}, and the job before was begun \
                      with {before}: start the worker again, so that it gets a new one"
                 );
                 return Err((Refusal::Fenced, text));
             }
             let before = self.book.take();
-            let mut book = JobState::new(plan.clone(), incarnation)?;
+            let mut book = JobState::new(plan.clone(), number)?;
             (book.generation, book.birth) = (generation, birth);
             if let Some(before) = &before {
                 book.inherit(before);
@@ -398,20 +397,20 @@ impl Scheduler {
         if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
             book.forgive();
         }
-        book.register(&mut self.heard, life, &plan, now)?;
-        tracing::info!(worker = life.rank, of = plan.workers, "a worker is in the job");
+        book.register(&mut self.heard, incarnation, &plan, now)?;
+        tracing::info!(worker = incarnation.rank, of = plan.workers, "a worker is in the job");
         let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
-        self.links.insert(session, life);
+        self.links.insert(session, incarnation);
         self.keep()?;
         Ok(SchedulerReplyV1::Registered { started, done, tasks })
     }
 
     /// A session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
-        if let Some(life) = self.links.remove(&session)
-            && !self.links.values().any(|other| *other == life)
+        if let Some(incarnation) = self.links.remove(&session)
+            && !self.links.values().any(|other| *other == incarnation)
         {
-            self.heard.unlink(life);
+            self.heard.unlink(incarnation);
         }
     }
 
@@ -432,9 +431,9 @@ impl Scheduler {
             self.over_since.get_or_insert(now);
         }
         let dead = book.tick(&mut self.heard, now);
-        for life in &dead {
+        for incarnation in &dead {
             let Some(kept_back) = self.sparing.allow(now) else { continue };
-            let (worker, silent) = (life.rank, self.heard.silent(life.rank, now));
+            let (worker, silent) = (incarnation.rank, self.heard.silent(incarnation.rank, now));
             let why = match silent > book.plan().worker_timeout() {
                 true => "it has been silent",
                 false => "it lives and has made no progress with what others wait for",
@@ -464,7 +463,7 @@ pub(super) fn status(book: &JobState, heard: &HeartbeatTimes) -> JobV2 {
         files: book.plan().files.len() as u32,
         epochs: book.plan().epochs,
         members: book.members().cloned().collect(),
-        leases: book.leases().map(|(index, lease)| (index, lease.life)).collect(),
+        leases: book.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
         unfenced: book.unfenced().collect(),
         done,
         leased,
@@ -474,7 +473,7 @@ pub(super) fn status(book: &JobState, heard: &HeartbeatTimes) -> JobV2 {
         failed: book.failure().map(str::to_owned),
         chief: book.chief(),
         saved: book.is_saved(),
-        work: book.members().map(|member| heard.work(member.life.rank)).collect(),
+        work: book.members().map(|member| heard.work(member.incarnation.rank)).collect(),
     }
 }
 

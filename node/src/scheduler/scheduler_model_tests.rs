@@ -72,36 +72,36 @@ proptest! {
         let (mut book, mut now) = (JobState::new(plan(3, tasks), 1).unwrap(), Duration::ZERO);
         let mut heard = HeartbeatTimes::default();
         // For each worker its lives, each with the tasks that it thinks it has.
-        let mut lives: Vec<Vec<(u64, Vec<u64>)>> = vec![Vec::new(); 3];
+        let mut incarnations: Vec<Vec<(u64, Vec<u64>)>> = vec![Vec::new(); 3];
         let mut fenced: BTreeSet<WorkerIncarnation> = BTreeSet::new();
         let mut done = vec![0; tasks as usize];
         // Who was told to save, who has left, and who has said that it saved.
         let (mut told_to_save, mut left) = (BTreeSet::new(), BTreeSet::new());
         let mut saved = None;
         let mut progress = 0;
-        let which = |lives: &Vec<Vec<(u64, Vec<u64>)>>, rank: u32, old: bool| {
-            let n = lives[rank as usize].len();
+        let which = |incarnations: &Vec<Vec<(u64, Vec<u64>)>>, rank: u32, old: bool| {
+            let n = incarnations[rank as usize].len();
             n.checked_sub(if old { 2 } else { 1 }).map(|at| (rank as usize, at))
         };
         for step in steps.into_iter().chain([WorkerAction::Pass(100), WorkerAction::Restart]) {
             match step {
                 WorkerAction::Start(rank) => {
-                    let incarnation = lives[rank as usize].len() as u64 + 1;
+                    let incarnation = incarnations[rank as usize].len() as u64 + 1;
                     let there = book.register(&mut heard, life(rank, incarnation), &plan(3, tasks), now);
                     if there.is_ok() {
-                        lives[rank as usize].push((incarnation, Vec::new()));
+                        incarnations[rank as usize].push((incarnation, Vec::new()));
                     } else {
                         prop_assert_eq!(there, Err(JobStateError::Taken(rank)));
                     }
                 }
                 WorkerAction::Unlink(rank) => {
-                    if let Some((r, at)) = which(&lives, rank, false) {
-                        heard.unlink(life(rank, lives[r][at].0));
+                    if let Some((r, at)) = which(&incarnations, rank, false) {
+                        heard.unlink(life(rank, incarnations[r][at].0));
                     }
                 }
                 WorkerAction::Beat(rank, old) => {
-                    if let Some((r, at)) = which(&lives, rank, old) {
-                        let me = life(rank, lives[r][at].0);
+                    if let Some((r, at)) = which(&incarnations, rank, old) {
+                        let me = life(rank, incarnations[r][at].0);
                         progress += 1;
                         if let Ok(HeartbeatReply { chief: true, trained: true, .. }) =
                             book.beat(&mut heard, me, told(progress), now)
@@ -118,12 +118,12 @@ proptest! {
                     }
                 }
                 WorkerAction::Take(rank, old) => {
-                    if let Some((r, at)) = which(&lives, rank, old) {
-                        let me = life(rank, lives[r][at].0);
-                        let holding = lives[r][at].1.clone();
+                    if let Some((r, at)) = which(&incarnations, rank, old) {
+                        let me = life(rank, incarnations[r][at].0);
+                        let holding = incarnations[r][at].1.clone();
                         if let Ok(SplitGrant::Task { index, .. }) = book.take(&mut heard, me, &holding, now) {
-                            for (other, lives) in lives.iter().enumerate() {
-                                for (incarnation, held) in lives {
+                            for (other, incarnations) in incarnations.iter().enumerate() {
+                                for (incarnation, held) in incarnations {
                                     let them = life(other as u32, *incarnation);
                                     prop_assert!(
                                         them == me || !held.contains(&index) || fenced.contains(&them),
@@ -133,36 +133,36 @@ proptest! {
                             }
                             prop_assert_eq!(done[index as usize], 0);
                             prop_assert!(!fenced.contains(&me));
-                            lives[r][at].1.push(index);
+                            incarnations[r][at].1.push(index);
                         }
                     }
                 }
                 WorkerAction::Done(rank, old) => {
-                    if let Some((r, at)) = which(&lives, rank, old)
-                        && let Some(&index) = lives[r][at].1.first()
+                    if let Some((r, at)) = which(&incarnations, rank, old)
+                        && let Some(&index) = incarnations[r][at].1.first()
                     {
-                        let me = life(rank, lives[r][at].0);
+                        let me = life(rank, incarnations[r][at].0);
                         if book.done(me, index, 10).is_ok() {
                             done[index as usize] += 1;
                             prop_assert_eq!(done[index as usize], 1);
                             // The answer was lost: it is said again.
                             prop_assert_eq!(book.done(me, index, 10), Ok(()));
                         }
-                        lives[r][at].1.remove(0);
+                        incarnations[r][at].1.remove(0);
                     }
                 }
                 WorkerAction::Leave(rank) => {
-                    if let Some((r, at)) = which(&lives, rank, false)
-                        && book.leave(life(rank, lives[r][at].0)).is_ok()
+                    if let Some((r, at)) = which(&incarnations, rank, false)
+                        && book.leave(life(rank, incarnations[r][at].0)).is_ok()
                     {
                         // Whoever leaves pushes no more.
-                        lives[r][at].1.clear();
-                        left.insert(life(rank, lives[r][at].0));
+                        incarnations[r][at].1.clear();
+                        left.insert(life(rank, incarnations[r][at].0));
                     }
                 }
                 WorkerAction::Saved(rank, old) => {
-                    if let Some((r, at)) = which(&lives, rank, old) {
-                        let me = life(rank, lives[r][at].0);
+                    if let Some((r, at)) = which(&incarnations, rank, old) {
+                        let me = life(rank, incarnations[r][at].0);
                         if told_to_save.contains(&me) && book.saved(me).is_ok() {
                             prop_assert!(saved.is_none_or(|saved| saved == me) && !fenced.contains(&me));
                             saved = Some(me);
@@ -271,7 +271,7 @@ impl SchedulerModel {
         of: WorkerIncarnation,
         what: SchedulerActionV1,
     ) -> Result<SchedulerReplyV1, (Refusal, String)> {
-        self.0.answer(SchedulerRequestV1 { life: of, what }, of.rank, self.1)
+        self.0.answer(SchedulerRequestV1 { incarnation: of, what }, of.rank, self.1)
     }
 }
 
@@ -338,10 +338,10 @@ fn the_largest_status_is_one_frame() {
     let mut plan = plan(JOB_WORKERS_MAX, tasks);
     plan.files[0].name = "x".repeat(PLAN_BYTES_MAX - 1000);
     let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
-    let mut lives: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| life(rank, 1)).collect();
+    let mut incarnations: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| life(rank, 1)).collect();
     let mut limited = None;
     for round in 0..4 {
-        for now in &mut lives {
+        for now in &mut incarnations {
             *now = life(now.rank, round + 2);
             if let Err(refused) = asked.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
                 limited = Some(refused);
@@ -358,14 +358,17 @@ fn the_largest_status_is_one_frame() {
     }
     let limited = limited.expect("the dead have a limit");
     assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
-    asked.ask(lives[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
+    asked.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
     let status = asked.ask(life(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
     let SchedulerReplyV1::StatusV2(Some(job)) = &status else { panic!("no status") };
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
     let orders = asked
-        .ask(lives[0], SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+        .ask(
+            incarnations[0],
+            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+        )
         .unwrap();
     assert!(control::seal(&orders).len() <= FRAME_BYTES_MAX);
 }

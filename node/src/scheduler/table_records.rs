@@ -35,7 +35,7 @@ pub struct ShardHolder {
 /// A worker of a job tells the scheduler of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobTableV1 {
-    pub(crate) life: WorkerIncarnation,
+    pub(crate) incarnation: WorkerIncarnation,
     pub(crate) table: TableRecord,
 }
 
@@ -107,10 +107,10 @@ impl JobState {
     /// It is not in the job, was given up, or the record is none.
     pub fn note_table(
         &mut self,
-        life: WorkerIncarnation,
+        incarnation: WorkerIncarnation,
         now: TableRecord,
     ) -> Result<RecordOutcome, JobStateError> {
-        self.live_member(life)?;
+        self.live_member(incarnation)?;
         now.check().map_err(JobStateError::Limit)?;
         match self.tables.iter().find(|known| known.table == now.table) {
             Some(known) => match known.gone(&now) {

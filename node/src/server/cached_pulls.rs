@@ -21,7 +21,7 @@ pub(super) fn pull(
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let life = tables.life;
+    let incarnation = tables.incarnation;
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
@@ -39,7 +39,7 @@ pub(super) fn pull(
         );
     };
     let RequestBuffers { held, told, found, .. } = scratch;
-    asked.held(life, held);
+    asked.held(incarnation, held);
     told.clear();
     let out = transmit.reserve(told_bytes + rows).ok_or(Full)?;
     let (before, out) = out.split_at_mut(told_bytes);

@@ -13,8 +13,8 @@ fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
 }
 
 /// The payload of a request, padded.
-fn asking(life: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
-    let asking = CachedRows::new(life, held);
+fn asking(incarnation: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
+    let asking = CachedRows::new(incarnation, held);
     let mut payload = [asking.before(), &bytes(keys, &[])].concat();
     asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
     payload.resize(payload.len().next_multiple_of(8), 0);
@@ -33,7 +33,7 @@ fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
 fn what_is_newer_is_told_within_a_life() {
     let (sim, addr) = small_world();
     let (mut link, welcome) = greet(&sim, &addr);
-    let (table, life) = (open(&sim, &mut link), welcome.incarnation);
+    let (table, incarnation) = (open(&sim, &mut link), welcome.incarnation);
     let push = PushFrame {
         table,
         keys: 2,
@@ -47,18 +47,18 @@ fn what_is_newer_is_told_within_a_life() {
     };
     assert_eq!(acked(&ask(&sim, &mut link, push.head(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
     let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(2), &asking(life, &keys, &nothing));
+    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(2), &asking(incarnation, &keys, &nothing));
     let stamp = head.words[2];
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Row, NewerRow::Row, NewerRow::NoRow], vec![2.0, 3.0, 0.0]));
     // Key 6 changes.
     let change = PushFrame { keys: 1, seq: 2, ..push };
     ask(&sim, &mut link, change.head(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
     let held = [CachedVersion::Row(stamp), CachedVersion::Row(stamp), CachedVersion::NoRow];
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).head(4), &asking(life, &keys, &held));
+    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).head(4), &asking(incarnation, &keys, &held));
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
     assert!(head.words[1] == 1 && head.words[2] > stamp);
     // The same of another life: nothing of it is believed.
-    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(4), &asking(life ^ 1, &keys, &held));
+    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(4), &asking(incarnation ^ 1, &keys, &held));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
     // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
     let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
@@ -66,8 +66,12 @@ fn what_is_newer_is_told_within_a_life() {
     let (head, _) = ask(&sim, &mut link, some.head(5), &bytes(&[0b001110, 4, 8, 9], &values));
     assert_eq!((head.kind, acked(&head).applied), (message::ACK, 6));
     let keys = [4, 5, 6, 7, 8, 9];
-    let (_, rows) =
-        ask(&sim, &mut link, pull(table, 6, 0).head(6), &asking(life, &keys, &[CachedVersion::Nothing; 6]));
+    let (_, rows) = ask(
+        &sim,
+        &mut link,
+        pull(table, 6, 0).head(6),
+        &asking(incarnation, &keys, &[CachedVersion::Nothing; 6]),
+    );
     assert_eq!(answer(&rows, 6).1, [1.0, 3.0, 5.0, 1.0, 1.0, 1.0]);
 }
 

@@ -48,7 +48,7 @@ struct Plain {
     counts: bool,
     clock: u64,
     heard: u64,
-    life: u64,
+    incarnation: u64,
     fenced: u64,
     session: u32,
 }
@@ -57,7 +57,7 @@ proptest! {
     #[test]
     fn nobody_who_counts_is_behind_the_lowest(events in events(), bound in 0u32..4) {
         let mut clocks = Clocks::new(&member(3, SyncMode::Ssp(bound)), 0, Duration::ZERO);
-        let mut plain = vec![Plain { counts: true, life: 1, ..Plain::default() }; 3];
+        let mut plain = vec![Plain { counts: true, incarnation: 1, ..Plain::default() }; 3];
         let (mut now, mut sessions) = (0u64, 0);
         for (rank, event) in events {
             let time = Duration::from_secs(now);
@@ -69,10 +69,10 @@ proptest! {
             match event {
                 Event::Join { anew } if !one.here => {
                     sessions += 1;
-                    one.life += u64::from(anew);
+                    one.incarnation += u64::from(anew);
                     let clock = (!anew).then_some(one.clock);
-                    let joined = clocks.join(comer(rank, one.life, sessions), clock, 0, time);
-                    if one.life <= one.fenced {
+                    let joined = clocks.join(comer(rank, one.incarnation, sessions), clock, 0, time);
+                    if one.incarnation <= one.fenced {
                         prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
                         continue;
                     }
@@ -82,7 +82,7 @@ proptest! {
                     (one.here, one.counts, one.heard, one.session, one.clock) = (true, true, now, sessions, want);
                 }
                 Event::Tick if one.here => {
-                    prop_assert!(clocks.speaks(rank, one.session, one.life, time));
+                    prop_assert!(clocks.speaks(rank, one.session, one.incarnation, time));
                     if !one.counts {
                         one.heard = now;
                     }
@@ -106,9 +106,9 @@ proptest! {
                     one.heard = now;
                 }
                 Event::Fence => {
-                    prop_assert_eq!(clocks.fence(rank, one.life), one.counts);
-                    (one.counts, one.here, one.fenced) = (false, false, one.life);
-                    prop_assert!(!clocks.speaks(rank, one.session, one.life, time));
+                    prop_assert_eq!(clocks.fence(rank, one.incarnation), one.counts);
+                    (one.counts, one.here, one.fenced) = (false, false, one.incarnation);
+                    prop_assert!(!clocks.speaks(rank, one.session, one.incarnation, time));
                 }
                 Event::Pass(seconds) => now += seconds,
                 Event::Sleep(seconds) => {

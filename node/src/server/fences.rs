@@ -56,7 +56,7 @@ fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
     // Data that it closed would be taken for new when another worker pushes it.
     let close = Head::new(message::CLOSE_PUSHER, 0, 1, [u64::from(table), DATA_PUSHERS | 7, 1, 0]);
     assert_eq!(refused(request(&mut late, (close, Vec::new()))).0, Refusal::Fenced);
-    assert_eq!(acked(&request(&mut other, push(table, 1, true)).0).doubled, 1);
+    assert_eq!(acked(&request(&mut other, push(table, 1, true)).0).duplicate, 1);
     assert_eq!(acked(&request(&mut other, push(table, 2, true)).0).applied, 1);
     // The next incarnation is nobody's prisoner.
     let (mut next, _) = greet(&sim, &addr, 1, 2);

@@ -33,7 +33,7 @@ pub(super) struct KnownTable {
 pub(super) struct Identities {
     store: Store,
     /// This life of the server, drawn by chance.
-    life: u64,
+    incarnation: u64,
     known: Mutex<BTreeMap<String, KnownTable>>,
     /// What a refusal was last logged with, and when.
     refused: Mutex<Option<(String, Duration)>>,
@@ -57,8 +57,8 @@ pub(super) struct IdentityClaim {
 }
 
 impl Identities {
-    pub(super) fn new(store: Store, life: u64) -> Identities {
-        Identities { store, life, known: Mutex::default(), refused: Mutex::default() }
+    pub(super) fn new(store: Store, incarnation: u64) -> Identities {
+        Identities { store, incarnation, known: Mutex::default(), refused: Mutex::default() }
     }
 
     /// Whether a refusal is to be logged: threads that refuse one worker for one reason do so at once, and one of them says it.
@@ -74,7 +74,7 @@ impl Identities {
 
     /// What new images are made as.
     pub(super) fn origin(&self, identity: TableIdentity) -> Origin {
-        Origin { identity, seed: self.life }
+        Origin { identity, seed: self.incarnation }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTable>> {
@@ -129,7 +129,7 @@ impl Identities {
         }
         // A server that is to have no shards loses none with its life.
         let has_shards = servers > 0 && !share(0..schema.shards, server, servers).is_empty();
-        if make_in != self.life && (has_shards || uid == TableUid::NONE) {
+        if make_in != self.incarnation && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }
         if all.len() >= TABLES_MAX {

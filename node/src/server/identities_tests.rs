@@ -71,8 +71,9 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     let held = identify(&sim, &mut link).unwrap();
     assert_eq!((held.uid, held.server, held.servers, held.confirmed), (opened.uid, 0, 2, false));
     // The next names the servers the other way round.
-    for (life, times) in [(1, 1.0), (2, 2.0)] {
-        let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([&*other, &*one], 5, life)).unwrap();
+    for (incarnation, times) in [(1, 1.0), (2, 2.0)] {
+        let mut worker =
+            Worker::connect(sim.clone(), WorkerConfig::new([&*other, &*one], 5, incarnation)).unwrap();
         let table = worker.open_table(&schema()).unwrap();
         let keys: Vec<u64> = (0..500).collect();
         worker.push(table, &keys, Write::Gradient, &[1.0; 500]).unwrap();

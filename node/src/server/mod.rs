@@ -142,7 +142,7 @@ impl ServerStats {
 /// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
 pub struct Server {
     addr: String,
-    life: Arc<ThreadHealth>,
+    health: Arc<ThreadHealth>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
     tally: Arc<ServerCounters>,
@@ -193,10 +193,10 @@ impl Server {
     {
         config.check()?;
         let listener = net.listen(&config.listen)?;
-        let (addr, life) = (listener.addr().to_owned(), ThreadHealth::new());
+        let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
         let (tally, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
         // Dropped when it does not start, it ends the threads that have begun.
-        let mut server = Server { addr, life, acceptor, threads, tally };
+        let mut server = Server { addr, health, acceptor, threads, tally };
         let doors = server.start_threads(&net, &config)?;
         server.start_acceptor(net, listener, doors, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
@@ -220,7 +220,7 @@ impl Server {
                 ServerTables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
             tables.none = config.scheduler_only;
             let settings = ThreadSettings { thread, ..settings.clone() };
-            let (net, life, tally) = (net.clone(), self.life.clone(), self.tally.clone());
+            let (net, health, tally) = (net.clone(), self.health.clone(), self.tally.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
             // A poll belongs to its thread: it is made there, and only its waker comes back.
@@ -228,7 +228,7 @@ impl Server {
             let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
                 Ok(thread) => {
                     let _ = tell.send(Ok(thread.waker()));
-                    life.run(&name, || run_thread(thread, &life))
+                    health.run(&name, || run_thread(thread, &health))
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
@@ -239,7 +239,7 @@ impl Server {
             let died = || ServerError::Died(format!("thread {thread} did not start"));
             let waker = told.recv().map_err(|_| died())??;
             let wake = waker.clone();
-            self.life.add_waker(move || wake.wake());
+            self.health.add_waker(move || wake.wake());
             doors.push(ThreadInbox { inbox, waker });
         }
         Ok(doors)
@@ -259,15 +259,15 @@ impl Server {
         N::Waker: Send + Sync,
     {
         let (tell, told) = sync_channel(1);
-        let (life, tally) = (self.life.clone(), self.tally.clone());
+        let (health, tally) = (self.health.clone(), self.tally.clone());
         let greeter = Greeter::new(config.token.clone(), tally.clone());
         let name = "gannet-accept";
         let run = move || match Acceptor::new(net, listener, doors, greeter, tally) {
             Ok(acceptor) => {
                 let _ = tell.send(Ok(acceptor.waker()));
-                life.run(name, || {
+                health.run(name, || {
                     let mut acceptor = acceptor;
-                    while !life.is_ending() {
+                    while !health.is_ending() {
                         acceptor.run_once(TICK)?;
                     }
                     Ok(())
@@ -282,7 +282,7 @@ impl Server {
         self.acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
         let died = |_| ServerError::Died("the acceptor did not start".into());
         let waker: N::Waker = told.recv().map_err(died)??;
-        self.life.add_waker(move || waker.wake());
+        self.health.add_waker(move || waker.wake());
         Ok(())
     }
 
@@ -298,18 +298,18 @@ impl Server {
 
     /// Whether it serves: none of its threads has died.
     pub fn is_running(&self) -> bool {
-        !self.life.is_dead()
+        !self.health.is_dead()
     }
 
     /// Waits until one of its threads has died, at most for `limit`: which, and why.
     pub fn wait_for_death(&self, limit: Duration) -> Option<String> {
-        self.life.wait_for_death(limit)
+        self.health.wait_for_death(limit)
     }
 
     /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when
     /// one has. It is called on that thread and must not wait.
     pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
-        self.life.on_death(Box::new(tell));
+        self.health.on_death(Box::new(tell));
     }
 
     /// Its counts, for whoever tells of them while it runs.
@@ -326,10 +326,10 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<u64, ServerError> {
-        self.life.end();
+        self.health.end();
         let (acceptor, threads) = (self.acceptor.take(), std::mem::take(&mut self.threads));
-        if self.life.is_dead() && self.life.leave_behind() {
-            return Err(ServerError::Died(self.life.why().unwrap_or_default()));
+        if self.health.is_dead() && self.health.leave_behind() {
+            return Err(ServerError::Died(self.health.why().unwrap_or_default()));
         }
         let mut ended: Result<u64, ServerError> = Ok(0);
         let accepted = acceptor.map(|handle| joined(handle).map(|()| 0));
@@ -340,7 +340,7 @@ impl Server {
             };
         }
         // What died first says why; others may have ended because of it.
-        match self.life.why() {
+        match self.health.why() {
             Some(why) => Err(ServerError::Died(why)),
             None => ended,
         }
@@ -364,14 +364,14 @@ impl Drop for Server {
 
 /// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
 /// may have left a step of a table half applied.
-fn run_thread<N: Net>(mut thread: ShardThread<N>, life: &ThreadHealth) -> Result<u64, ServerError> {
-    while !life.is_ending() {
+fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Result<u64, ServerError> {
+    while !health.is_ending() {
         thread.run_once(TICK)?;
     }
-    if life.is_dead() {
+    if health.is_dead() {
         return Ok(0);
     }
-    thread.stop(|| life.is_dead())
+    thread.stop(|| health.is_dead())
 }
 
 /// A server without threads of its own: whoever holds it lets it run. What a simulation uses.

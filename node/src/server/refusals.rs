@@ -78,8 +78,8 @@ pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let (_, held) = ask(sim, link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &identify);
     let held = control::open::<IdentityV1>(&held).unwrap().held;
     // Which life of the server it is, its welcome says.
-    let life = greet(sim, link.peer()).1.incarnation;
-    let (uid, make_in) = held.map_or(([0; 16], life), |held| (held.uid, 0));
+    let incarnation = greet(sim, link.peer()).1.incarnation;
+    let (uid, make_in) = held.map_or(([0; 16], incarnation), |held| (held.uid, 0));
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
     let request = control::seal_as(2, &request);
     let (_, opened) = ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &request);
@@ -197,7 +197,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let (mut link, _) = greet(&sim, &addr);
     let applied: Vec<_> = (1..4)
         .map(|seq| acked(&ask(&sim, &mut link, push(seq, 0), &whole).0))
-        .map(|acked| (acked.applied, acked.doubled))
+        .map(|acked| (acked.applied, acked.duplicate))
         .collect();
     assert_eq!(applied, [(0, 1), (1, 0), (1, 0)]);
     let (_, rows) = ask(&sim, &mut link, keep, &bytes(&[5], &[]));

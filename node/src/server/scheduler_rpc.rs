@@ -89,9 +89,9 @@ pub(super) fn feed(
     // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
     let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
-    let life = WorkerIncarnation { rank, incarnation: pusher.incarnation };
+    let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };
     let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
-    let fed = scheduler.feed(life, feed, out).map_err(refused)?;
+    let fed = scheduler.feed(incarnation, feed, out).map_err(refused)?;
     transmit.commit(Head::new(message::FED, 0, frame.head.id, fed.words()), fed.bytes);
     Ok(())
 }

@@ -88,12 +88,13 @@ impl Stream for Scripted {
 pub fn play(bytes: Vec<u8>, piece: usize) {
     let tally = ServerCounters::new(1);
     // As scripts name them.
-    let (store, life, uid) = (Store::memory(), 1, TableUid([1; 16]));
-    let identities = Arc::new(Identities::new(store.clone(), life));
+    let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
+    let identities = Arc::new(Identities::new(store.clone(), incarnation));
     let mut tables = ServerTables::new(store, identities, 0, tally.clone());
     let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
     for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
-        let claim = IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: life };
+        let claim =
+            IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: incarnation };
         assert!(tables.open(schema, claim).is_ok());
     }
     let own = PushName { pusher: 900, incarnation: 1, seq: 1, row: 0 };

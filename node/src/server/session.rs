@@ -55,7 +55,7 @@ pub(super) struct Session<S> {
     owed_answers: VecDeque<PendingReply>,
     waiting: Option<WaitingRequest>,
     /// Waits for memory.
-    hungry: bool,
+    waiting_for_memory: bool,
     times: ProgressTimes,
     /// Bytes of answers that waited at `times.taken` and wait still.
     owed: usize,
@@ -100,7 +100,7 @@ pub(super) struct TurnOutcome {
     /// There is more to do at once.
     pub(super) more: bool,
     /// There is no memory for the session's buffers.
-    pub(super) hungry: bool,
+    pub(super) waiting_for_memory: bool,
     pub(super) frames: u64,
     /// The largest frame handled, received or sent.
     pub(super) largest: usize,
@@ -176,7 +176,7 @@ impl<S: Stream> Session<S> {
             parked: None,
             owed_answers: VecDeque::new(),
             waiting: None,
-            hungry: false,
+            waiting_for_memory: false,
             times: ProgressTimes { moved: now, heard: now, whole: now, taken: now },
             owed: 0,
             since: now,
@@ -198,7 +198,7 @@ impl<S: Stream> Session<S> {
         if !self.feed() {
             // The delay is ours.
             (self.times.whole, self.times.heard) = (now, now);
-            turn.hungry = true;
+            turn.waiting_for_memory = true;
             return Ok(turn);
         }
         if !self.link.receive().is_partial() {
@@ -259,14 +259,14 @@ impl<S: Stream> Session<S> {
 
     /// Makes sure of memory for the buffers, and sends the welcome once there is.
     fn feed(&mut self) -> bool {
-        self.hungry = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
-        if !self.hungry
+        self.waiting_for_memory = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
+        if !self.waiting_for_memory
             && let Some((head, welcome)) = self.welcome.take()
         {
             let sent = self.link.transmit().send_copy(head, &welcome);
             debug_assert!(sent.is_ok(), "a new link has room");
         }
-        !self.hungry
+        !self.waiting_for_memory
     }
 
     /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit, and the worker
@@ -484,8 +484,8 @@ impl<S: Stream> Session<S> {
     }
 
     /// Waits for memory.
-    pub(super) fn is_hungry(&self) -> bool {
-        self.hungry
+    pub(super) fn is_waiting_for_memory(&self) -> bool {
+        self.waiting_for_memory
     }
 
     /// Why the session is to end now, if it is: the peer has left a frame half sent, or its answers untaken, for too

@@ -231,7 +231,7 @@ pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Resul
         start += run.len();
         let applied = shards.push(&name, sum.write, run, None, values)?;
         all.applied += applied.applied;
-        all.doubled += applied.doubled;
+        all.duplicate += applied.duplicate;
         all.not_finite += applied.not_finite;
         all.not_admitted += applied.not_admitted;
     }

@@ -57,7 +57,7 @@ pub(super) struct ServerTables {
     pub(super) none: bool,
     pub(super) sparing: LogLimiter,
     /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
     /// As what all threads of the server have their tables.
     identities: Arc<Identities>,
     store: Store,
@@ -83,7 +83,7 @@ impl ServerTables {
             fenced: Vec::new(),
             none: false,
             sparing: LogLimiter::default(),
-            life: 0,
+            incarnation: 0,
             identities,
             store,
             thread,

@@ -11,7 +11,7 @@ use super::tables::ServerTables;
 use crate::control::WelcomeV1;
 use crate::counters::{ServerCounters, ThreadCounters};
 use crate::error::{Refusal, ServerError};
-use crate::limits::{HUNGER_LOOK, INBOX_MAX, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::limits::{INBOX_MAX, MEMORY_RETRY, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::log_limiter::LogLimiter;
 use crate::message;
 use crate::runs::Registry;
@@ -34,7 +34,7 @@ pub(super) struct ShardThread<N: Net> {
     ready: VecDeque<usize>,
     queued: Vec<bool>,
     /// Sessions that wait for memory, in the order in which they came to it, each once (`waiting`).
-    hungry: VecDeque<usize>,
+    waiting_for_memory: VecDeque<usize>,
     waiting: Vec<bool>,
     tables: ServerTables,
     scratch: RequestBuffers,
@@ -100,7 +100,7 @@ impl<N: Net> ShardThread<N> {
             _ => None,
         };
         tables.registrar = net.registrar();
-        tables.life = settings.incarnation;
+        tables.incarnation = settings.incarnation;
         tables.kept = Some(settings.kept.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
@@ -111,7 +111,7 @@ impl<N: Net> ShardThread<N> {
             sessions: Vec::new(),
             ready: VecDeque::new(),
             queued: Vec::new(),
-            hungry: VecDeque::new(),
+            waiting_for_memory: VecDeque::new(),
             waiting: Vec::new(),
             tables,
             scratch: RequestBuffers::default(),
@@ -139,7 +139,7 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
-        let sleep = if self.hungry.is_empty() { sleep } else { sleep.min(HUNGER_LOOK) };
+        let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_room) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
@@ -163,7 +163,7 @@ impl<N: Net> ShardThread<N> {
             self.queued[token] = false;
             self.serve(token, now);
         }
-        if !self.hungry.is_empty() {
+        if !self.waiting_for_memory.is_empty() {
             self.feed(now);
         }
         if now >= self.next_sweep {
@@ -209,15 +209,15 @@ impl<N: Net> ShardThread<N> {
                     self.enqueue(token);
                 }
                 // Whatever its peer sends meanwhile, it waits once.
-                if turn.hungry && !std::mem::replace(&mut self.waiting[token], true) {
+                if turn.waiting_for_memory && !std::mem::replace(&mut self.waiting[token], true) {
                     self.own_tally().memory_waits.add(1);
-                    self.hungry.push_back(token);
+                    self.waiting_for_memory.push_back(token);
                 }
             }
             Err(end) => self.end(token, &end),
         }
         if std::mem::take(&mut self.tables.short) {
-            self.next_room = self.next_room.min(now + HUNGER_LOOK);
+            self.next_room = self.next_room.min(now + MEMORY_RETRY);
         }
         self.look_at_groups();
     }
@@ -302,7 +302,7 @@ impl<N: Net> ShardThread<N> {
         // Each looks for itself when its turn comes; those that find nothing stand here again.
         let mut room = 0;
         while buffers.has(room + LINK_BYTES_MAX)
-            && let Some(token) = self.hungry.pop_front()
+            && let Some(token) = self.waiting_for_memory.pop_front()
         {
             room += LINK_BYTES_MAX;
             self.waiting[token] = false;
@@ -377,7 +377,7 @@ impl<N: Net> ShardThread<N> {
             self.runs.iter_mut().for_each(|runs| runs.forgive(slept, now));
         }
         self.tally.tick(self.settings.thread);
-        let (silence, pressed) = (self.settings.limits.silence, !self.hungry.is_empty());
+        let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
@@ -404,14 +404,14 @@ impl<N: Net> ShardThread<N> {
     fn publish(&mut self) {
         self.tables.publish();
         let (mut queued, mut full, mut keysets, mut received, mut buffers) = (0, 0, 0, 0, 0);
-        let (mut hungry, mut parked, mut pinned) = (0, 0, 0);
+        let (mut waiting_for_memory, mut parked, mut pinned) = (0, 0, 0);
         for session in self.sessions.iter_mut().flatten() {
             queued += session.link.transmit().queued_bytes() as u64;
             full += u64::from(session.is_blocked());
             keysets += session.keyset_bytes() as u64;
             received += session.link.receive().pending_bytes() as u64;
             buffers += session.link.held_bytes() as u64;
-            hungry += u64::from(session.is_hungry());
+            waiting_for_memory += u64::from(session.is_waiting_for_memory());
             pinned += session.link.stream().pinned_bytes() as u64;
             parked += u64::from(session.is_waiting());
         }
@@ -422,7 +422,7 @@ impl<N: Net> ShardThread<N> {
         tally.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
         tally.unhandled_bytes.set(received);
         tally.buffer_bytes.set(buffers);
-        tally.hungry_sessions.set(hungry);
+        tally.sessions_waiting_for_memory.set(waiting_for_memory);
         tally.pinned_bytes.set(pinned);
         tally.parked_sessions.set(parked);
         let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());

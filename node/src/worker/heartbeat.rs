@@ -108,7 +108,8 @@ impl<N: Net> HeartbeatShared<N> {
         let orders = lock(&self.seat).beat(told, work)?;
         let mut state = lock(&self.state);
         let fencing = state.fencing;
-        state.to_fence = orders.fence.iter().copied().filter(|life| Some(*life) != fencing).collect();
+        state.to_fence =
+            orders.fence.iter().copied().filter(|incarnation| Some(*incarnation) != fencing).collect();
         state.orders = orders.clone();
         if !state.to_fence.is_empty() {
             self.changed.notify_all();
@@ -136,10 +137,10 @@ impl<N: Net> HeartbeatShared<N> {
     /// Fences whom it is told to, one at a time, until the end. A fence that fails is told again with the next sign of
     /// life.
     fn fence_all(&self, mut hands: FenceFn) {
-        while let Some(life) = self.next_to_fence() {
-            let fenced = hands(life).and_then(|()| lock(&self.seat).fenced(life));
+        while let Some(incarnation) = self.next_to_fence() {
+            let fenced = hands(incarnation).and_then(|()| lock(&self.seat).fenced(incarnation));
             if let Err(error) = fenced {
-                tracing::warn!(worker = life.rank, %error, "a dead worker is not yet fenced");
+                tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
             }
             lock(&self.state).fencing = None;
         }

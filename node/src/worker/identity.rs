@@ -222,14 +222,14 @@ impl<N: Net> Worker<N> {
         if is_torn(&held) {
             held = self.identify(schema, &fronts)?;
         }
-        let lives: Vec<u64> = fronts.iter().map(|&front| self.peers[front].life).collect();
+        let incarnations: Vec<u64> = fronts.iter().map(|&front| self.peers[front].incarnation).collect();
         if let Some(why) = self.made_again(&before) {
             return Ok(OpenAttempt::Again(why));
         }
         let TablePlan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
-        let make_in = |server: usize| if without.contains(&server) { lives[server] } else { 0 };
+        let make_in = |server: usize| if without.contains(&server) { incarnations[server] } else { 0 };
         if !without.is_empty() && !confirmed {
             // One after the other, for all workers in one order, however they name the servers: whoever comes to a server
             // first settles which of the table's servers it is, and the others see that before they come to the next. The

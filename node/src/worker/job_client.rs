@@ -19,7 +19,7 @@ use gannet_transport::Net;
 /// A place in a job.
 pub struct JobClient<N: Net> {
     worker: Worker<N>,
-    life: WorkerIncarnation,
+    incarnation: WorkerIncarnation,
     plan: JobPlan,
     joined: JobAnswer,
 }
@@ -83,9 +83,10 @@ impl<N: Net> JobClient<N> {
                 "a seat in a job is of a numbered life: take a number first (Worker::allocate_incarnation)";
             return Err(WorkerError::Call(what.into()));
         }
-        let life = WorkerIncarnation { rank, incarnation: config.incarnation };
+        let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        let ask = SchedulerRequestV1 { life, what: SchedulerActionV1::Register { plan: plan.clone() } };
+        let ask =
+            SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Register { plan: plan.clone() } };
         if control::seal_as(2, &worker.of_run(&ask)).len() > PLAN_BYTES_MAX {
             let files = plan.files.len();
             let text = format!(
@@ -96,15 +97,15 @@ impl<N: Net> JobClient<N> {
         match worker.book(&ask)? {
             SchedulerReplyV1::Registered { started, done, tasks } => {
                 let joined = JobAnswer { started, done, tasks };
-                Ok(JobClient { worker, life, plan, joined })
+                Ok(JobClient { worker, incarnation, plan, joined })
             }
             other => Err(worker.nonsense(&other)),
         }
     }
 
     /// Who this is.
-    pub fn life(&self) -> WorkerIncarnation {
-        self.life
+    pub fn incarnation(&self) -> WorkerIncarnation {
+        self.incarnation
     }
 
     /// What it was told when it came.
@@ -118,7 +119,7 @@ impl<N: Net> JobClient<N> {
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
-        self.worker.book(&SchedulerRequestV1 { life: self.life, what })
+        self.worker.book(&SchedulerRequestV1 { incarnation: self.incarnation, what })
     }
 
     fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
@@ -205,7 +206,7 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (told, run) = (JobTableV1 { life: self.life, table }, self.worker.run_name());
+        let (told, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
         let told = JobTableV2 { run, told };
         let payload = |_: usize, _: u32| control::seal_as(2, &told);
         self.worker
@@ -230,8 +231,8 @@ impl JobStatus {
     /// It is lost.
     pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        let life = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match worker.book(&SchedulerRequestV1 { life, what: SchedulerActionV1::Status })? {
+        let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        match worker.book(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }

@@ -177,7 +177,7 @@ pub struct Counters {
     /// Rows applied.
     pub applied: u64,
     /// Rows that a server had already.
-    pub doubled: u64,
+    pub duplicate: u64,
     /// Rows dropped because a value was NaN or infinite.
     pub not_finite: u64,
     /// Rows not created because they were not admitted.

@@ -308,7 +308,7 @@ impl<N: Net> Worker<N> {
         };
         let peer = &mut self.peers[number];
         (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, tables);
-        peer.life = welcome.incarnation;
+        peer.incarnation = welcome.incarnation;
         (peer.credit, peer.attempts) = (credit, 0);
         peer.epoch += 1;
         self.tally.links.add(1);

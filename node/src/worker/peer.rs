@@ -43,7 +43,7 @@ pub(super) struct Peer<S> {
     short: bool,
     pub(super) session: u32,
     /// Which life of the server it is.
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
     /// Counts this peer's links from 1.
     pub(super) epoch: u64,
     /// The number of each of the worker's tables on this link.
@@ -115,7 +115,7 @@ impl<S: Stream> Peer<S> {
             posted_bytes: 0,
             short: false,
             session: 0,
-            life: 0,
+            incarnation: 0,
             epoch: 0,
             tables: Vec::new(),
             clocks: Vec::new(),
@@ -417,7 +417,7 @@ fn answer(
             tally.pushed.count(&applied);
             tally.late_rows.add(u64::from(late));
             push.late |= late > 0;
-            if late > 0 || applied.doubled > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
+            if late > 0 || applied.duplicate > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
                 push.doubt(request.chunk as usize);
             }
         }

@@ -134,11 +134,11 @@ where
         rank: u32,
         wanted: RunRequest,
     ) -> Result<RunClient<N>, WorkerError> {
-        let life = WorkerIncarnation { rank, incarnation: config.incarnation };
+        let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
         let birth =
             draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
         let RunRequest { name, want, settings, tables, at, notes } = wanted;
-        let mut ask = RunRequestV1 { name, life, what: RunActionV1::List };
+        let mut ask = RunRequestV1 { name, incarnation, what: RunActionV1::List };
         let found = look(&net, config, &ask, &tables)?;
         let (server, left) = registrar(config, &ask.name, &found)?;
         let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
@@ -296,8 +296,8 @@ impl Run {
         let mut all = Vec::new();
         for server in in_order(&config.servers) {
             let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-            let life = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-            match worker.run(&RunRequestV1 { name: String::new(), life, what: RunActionV1::List })? {
+            let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+            match worker.run(&RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
                 RunReplyV1::Runs { runs } => all.extend(runs),
                 other => return Err(worker.not_of_a_run(&other)),
             }
@@ -320,7 +320,7 @@ impl<N: Net> Worker<N> {
                     return Ok(RunEntry { id, decided, doomed, notes });
                 }
                 RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
-                    let (name, rank, seconds) = (&ask.name, ask.life.rank, silent_ms as f64 / 1000.0);
+                    let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
                     let text = format!(
                         "run {name:?}: worker {rank} is there already and lives ({seconds:.1} s ago): two workers have the \
                          same --task-index, or another job wants a name of its own (--run NAME)"

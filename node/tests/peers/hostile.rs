@@ -16,7 +16,7 @@ fn a_server_under_attack_serves_the_others_as_if_it_were_not() {
     good.check_all();
     let counters = good.worker.counters();
     println!("{done:?}, {} calls beside, {counters:?}, {:?}", good.calls, server.served());
-    assert_eq!((counters.links_lost, counters.doubled, counters.not_finite), (0, 0, 0));
+    assert_eq!((counters.links_lost, counters.duplicate, counters.not_finite), (0, 0, 0));
     assert!(done.connections.load(std::sync::atomic::Ordering::Relaxed) > 20 && good.calls > 20);
     let served = server.served();
     assert!(served.frames > 1000 && served.sessions_ended > 5, "{served:?}");

@@ -71,7 +71,7 @@ impl Numbers {
 
 #[test]
 fn counts_agree_with_what_was_done_also_when_parts_go_again() {
-    let mut doubled = 0;
+    let mut duplicate = 0;
     for seed in 0..12 {
         let faults = Faults { reset_per_million: 20_000, window_bytes: 20_000, ..Faults::none() };
         let sim = Sim::new(seed, faults);
@@ -126,10 +126,10 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
         };
         let worker = |outcome| now.counter(&format!("gannet_worker_pushed_rows_total{{outcome={outcome}}}"));
         assert_eq!(server("applied"), pushed, "seed {seed}: each row once");
-        assert_eq!(worker("applied") + worker("doubled"), pushed, "each part is acknowledged once");
-        assert!(server("doubled") >= worker("doubled"));
+        assert_eq!(worker("applied") + worker("duplicate"), pushed, "each part is acknowledged once");
+        assert!(server("duplicate") >= worker("duplicate"));
         let table = |name| now.counter(&format!("gannet_table_{name}_total{{table=clicks}}"));
-        assert_eq!(table("pushed_parts") - table("doubled_parts"), parts);
+        assert_eq!(table("pushed_parts") - table("duplicate_parts"), parts);
         assert!(table("pulled_rows") >= pulled, "what went again is counted again");
         assert_eq!(now.gauges["gannet_table_rows{table=clicks}"], model.rows() as f64);
         for kind in ["pull", "push", "open_table"] {
@@ -146,9 +146,9 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
         let lost = now.counter("gannet_worker_lost_links_total{}");
         let back = now.counter("gannet_worker_reconnects_total{}");
         assert_eq!(now.gauges["gannet_worker_links{}"], 8.0 + back as f64 - lost as f64);
-        doubled += server("doubled");
+        duplicate += server("duplicate");
     }
-    assert!(doubled > 0, "no part went again: the test shows nothing");
+    assert!(duplicate > 0, "no part went again: the test shows nothing");
 }
 
 #[test]

@@ -81,8 +81,8 @@ struct Learner {
 }
 
 impl Learner {
-    fn start(sim: &Sim, client: &str, rank: u32, life: u64) -> Result<Learner, WorkerError> {
-        let config = || WorkerConfig::new([client], u64::from(rank) + 1, life);
+    fn start(sim: &Sim, client: &str, rank: u32, incarnation: u64) -> Result<Learner, WorkerError> {
+        let config = || WorkerConfig::new([client], u64::from(rank) + 1, incarnation);
         let mut link = DataLink::connect(sim.clone(), config())?;
         let offer = link.offer()?;
         assert_eq!(offer.reading, "as it is");
@@ -169,15 +169,15 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
         let mut client = Client { sim: sim.clone(), store, feeding, actor, addr };
         let mut learned = HashMap::new();
         let mut learners: Vec<Option<Learner>> = (0..WORKERS).map(|_| None).collect();
-        let (mut life, mut over) = (0, false);
+        let (mut incarnation, mut over) = (0, false);
         for round in 0.. {
             assert!(round < 20_000, "seed {seed}: the job does not end");
             for (rank, place) in learners.iter_mut().enumerate() {
                 let now = sim.now();
                 let Some(learner) = place else {
                     if rank == round % WORKERS as usize || prng.below(40) == 0 {
-                        life += 1;
-                        match Learner::start(&sim, &client.addr, rank as u32, life) {
+                        incarnation += 1;
+                        match Learner::start(&sim, &client.addr, rank as u32, incarnation) {
                             Ok(learner) => *place = Some(learner),
                             Err(error) => {
                                 assert!(error.to_string().contains("two workers have the same"), "{error}");

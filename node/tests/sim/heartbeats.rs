@@ -59,14 +59,14 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     let SplitGrant::Task { index: lost, .. } = dead.take(&[]).unwrap() else { panic!("no task") };
     let ((begun, begins), (ready, waits)) = (channel(), channel());
     // A server that does not answer.
-    let hands: FenceFn = Box::new(move |life| {
-        begun.send(life).unwrap();
+    let hands: FenceFn = Box::new(move |incarnation| {
+        begun.send(incarnation).unwrap();
         waits.recv_timeout(LIMIT * 2).unwrap();
         Ok(())
     });
     let attendance = Heartbeat::begin(seat(&addr, 0), hands, Default::default()).unwrap();
-    let life = begins.recv_timeout(LIMIT).unwrap();
-    assert_eq!(life, WorkerIncarnation { rank: 1, incarnation: 7 });
+    let incarnation = begins.recv_timeout(LIMIT).unwrap();
+    assert_eq!(incarnation, WorkerIncarnation { rank: 1, incarnation: 7 });
     for examples in 1..=10 {
         attendance.tell(|told| told.examples = examples);
         until(&addr, "no sign of life", |job| job.members[0].told.examples == examples);

@@ -69,9 +69,9 @@ impl Cluster {
     }
 
     /// A worker of these servers, in this order.
-    fn worker(&self, hosts: &[usize], life: u64) -> Worker<Sim> {
+    fn worker(&self, hosts: &[usize], incarnation: u64) -> Worker<Sim> {
         let hosts: Vec<_> = hosts.iter().map(|&host| self.servers[host].1.clone()).collect();
-        Worker::connect(self.sim.clone(), WorkerConfig::new(hosts, 1, life)).unwrap()
+        Worker::connect(self.sim.clone(), WorkerConfig::new(hosts, 1, incarnation)).unwrap()
     }
 
     /// Why the table cannot be opened.
@@ -110,11 +110,15 @@ fn hosts_in_another_order_read_every_row_as_initial() {
     for (seed, order) in [[0, 2, 1], [2, 1, 0], [1, 2, 0]].into_iter().enumerate() {
         let mut cluster = Cluster::new(seed as u64, &[true; 3]);
         fill(&cluster, &[0, 1, 2], &t);
-        for (life, threads) in [(2, 2), (3, 1), (4, 3)] {
+        for (incarnation, threads) in [(2, 2), (3, 1), (4, 3)] {
             cluster.restart_all(threads);
-            let mut worker = cluster.worker(&order, life);
+            let mut worker = cluster.worker(&order, incarnation);
             let table = worker.open_table(&t).unwrap();
-            assert_eq!(wrong(&mut worker, table, (life - 1) as f32), 0, "hosts {order:?}, life {life}");
+            assert_eq!(
+                wrong(&mut worker, table, (incarnation - 1) as f32),
+                0,
+                "hosts {order:?}, life {incarnation}"
+            );
             add(&mut worker, table).unwrap();
         }
     }
@@ -246,9 +250,9 @@ fn servers_without_a_shard_are_not_missed() {
     let t = schema("t", 1, 2);
     let mut cluster = Cluster::new(1, &[true, true, false]);
     fill(&cluster, &[2, 0, 1], &t);
-    for (life, hosts) in [(2, [0, 1, 2]), (3, [1, 2, 0])] {
+    for (incarnation, hosts) in [(2, [0, 1, 2]), (3, [1, 2, 0])] {
         cluster.restart_all(3);
-        let mut worker = cluster.worker(&hosts, life);
+        let mut worker = cluster.worker(&hosts, incarnation);
         let table = worker.open_table(&t).unwrap();
         assert_eq!(wrong(&mut worker, table, 1.0), 0, "{hosts:?}");
     }
@@ -289,7 +293,7 @@ fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
 }
 
 /// Members of a job whose scheduler has a folder of its own.
-fn join(cluster: &Cluster, scheduler: &str, rank: u32, life: u64) -> JobClient<Sim> {
+fn join(cluster: &Cluster, scheduler: &str, rank: u32, incarnation: u64) -> JobClient<Sim> {
     let file = PlanFile { name: "part".into(), bytes: 1000, print: 1, whole: false };
     let (files, settings) = (vec![file], Vec::new());
     let plan = JobPlan {
@@ -301,7 +305,7 @@ fn join(cluster: &Cluster, scheduler: &str, rank: u32, life: u64) -> JobClient<S
         worker_timeout_ms: 2000,
         settings,
     };
-    let config = WorkerConfig::new([scheduler], u64::from(rank) + 1, life);
+    let config = WorkerConfig::new([scheduler], u64::from(rank) + 1, incarnation);
     JobClient::join(cluster.sim.clone(), config, rank, plan).unwrap()
 }
 

@@ -279,7 +279,7 @@ struct Seen {
     woken: u32,
     late: u32,
     restarts: u32,
-    doubled: u64,
+    duplicate: u64,
 }
 
 /// A job of three workers and what befalls them, until all is trained.
@@ -313,7 +313,7 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
                 Ok(ended) => over |= ended,
                 // It slept for too long, or another process took its place meanwhile.
                 Err(WorkerError::Refused { text, .. }) => {
-                    let life = trainer.seat.life().incarnation;
+                    let life = trainer.seat.incarnation().incarnation;
                     // Or its links to a server that had come back broke until it was given up there.
                     let recent = |at: Duration| now.saturating_sub(at) < 3 * TIMEOUT;
                     let unlucky = world.restarted_at.is_some_and(recent);
@@ -339,7 +339,7 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
                 if let Some(trainer) = &mut workers[victim] {
                     trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
                     trainer.dazed = prng.below(6);
-                    asleep_once.push((victim, trainer.seat.life().incarnation));
+                    asleep_once.push((victim, trainer.seat.incarnation().incarnation));
                 }
             }
             5 => {
@@ -373,7 +373,8 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
     for (key, sum) in keys.iter().zip(out) {
         assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
     }
-    seen.doubled += workers.iter().flatten().map(|trainer| trainer.worker.counters().doubled).sum::<u64>();
+    seen.duplicate +=
+        workers.iter().flatten().map(|trainer| trainer.worker.counters().duplicate).sum::<u64>();
 }
 
 fn run_all(mode: Option<SyncMode>) -> Seen {
@@ -387,7 +388,7 @@ fn run_all(mode: Option<SyncMode>) -> Seen {
 #[test]
 fn every_record_is_trained_once_a_pass_whoever_dies() {
     let seen = run_all(None);
-    assert!(seen.doubled > 50 && seen.late == 0, "{seen:?}");
+    assert!(seen.duplicate > 50 && seen.late == 0, "{seen:?}");
 }
 
 #[test]

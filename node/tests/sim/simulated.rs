@@ -57,7 +57,7 @@ fn sums_are_exact_also_over_rdma() {
 
 /// Rows that were read where they are, and of those pulls asked for.
 fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
-    let (mut lost, mut doubled, mut near) = (0, 0, (0, 0));
+    let (mut lost, mut duplicate, mut near) = (0, 0, (0, 0));
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
     for seed in 0..seeds {
         let sim = world(seed, faults(seed));
@@ -93,11 +93,14 @@ fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
             worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
             assert!(out == model.pull(&keys), "seed {seed}: the sums are wrong");
             let counters = worker.counters();
-            (lost, doubled) = (lost + counters.links_lost, doubled + counters.doubled);
+            (lost, duplicate) = (lost + counters.links_lost, duplicate + counters.duplicate);
             near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
         }
     }
-    assert!(lost > 50 && doubled > 0, "{lost} links lost, {doubled} rows doubled: the test shows nothing");
+    assert!(
+        lost > 50 && duplicate > 0,
+        "{lost} links lost, {duplicate} rows doubled: the test shows nothing"
+    );
     near
 }
 
@@ -198,7 +201,7 @@ fn so_do_pulls_where_threads_change_over_rdma() {
 
 /// Rows that were read where they are.
 fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
-    let (mut doubled, mut near, mut restarts) = (0, 0, 0);
+    let (mut duplicate, mut near, mut restarts) = (0, 0, 0);
     for seed in 300..312 {
         // Frames of 256 KiB would never come through faults that are frequent enough for small ones.
         let faults = match seed % 2 {
@@ -281,9 +284,12 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
         assert!(scanned == model.sorted(), "seed {seed}");
         assert_eq!(worker.status(table).unwrap().stats.rows, model.rows() as u64, "seed {seed}");
         let counters = worker.counters();
-        (doubled, near) = (doubled + counters.doubled, near + counters.near_rows);
+        (duplicate, near) = (duplicate + counters.duplicate, near + counters.near_rows);
     }
-    assert!(restarts > 60 && doubled > 0, "{restarts} restarts, {doubled} doubled: the test shows nothing");
+    assert!(
+        restarts > 60 && duplicate > 0,
+        "{restarts} restarts, {duplicate} doubled: the test shows nothing"
+    );
     near
 }
 
@@ -377,10 +383,10 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let mut model = Model::new(schema("t", 2, 8));
         let mut servers: Vec<(u64, String)> = vec![(0, "sim:0".into()); count];
-        for life in 1..=5 {
+        for incarnation in 1..=5 {
             let threads: Vec<_> = (0..count).map(|_| 1 + prng.below(3) as usize).collect();
             for (server, (actor, addr)) in servers.iter_mut().enumerate() {
-                if life > 1 {
+                if incarnation > 1 {
                     sim.remove_actor(*actor);
                     sim.reset_all(addr);
                 }
@@ -389,7 +395,8 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
             }
             let mut hosts: Vec<String> = servers.iter().map(|(_, addr)| addr.clone()).collect();
             (1..count).rev().for_each(|i| hosts.swap(i, prng.below(i as u64 + 1) as usize));
-            let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(hosts.clone(), 3, life)).unwrap();
+            let mut worker =
+                Worker::connect(sim.clone(), WorkerConfig::new(hosts.clone(), 3, incarnation)).unwrap();
             let table = worker.open_table(&model.schema).unwrap();
             for round in 0..8 {
                 let keys = unique_keys(&mut prng, 300, 1_000);
@@ -411,7 +418,7 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
             let keys = random_keys(&mut prng, 2_000, 1_000);
             let mut out = vec![0.0; keys.len() * 2];
             worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
-            assert!(out == model.pull(&keys), "seed {seed}, life {life}, hosts {hosts:?}");
+            assert!(out == model.pull(&keys), "seed {seed}, life {incarnation}, hosts {hosts:?}");
             lost += worker.counters().links_lost;
         }
     }

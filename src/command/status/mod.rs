@@ -182,7 +182,8 @@ impl StatusAnswers {
         let job = self.known_job().filter(|_| run.name == self.run);
         let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.standing == WorkerState::Live);
         let of_run = run.members.iter().filter(|member| member.live);
-        let mut all: BTreeSet<u32> = of_job.map(|m| m.life.rank).chain(of_run.map(|m| m.life.rank)).collect();
+        let mut all: BTreeSet<u32> =
+            of_job.map(|m| m.incarnation.rank).chain(of_run.map(|m| m.incarnation.rank)).collect();
         let client = all.remove(&CLIENT);
         (all, client)
     }
@@ -223,14 +224,14 @@ fn standing(job: &JobStatus, member: &Member) -> &'static str {
     match member.standing {
         WorkerState::Live => "live",
         WorkerState::Left => "left",
-        WorkerState::Dead if job.unfenced.contains(&member.life) => "dead, not yet fenced",
+        WorkerState::Dead if job.unfenced.contains(&member.incarnation) => "dead, not yet fenced",
         WorkerState::Dead => "dead",
     }
 }
 
 /// The tasks of a worker.
-fn held(job: &JobStatus, life: WorkerIncarnation) -> Vec<u64> {
-    job.leases.iter().filter(|(_, of)| *of == life).map(|(task, _)| *task).collect()
+fn held(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
+    job.leases.iter().filter(|(_, of)| *of == incarnation).map(|(task, _)| *task).collect()
 }
 
 /// What the worker in this place is at; nothing unless it lives.
@@ -238,7 +239,7 @@ fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
     let doing = job.work.get(place).map(|work| work.doing).unwrap_or_default();
     let at = match doing {
         // It was given tasks since it said so.
-        ActivityKind::Idle if job.leases.iter().any(|(_, of)| *of == member.life) => "learns",
+        ActivityKind::Idle if job.leases.iter().any(|(_, of)| *of == member.incarnation) => "learns",
         ActivityKind::Learning => "learns",
         ActivityKind::Reading => "waits for its data",
         ActivityKind::Waiting => "waits for others",

@@ -34,7 +34,7 @@ fn of_run(heard: &StatusAnswers, run: &Run) -> Value {
         "finished_at": run.finished.then_some(run.finished_at),
         "live_workers": live.len(),
         "workers": run.members.iter().map(|member| json!({
-            "worker": member.life.rank,
+            "worker": member.incarnation.rank,
             "live": member.live,
             "done": member.done,
             "batches": member.batches,
@@ -64,9 +64,9 @@ fn of_job(job: &JobStatus) -> Value {
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> Value {
     let told = &member.told;
     json!({
-        "worker": member.life.rank,
+        "worker": member.incarnation.rank,
         "standing": standing(job, member),
-        "chief": Some(member.life.rank) == chief(job),
+        "chief": Some(member.incarnation.rank) == chief(job),
         "at": at(job, place, member),
         "clock": told.clock,
         "examples": told.examples,
@@ -74,6 +74,6 @@ fn of_worker(job: &JobStatus, place: usize, member: &Member) -> Value {
         "logloss": loss(member),
         "staleness": told.staleness,
         "waits_for": told.waits_for.map(|(rank, clock)| json!({"worker": rank, "clock": clock})),
-        "tasks": held(job, member.life),
+        "tasks": held(job, member.incarnation),
     })
 }

@@ -55,14 +55,14 @@ fn print_shares(heard: &StatusAnswers, run: &Run) {
     let is = if run.finished { "was" } else { "is" };
     let elsewhere = if heard.named { "" } else { " (or elsewhere: --scheduler HOST:PORT)" };
     say!("scheduler  {scheduler}  run {name}: fixed shares, no data {is} handed out{elsewhere}");
-    for RunMember { life, done, live, batches } in &run.members {
+    for RunMember { incarnation, done, live, batches } in &run.members {
         let stands = match (live, done) {
             (true, true) => "live, done",
             (true, false) => "live",
             (false, true) => "done",
             (false, false) => "gone, not done",
         };
-        match life.rank {
+        match incarnation.rank {
             CLIENT => say!("client     {stands}"),
             rank => say!("worker {rank:<4}{stands}, {} trained", counted(*batches, "batch", "batches")),
         }
@@ -100,7 +100,7 @@ fn print_job(heard: &StatusAnswers, job: &JobStatus) {
 
 /// What a worker has said of itself; `-`: nothing so far.
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
-    let (told, rank) = (&member.told, member.life.rank);
+    let (told, rank) = (&member.told, member.incarnation.rank);
     let (has_learned, live) = (told.examples > 0, member.standing == WorkerState::Live);
     let or_none = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
     let mut stands = standing(job, member).to_owned();
@@ -117,7 +117,7 @@ fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
     let speed = or_none(has_learned, format!("{:.0}", told.rate));
     let loss = loss(member).map_or("-".to_owned(), |loss| format!("{loss:.5}"));
     let staleness = or_none(stepped, told.staleness.to_string());
-    let tasks = held_in_words(&held(job, member.life));
+    let tasks = held_in_words(&held(job, member.incarnation));
     let waits = told.waits_for.filter(|_| live);
     let waits = waits.map(|(rank, clock)| format!("  waits for worker {rank}, at clock {clock}"));
     format!(

@@ -301,18 +301,19 @@ fn servers_and_workers_find_what_one_process_finds_also_when_a_worker_dies() {
             })
             .collect();
         let addrs: Vec<String> = servers.iter().map(|server| server.addr().to_owned()).collect();
-        let connect = |index: u64, life: u64| {
+        let connect = |index: u64, incarnation: u64| {
             let worker =
-                Worker::connect(Tcp::new(), WorkerConfig::new(addrs.clone(), index + 1, life)).unwrap();
+                Worker::connect(Tcp::new(), WorkerConfig::new(addrs.clone(), index + 1, incarnation))
+                    .unwrap();
             RemoteColumns::open(worker, layout).unwrap()
         };
         let trained = std::thread::scope(|scope| {
             scope.spawn(|| {
-                for (life, pushes_left) in [(1, 3), (2, 0), (3, u32::MAX)] {
-                    let mut columns = Mortal { columns: connect(1, life), pushes_left };
+                for (incarnation, pushes_left) in [(1, 3), (2, 0), (3, u32::MAX)] {
+                    let mut columns = Mortal { columns: connect(1, incarnation), pushes_left };
                     let mut examples = examples(&data, 1, 2, 1);
-                    let done = follow(&mut columns, &mut examples, (1, life), settings.patience, &GO);
-                    assert_eq!(done.is_ok(), life == 3, "{done:?}");
+                    let done = follow(&mut columns, &mut examples, (1, incarnation), settings.patience, &GO);
+                    assert_eq!(done.is_ok(), incarnation == 3, "{done:?}");
                 }
             });
             let mut columns = connect(0, 1);

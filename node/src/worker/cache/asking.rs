@@ -151,7 +151,7 @@ impl<N: Net> Worker<N> {
             asker,
             turn,
             at_us,
-            life: 0,
+            incarnation: 0,
             epoch: 0,
             least,
             in_step,
@@ -173,7 +173,8 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
-        let who = CacheReader { life: peer.life, epoch: peer.epoch, generation, swept, ..*asker };
+        let who =
+            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*asker };
         let mut near = LocalHits::default();
         let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
         let (mut had, mut lowest) = (0, u64::MAX);
@@ -188,7 +189,7 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        let asking = CachedRows::new(peer.life, &asked);
+        let asking = CachedRows::new(peer.incarnation, &asked);
         near.lowest = (had > 0 && asker.in_step).then_some(lowest);
         self.tally.cache_hits.add(had);
         self.tally.cache_asked.add(near.keys.len() as u64);

@@ -80,7 +80,7 @@ struct Entry {
     turn: u64,
     at_us: u64,
     /// The life of its server; of what is asked for, the link.
-    life: u64,
+    incarnation: u64,
     /// Of a row, that of its answer.
     stamp: u64,
     /// The clock that the worker furthest behind had, plus 1; 0 when nobody keeps step.
@@ -118,7 +118,7 @@ pub(super) struct CacheReader {
     pub(super) turn: u64,
     pub(super) at_us: u64,
     /// The life of the server, and which link to it this is.
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
     pub(super) epoch: u64,
     /// The clock that the worker furthest behind must have had; whether it keeps step.
     pub(super) least: u64,
@@ -209,7 +209,7 @@ impl RowCache {
         let swept = who.swept_of(entry);
         let in_step = who.least == 0 || entry.lowest.max(swept.lowest) > who.least;
         in_step
-            && entry.life == who.life
+            && entry.incarnation == who.incarnation
             && match self.config.staleness {
                 Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
                 Staleness::Time(time) => {
@@ -227,7 +227,7 @@ impl RowCache {
         };
         if entry.state == CacheState::Asked {
             // Its answer never came, or never will.
-            let lost = entry.asker == who.asker && entry.life != who.epoch;
+            let lost = entry.asker == who.asker && entry.incarnation != who.epoch;
             let fills = lost || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
             if fills {
                 self.ask(&mut entry, who);
@@ -241,7 +241,7 @@ impl RowCache {
             }
             return CacheLookup::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
         }
-        let tells = self.config.incremental && !entry.mixed && entry.life == who.life;
+        let tells = self.config.incremental && !entry.mixed && entry.incarnation == who.incarnation;
         let held = if tells { entry.held() } else { CachedVersion::Nothing };
         if tells {
             self.arena.read(entry.place, out);
@@ -324,7 +324,7 @@ impl RowCache {
     ) {
         let Some(mut entry) = self.map.get_mut(&key) else { return };
         if entry.state != CacheState::Asked
-            || (entry.asker, entry.turn, entry.life) != (who.asker, who.turn, who.epoch)
+            || (entry.asker, entry.turn, entry.incarnation) != (who.asker, who.turn, who.epoch)
         {
             return;
         }
@@ -338,7 +338,7 @@ impl RowCache {
             CachedVersion::Row(stamp) => (CacheState::Row, stamp),
             _ => (CacheState::NoRow, 0),
         };
-        (entry.life, entry.lowest) = (who.life, clock_word(lowest));
+        (entry.incarnation, entry.lowest) = (who.incarnation, clock_word(lowest));
     }
 
     /// An own push of this change to a key's row has begun.
@@ -381,7 +381,7 @@ fn asked(place: u32, who: &CacheReader) -> Entry {
         missed: false,
         turn,
         at_us,
-        life: epoch,
+        incarnation: epoch,
         stamp: 0,
         lowest: 0,
     }

@@ -38,7 +38,7 @@ fn rows_are_whole_and_their_keys_own() {
                         asker,
                         turn,
                         at_us: 0,
-                        life: 7,
+                        incarnation: 7,
                         epoch: 1,
                         least: 0,
                         in_step: false,
@@ -91,7 +91,7 @@ fn own_changes_are_in_whatever_comes_first() {
         asker: 0,
         turn,
         at_us: 0,
-        life: 7,
+        incarnation: 7,
         epoch: 1,
         least: 0,
         in_step: false,
@@ -122,9 +122,12 @@ fn own_changes_are_in_whatever_comes_first() {
     rows.fill(1, &after, &[40.0; 5], CachedVersion::Row(15), Some(3));
     assert_eq!((rows.look(1, &after, &mut out), out), (CacheLookup::Had(Some(3)), [40.0; 5]));
     // Another life of the server, and a clock that must have been reached.
-    assert_eq!(rows.look(1, &CacheReader { life: 8, ..after }, &mut out), asks(true, CachedVersion::Nothing));
-    rows.fill(1, &CacheReader { life: 8, ..after }, &[41.0; 5], CachedVersion::Row(15), Some(3));
-    let in_step = CacheReader { life: 8, least: 3, in_step: true, ..after };
+    assert_eq!(
+        rows.look(1, &CacheReader { incarnation: 8, ..after }, &mut out),
+        asks(true, CachedVersion::Nothing)
+    );
+    rows.fill(1, &CacheReader { incarnation: 8, ..after }, &[41.0; 5], CachedVersion::Row(15), Some(3));
+    let in_step = CacheReader { incarnation: 8, least: 3, in_step: true, ..after };
     assert_eq!(rows.look(1, &in_step, &mut out), CacheLookup::Had(Some(3)));
     assert_eq!(
         rows.look(1, &CacheReader { least: 4, ..in_step }, &mut out),
