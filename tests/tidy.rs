@@ -1,5 +1,8 @@
 //! Holds the house: edges between rooms, banned names, where unsafe code may stand, file length.
 
+#[path = "tidy/prose.rs"]
+mod prose;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
