@@ -19,7 +19,7 @@ soak:
 	@scripts/soak.sh $(SECONDS)
 
 bench:
-	cargo run --release -p gannet -- bench
+	cargo run --release -p gannet-cli -- bench
 
 clean:
 	cargo clean

@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
 # As `make test` builds it: slower, so that what is done to a job finds it in the middle.
-GANNET_SOAK_ROUNDS=${GANNET_SOAK_ROUNDS:-20} cargo test -q -p gannet --test soak -- --nocapture || exit 1
+GANNET_SOAK_ROUNDS=${GANNET_SOAK_ROUNDS:-20} cargo test -q -p gannet-cli --test soak -- --nocapture || exit 1
 end=$(($(date +%s) + seconds))
 rounds=0
 while [ "$(date +%s)" -lt "$end" ]; do
@@ -15,7 +15,7 @@ while [ "$(date +%s)" -lt "$end" ]; do
     PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) GANNET_SOAK_ROUNDS=3 GANNET_SOAK_FROM=$((1000 + 3 * rounds)) cargo test --release --workspace -q || exit 1
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1
     HOSTILE_SECONDS=$((seconds < 600 ? seconds / 4 + 1 : 300)) HOSTILE_SEED=$((rounds + 2)) \
-        cargo test --release -q -p gannet --test servers after_an_attack || exit 1
+        cargo test --release -q -p gannet-cli --test servers after_an_attack || exit 1
     FUZZ_SECONDS=30 FUZZ_SEED=$rounds cargo test --release -q -p gannet-node -p gannet-train --test fuzzed || exit 1
     rounds=$((rounds + 1))
 done

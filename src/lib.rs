@@ -8,14 +8,15 @@
 #![doc = include_str!("../examples/pull_push.rs")]
 //! ```
 //!
-//! The training loops behind `gannet train` are in [`train`]; what `gannet bench` does is in [`mod@bench`].
+//! The training loops behind `gannet train` are in [`train`]. The command `gannet` is a crate of its own, in cli/.
 //! ARCHITECTURE.md is the map; docs/ has the byte formats and the promises.
 #![forbid(unsafe_code)]
 
-pub mod bench;
-
 /// RDMA devices, for `gannet doctor`.
 pub use gannet_transport::verbs;
+
+/// Update rules as code: what a rule does to a row of floats.
+pub use gannet_optim as optim;
 
 /// Readers, models and training loops.
 pub use gannet_train as train;

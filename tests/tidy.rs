@@ -1,4 +1,4 @@
-//! Holds the house: edges between rooms, banned names, where unsafe code may stand, file length.
+//! Rules of the source code: edges between crates, banned names, where unsafe code may stand, file length.
 
 #[path = "tidy/prose.rs"]
 mod prose;
@@ -6,7 +6,7 @@ mod prose;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The rooms and what each may use.
+/// The crates, and which of the others each may use. Dependencies of tests are free.
 const EDGES: &[(&str, &[&str])] = &[
     ("optim", &[]),
     ("transport", &[]),
@@ -15,7 +15,23 @@ const EDGES: &[(&str, &[&str])] = &[
     ("train", &["gannet-node"]),
     (".", &["gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("bench", &["gannet", "gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
+    ("cli", &["gannet", "gannet-bench"]),
     ("fuzz", &["gannet-node", "gannet-train"]),
+];
+
+/// Crates that the command uses for itself. A program that depends on the library does not get them.
+const ONLY_CLI: &[&str] = &[
+    "axum",
+    "bytesize",
+    "clap",
+    "hyper",
+    "hyper-util",
+    "indicatif",
+    "mimalloc",
+    "serde_json",
+    "signal-hook",
+    "tokio",
+    "tracing-subscriber",
 ];
 
 /// The files that may hold unsafe code, each block with its reason.
@@ -70,44 +86,115 @@ fn short(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().to_string_lossy().into_owned()
 }
 
+/// The lines of a manifest's dependencies, without those of tests and builds.
+fn dependencies(folder: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let lines = text.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// The name of the crate that a line of a manifest depends on.
+fn depends_on(line: &str) -> &str {
+    line.split(['.', ' ', '=']).next().unwrap()
+}
+
 #[test]
-fn rooms_keep_to_their_edges() {
-    for (room, allowed) in EDGES {
-        let text = std::fs::read_to_string(root().join(room).join("Cargo.toml")).unwrap();
-        let dependencies = text.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
-        for line in dependencies.lines().filter(|l| l.starts_with("gannet")) {
-            let name = line.split(['.', ' ', '=']).next().unwrap();
+fn crates_keep_to_their_edges() {
+    for (folder, allowed) in EDGES {
+        for line in dependencies(folder).iter().filter(|line| line.starts_with("gannet")) {
+            let name = depends_on(line);
             assert!(
                 allowed.contains(&name),
-                "{room} may not use {name}: see ARCHITECTURE.md, Crates and edges"
+                "{folder} may not use {name}: see ARCHITECTURE.md, Crates and edges"
             );
         }
     }
 }
 
-/// The asynchronous crates serve metrics, in the command's own folder: no room knows them.
+/// What `cargo tree` says of a package of this workspace, without its dependencies for tests.
+fn tree(package: &str, edges: &str) -> Vec<String> {
+    let arguments = ["tree", "--offline", "--locked", "--prefix", "none", "-e", edges, "-p", package];
+    let tree =
+        std::process::Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(tree.status.success(), "cargo tree -p {package}: {}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8(tree.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn async_stays_at_the_door() {
-    let names = ["axum", "hyper", "tokio"];
-    for (room, _) in EDGES.iter().filter(|(room, _)| *room != ".") {
-        let text = std::fs::read_to_string(root().join(room).join("Cargo.toml")).unwrap();
-        let named = |line: &str| names.iter().any(|name| line.starts_with(name));
-        assert!(!text.lines().any(named), "{room} may not use asynchronous crates");
+fn the_library_pulls_nothing_that_only_the_command_needs() {
+    for (folder, _) in EDGES.iter().filter(|(folder, _)| *folder != "cli") {
+        for line in dependencies(folder) {
+            let name = depends_on(&line);
+            assert!(
+                !ONLY_CLI.contains(&name),
+                "{folder} may not use {name}: move the code that needs it to cli/, or put it behind a feature \
+                 that is off by default"
+            );
+        }
     }
-    for path in files("rs").iter().filter(|path| !short(path).starts_with("src/command/metrics/")) {
+    let library = tree("gannet", "normal");
+    assert!(library.iter().any(|line| line.starts_with("gannet-node ")), "{library:?}");
+    for name in library.iter().map(|line| depends_on(line)) {
+        assert!(
+            !ONLY_CLI.contains(&name),
+            "a program that depends on gannet pulls {name}: see `cargo tree -e normal -p gannet -i {name}`"
+        );
+    }
+}
+
+#[test]
+fn no_product_has_code_for_tests() {
+    for package in ["gannet", "gannet-cli"] {
+        let features = tree(package, "normal,features");
+        assert!(features.iter().any(|line| line.contains("feature \"default\"")), "{features:?}");
+        for line in features {
+            assert!(
+                !line.contains("\"test-support\"") && !line.starts_with("criterion "),
+                "{package} is built with {line}: only [dev-dependencies] and fuzz/ may turn it on"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_facade_has_no_code_of_its_own() {
+    const KEYWORDS: [&str; 7] = ["fn ", "struct ", "enum ", "impl ", "trait ", "static ", "macro_rules!"];
+    for path in files("rs").iter().filter(|path| short(path).starts_with("src/")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let code = KEYWORDS.iter().find(|keyword| line.contains(**keyword));
+            let name = short(path);
+            assert!(
+                code.is_none(),
+                "{name}: `{line}`: src/ has `pub use` lists only; code goes into a crate"
+            );
+        }
+    }
+}
+
+/// The asynchronous crates serve metrics, in one folder of the command.
+#[test]
+fn async_code_stays_in_the_metrics_endpoint() {
+    let names = ["axum", "hyper", "tokio"];
+    for path in files("rs").iter().filter(|path| !short(path).starts_with("cli/src/command/metrics/")) {
         let text = std::fs::read_to_string(path).unwrap();
         let used =
             |name: &&str| text.contains(&format!("use {name}::")) || text.contains(&format!(" {name}::"));
         let tests = short(path).starts_with("tests/");
-        assert!(tests || !names.iter().any(used), "{} uses one of {names:?}", short(path));
+        assert!(
+            tests || !names.iter().any(used),
+            "{} uses one of {names:?}: use a thread, or move it to cli/src/command/metrics/",
+            short(path)
+        );
     }
 }
 
-/// A trial by hand left five files at the root once, and they were committed.
+/// Five files of an experiment were once committed at the root.
 #[test]
 fn the_root_holds_what_is_listed() {
-    const LISTED: [&str; 17] = [
+    const LISTED: [&str; 18] = [
         "bench",
+        "cli",
         "core",
         "data",
         "docs",
@@ -138,19 +225,19 @@ fn the_root_holds_what_is_listed() {
 }
 
 #[test]
-fn every_room_is_listed() {
+fn every_crate_is_listed() {
     let with_manifest: BTreeSet<String> = files("toml")
         .iter()
         .filter(|p| p.ends_with("Cargo.toml"))
         .map(|p| short(p.parent().unwrap()))
         .map(|s| if s.is_empty() { ".".into() } else { s })
         .collect();
-    let listed = EDGES.iter().map(|(room, _)| (*room).to_string()).collect();
+    let listed = EDGES.iter().map(|(folder, _)| (*folder).to_string()).collect();
     assert_eq!(with_manifest, listed);
 }
 
 #[test]
-fn no_room_or_file_has_a_name_that_says_nothing() {
+fn no_crate_or_file_has_a_name_that_says_nothing() {
     for path in files("rs") {
         for part in short(&path).trim_end_matches(".rs").split('/') {
             assert!(!BANNED.contains(&part), "{}: name it for what it holds", short(&path));
@@ -165,7 +252,7 @@ fn unsafe_code_stands_where_it_may() {
         let (name, text) = (short(&path), std::fs::read_to_string(&path).unwrap());
         let may = UNSAFE.contains(&name.as_str());
         assert!(may || !text.contains(&allow), "{name} may not hold unsafe code: see tests/tidy.rs");
-        if name.ends_with("src/lib.rs") || name == "src/main.rs" {
+        if name.ends_with("src/lib.rs") || name == "cli/src/main.rs" {
             let denies = text.contains("deny(unsafe_code)") || text.contains("forbid(unsafe_code)");
             assert!(denies, "{name}: a crate root denies or forbids unsafe code");
         }
@@ -179,7 +266,11 @@ fn unsafe_code_stands_where_it_may() {
 fn files_are_short() {
     for path in files("rs") {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines: a second room may want out", short(&path));
+        assert!(
+            lines <= LINES_MAX,
+            "{} has {lines} lines, more than {LINES_MAX}: split it by subject",
+            short(&path)
+        );
     }
 }
 
@@ -191,7 +282,7 @@ fn files_say_what_they_are_for() {
     }
 }
 
-/// core reads no clock and opens no socket; no wall clock decides anything in the rooms; only the facade prints.
+/// core reads no clock and opens no socket. No wall clock decides anything. Only cli prints.
 #[test]
 fn absences_hold() {
     let never: &[(&str, &[&str])] = &[
@@ -200,21 +291,29 @@ fn absences_hold() {
         ("transport/src", &["gannet_core", "gannet_optim", "SystemTime", "println!(", "eprintln!("]),
         ("node/src", &["SystemTime", "println!(", "eprintln!("]),
         ("train/src", &["SystemTime", "println!(", "eprintln!("]),
-        // The name of a saved model's layers, and the process's start on the page of metrics, are the facade's wall
-        // times.
-        ("src/command/job.rs", &["SystemTime"]),
-        ("src/command/others.rs", &["SystemTime"]),
-        ("src/command/tasks.rs", &["SystemTime"]),
-        ("src/command/doctor", &["SystemTime"]),
+        ("src/", &["SystemTime", "println!(", "eprintln!("]),
+        ("bench/src", &["SystemTime", "println!(", "eprintln!("]),
+        // cli reads wall time for three things: the name of a saved model's layers, when a run ended (in messages), and
+        // when the process started (metrics).
+        ("cli/src/command/job.rs", &["SystemTime"]),
+        ("cli/src/command/settings.rs", &["SystemTime"]),
+        ("cli/src/command/tasks.rs", &["SystemTime"]),
+        ("cli/src/command/doctor", &["SystemTime"]),
     ];
+    for (place, _) in never {
+        assert!(root().join(place).exists(), "{place} has moved: name its new place here");
+    }
     for path in files("rs") {
         let name = short(&path);
         let text = std::fs::read_to_string(&path).unwrap();
         let product = text.split("#[cfg(test)]").next().unwrap();
-        for (_, words) in never.iter().filter(|(room, _)| name.starts_with(room)) {
+        for (_, words) in never.iter().filter(|(folder, _)| name.starts_with(folder)) {
             for word in *words {
                 let used = product.lines().any(|l| !l.trim_start().starts_with("//") && l.contains(word));
-                assert!(!used, "{name} uses {word}, which its room never does");
+                assert!(
+                    !used,
+                    "{name} uses {word}, which its crate must not: see ARCHITECTURE.md, Crates and edges"
+                );
             }
         }
     }

@@ -7,10 +7,13 @@
 //! the same ones again (warm) and others each time (cold).
 #![allow(missing_docs)]
 
+mod settings;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gannet_bench::{DIMS, batches, criterion, cut, key, sized};
+use gannet_bench::{DIMS, batches, cut, key, sized};
 use gannet_core::{MappedShards, PushName, Read, Schema, Segments, Shards, Store, Write, mix, prefetch};
 use gannet_optim::{Rule, Sgd};
+use settings::criterion;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -4,9 +4,12 @@
 //! computes.
 #![allow(missing_docs)]
 
+mod settings;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gannet_bench::{DIMS, criterion, rules};
+use gannet_bench::{DIMS, rules};
 use gannet_optim::{Cpu, Isa, Rule, Update, Work};
+use settings::criterion;
 use std::hint::black_box;
 
 const ROWS: usize = 1024;

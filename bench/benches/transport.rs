@@ -4,11 +4,14 @@
 //! all of one poll a side, have one under way each? Each over epoll and over io_uring, in the same run.
 #![allow(missing_docs)]
 
+mod settings;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gannet_bench::links::{LAST, PATIENCE, TcpLink, answer, ask, connect};
-use gannet_bench::{criterion, sized};
+use gannet_bench::sized;
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::{Head, Link, Listener, Net, Owner, Parts, Poll, Stream};
+use settings::criterion;
 use std::thread::JoinHandle;
 
 /// Lends the same payload for every frame.

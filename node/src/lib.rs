@@ -8,6 +8,7 @@
 mod control;
 mod counters;
 mod error;
+#[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod hostile;
 mod key_hash_builder;

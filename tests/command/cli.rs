@@ -273,7 +273,7 @@ fn flights_are_learned_no_worse_than_by_scikit_learn() {
     use std::io::Read;
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
-    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights.csv.gz")).unwrap();
+    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../data/flights.csv.gz")).unwrap();
     flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
     let (header, rows) = text.split_once('\n').unwrap();
     let (mut train, mut test) = (format!("{header}\n"), format!("{header}\n"));

@@ -114,7 +114,7 @@ fn table_of(model: &Path, name: &str) -> PathBuf {
 fn click_models_beat_logistic_regression_on_the_flights() {
     let folder = tempfile::tempdir().unwrap();
     let (some, out) = (folder.path().join("some.csv"), folder.path().join("model"));
-    let flights = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/flights.csv.gz");
+    let flights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/flights.csv.gz");
     let mut text = String::new();
     let file = std::fs::File::open(&flights).unwrap();
     std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(file), &mut text).unwrap();
@@ -250,7 +250,7 @@ fn fetched(data: &str, file: &str) -> Option<PathBuf> {
     if folder.join(file).is_file() {
         return Some(folder);
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/fetch_models.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/fetch_models.py");
     let fetch = Command::new("python3").arg(script).arg(data).arg(&folder).output();
     if fetch.as_ref().is_ok_and(|output| output.status.success()) {
         return Some(folder);

@@ -37,7 +37,7 @@ const WAYS: [(&str, &str); 18] = [
 
 /// The first flights, every fifth held out, as two files; the log loss of predicting the held-out rate for every one.
 fn flights(folder: &Path) -> (String, String, f64) {
-    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights.csv.gz")).unwrap();
+    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../data/flights.csv.gz")).unwrap();
     let mut lines = BufReader::new(flate2::read::MultiGzDecoder::new(file)).lines();
     let header = lines.next().unwrap().unwrap();
     let (mut train, mut test) = (format!("{header}\n"), format!("{header}\n"));

@@ -205,7 +205,7 @@ fn server(flags: &str) -> (Running, String) {
 }
 
 fn documented() -> BTreeSet<String> {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let names = rows.filter_map(|row| row.split(['`', '{']).next());
     let names = names.filter(|name| name.starts_with("gannet_") || name.starts_with("process_"));

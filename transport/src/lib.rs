@@ -5,7 +5,9 @@
 //! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
 //! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
 //! [`multi::Transports`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
-//! (io_uring, or epoll), [`sim::Sim`] in memory with faults from a seed. Keys and rows never appear here.
+//! (io_uring, or epoll). Keys and rows never appear here.
+//!
+//! With the feature `test-support`, which is for tests, `sim::Sim` makes links in memory, with faults from a seed.
 #![deny(unsafe_code)]
 
 mod buffer;
@@ -16,9 +18,11 @@ mod link;
 pub mod multi;
 mod net;
 mod owner;
+mod prng;
 mod receive;
 mod remote;
 pub mod shm;
+#[cfg(any(test, feature = "test-support"))]
 pub mod sim;
 pub mod tcp;
 pub mod tls;
@@ -31,6 +35,7 @@ pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};
 pub use link::{Filled, Link, Stream};
 pub use net::{Event, Listener, Net, Poll, Waker};
 pub use owner::{NoOwner, Owner, Parts};
+pub use prng::Prng;
 pub use receive::{Frame, Receive};
 pub use remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
 pub use transmit::{Full, Transmit};

@@ -27,6 +27,7 @@ mod refusals;
 mod regions;
 mod runs;
 mod scheduler_rpc;
+#[cfg(any(test, feature = "test-support"))]
 pub(crate) mod scripted;
 mod session;
 mod step_budget;

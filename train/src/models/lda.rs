@@ -21,7 +21,7 @@ use crate::reader::Reader;
 use crate::report::TrainError;
 use crate::tables::Tables;
 use gannet_node::optim::{Add, Rule};
-use gannet_node::transport::sim::Prng;
+use gannet_node::transport::Prng;
 use gannet_node::{Read, Schema, Write};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -12,6 +12,7 @@
 
 mod connect;
 mod error;
+#[cfg(any(test, feature = "test-support"))]
 mod hostile;
 mod memory;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod stream;
 
 pub(crate) use connect::{ShmListener, begin};
 pub use error::ShmError;
+#[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub use hostile::rewritten;
 pub use ring::RingError;

@@ -4,11 +4,10 @@
 //! test, through a worker) waits, the actors run and virtual time goes on to the next event: so the worker's blocking
 //! calls are the same code as over TCP.
 
-mod prng;
 mod rdma;
 mod world;
 
-pub use prng::Prng;
+pub use crate::prng::Prng;
 pub use world::Faults;
 
 use crate::error::NetError;

@@ -3,9 +3,9 @@
 //! registered, or not for READs by this side, cannot be read.
 
 use super::Sim;
-use super::prng::Prng;
 use super::world::{ConnectionSide, SimWorld};
 use crate::error::NetError;
+use crate::prng::Prng;
 use crate::remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@
 //! is reset at any byte, with everything in flight lost on both sides; a direction stalls; connects are refused; an
 //! address is cut off for a while.
 
-use super::prng::Prng;
 use super::rdma::RegisteredMemory;
+use crate::prng::Prng;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

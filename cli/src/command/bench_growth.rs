@@ -3,7 +3,7 @@
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
 use super::bench::{Worker, system, target, with_server};
-use gannet::bench::served::Bench;
+use gannet_bench::served::Bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

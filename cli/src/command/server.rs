@@ -1,7 +1,7 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it
 //! dies it ends with exit code 1, for whatever supervises it to start it again.
 
-use super::args::security::{AskingArgs, SecurityArgs};
+use super::args::security::{SecurityArgs, TlsServerArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::report::counted;
@@ -21,7 +21,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         sessions: &args.sessions,
         net: args.transport.transport.net(args.io),
         security: &args.security,
-        asking: &args.asking,
+        tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: false,
     })
@@ -37,7 +37,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         sessions: &args.sessions,
         net: args.transport.transport.net(args.io),
         security: &args.security,
-        asking: &args.asking,
+        tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: true,
     })
@@ -101,17 +101,17 @@ pub struct Serving<'a> {
     pub sessions: &'a SessionArgs,
     pub net: Transports,
     pub security: &'a SecurityArgs,
-    pub asking: &'a AskingArgs,
+    pub tls_server: &'a TlsServerArgs,
     pub metrics: &'a MetricsArgs,
     pub scheduler_only: bool,
 }
 
 /// Serves until a signal.
 pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, security, asking, metrics, .. } = asked;
+    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } = asked;
     check_port(listen)?;
     let net = sessions.net(asked.net.clone());
-    let secured = security::of_server(net, ("--listen", listen), security, asking)?;
+    let secured = security::of_server(net, ("--listen", listen), security, tls_server)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);

@@ -2,7 +2,7 @@
 //! `--insecure`.
 
 use super::Failure;
-use super::args::security::{AskingArgs, BelievingArgs, SecurityArgs};
+use super::args::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use gannet::{TlsClient, TlsServer, Token, Transport, Transports};
 use std::path::Path;
 
@@ -19,9 +19,9 @@ pub fn of_server(
     net: Transports,
     (flag, listen): (&str, &str),
     args: &SecurityArgs,
-    asking: &AskingArgs,
+    tls_server: &TlsServerArgs,
 ) -> Result<Secured, Failure> {
-    let tls = pair(args).map(|(cert, key)| TlsServer::load(cert, key, asking.tls_client_ca.as_deref()));
+    let tls = pair(args).map(|(cert, key)| TlsServer::load(cert, key, tls_server.tls_client_ca.as_deref()));
     let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
     let token = token(args)?;
     if !is_loopback(listen) {
@@ -40,14 +40,14 @@ pub fn of_worker(
     net: Transports,
     hosts: &[String],
     args: &SecurityArgs,
-    believing: &BelievingArgs,
+    tls_client: &TlsClientArgs,
 ) -> Result<Secured, Failure> {
-    if believing.tls_ca.is_none() && args.tls_cert.is_some() {
+    if tls_client.tls_ca.is_none() && args.tls_cert.is_some() {
         let text = "--tls-cert: a worker shows its certificate over TLS only: give --tls-ca too";
         return Err(Failure::input(text));
     }
-    let name = believing.tls_name.as_deref();
-    let tls = believing.tls_ca.as_deref().map(|ca| TlsClient::load(ca, name, pair(args)));
+    let name = tls_client.tls_name.as_deref();
+    let tls = tls_client.tls_ca.as_deref().map(|ca| TlsClient::load(ca, name, pair(args)));
     let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
     let token = token(args)?;
     if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {

@@ -1,4 +1,4 @@
-//! splitmix64: all of a simulation's chance comes from one of these.
+//! splitmix64: random numbers from a seed.
 
 /// A stream of numbers that a seed decides.
 #[derive(Debug, Clone)]

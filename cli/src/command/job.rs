@@ -26,16 +26,16 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let client = job.job_name == Some(JobName::Client);
     let worker = job.job_name == Some(JobName::Worker);
     data_server::check_role(args)?;
-    let tls_ca = job.believing.tls_ca.is_some();
+    let tls_ca = job.tls_client.tls_ca.is_some();
     if args.data.is_empty() && !ps && job.feeding.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));
     }
     let misplaced = [
         (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
-        (ps && job.believing.tls_name.is_some(), "--tls-name", "a worker"),
+        (ps && job.tls_client.tls_name.is_some(), "--tls-name", "a worker"),
         (
-            worker && job.asking.tls_client_ca.is_some(),
+            worker && job.tls_server.tls_client_ca.is_some(),
             "--tls-client-ca",
             "a ps; a worker believes servers by --tls-ca",
         ),
@@ -79,7 +79,7 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
         (job.damping.damping.is_some(), "--damping"),
         (job.security.token_file.is_some(), "--token-file"),
         (job.security.insecure, "--insecure"),
-        (job.believing.tls_ca.is_some() || job.security.tls_cert.is_some(), "TLS"),
+        (job.tls_client.tls_ca.is_some() || job.security.tls_cert.is_some(), "TLS"),
         (job.given.task_index, "--task-index"),
         (job.given.peer_timeout, "--peer-timeout"),
         (job.tasks.tasks != TasksName::Auto, "--tasks"),
@@ -168,7 +168,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
-    let secured = security::of_worker(net, &hosts, &job.security, &job.believing)?;
+    let secured = security::of_worker(net, &hosts, &job.security, &job.tls_client)?;
     let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&job.ps_hosts) };
     config.seed = pusher.rotate_left(32);
     config.token = secured.token;

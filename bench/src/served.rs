@@ -1,8 +1,8 @@
 //! The worker's side of the canonical work, against a server in a process of its own.
 
-use super::cpu::cpu_seconds;
-use super::limit::Size;
-use crate::{
+use crate::cpu::cpu_seconds;
+use crate::limit::Size;
+use gannet::{
     Ftrl, OneSided, PullId, PushId, Read, Rule, Schema, Sgd, ShardedKeys, TableId, Transports, Worker,
     WorkerConfig, WorkerError, Write, mix,
 };

@@ -39,7 +39,7 @@ fn greet(
     transport: TransportName,
 ) -> Result<Result<(String, String), WorkerError>, Failure> {
     let net = transport.net(IoArgs { io: IoName::Epoll });
-    let secured = security::of_worker(net, &[peer.to_owned()], &args.security, &args.believing)?;
+    let secured = security::of_worker(net, &[peer.to_owned()], &args.security, &args.tls_client)?;
     let mut config = WorkerConfig::reader([peer]);
     config.peer_timeout = Duration::from_secs(args.peer_timeout);
     config.token = secured.token;

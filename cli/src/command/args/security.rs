@@ -22,7 +22,7 @@ pub struct SecurityArgs {
 
 /// What a server asks for besides.
 #[derive(Args, Debug, Clone, Default)]
-pub struct AskingArgs {
+pub struct TlsServerArgs {
     /// A server lets in only workers with a certificate signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct AskingArgs {
 
 /// Whom a worker believes.
 #[derive(Args, Debug, Clone, Default)]
-pub struct BelievingArgs {
+pub struct TlsClientArgs {
     /// A worker speaks TLS, and believes servers with a certificate signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,

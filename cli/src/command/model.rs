@@ -2,13 +2,13 @@
 
 use super::args::{InputArgs, PredictArgs};
 use super::{Failure, input, saved_model};
+use gannet::optim::{Update, Visitor, in_words};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
     ScaleKind, Weights,
 };
 use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
-use gannet_optim::{Update, Visitor, in_words};
 use std::path::Path;
 
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";

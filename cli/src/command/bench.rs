@@ -3,8 +3,8 @@
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
 use super::{Failure, bench_growth};
-use gannet::bench::limit::{self, Limit, Size};
-use gannet::bench::served::{Bench, Rate, Target};
+use gannet_bench::limit::{self, Limit, Size};
+use gannet_bench::served::{Bench, Rate, Target};
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};

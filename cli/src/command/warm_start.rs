@@ -5,9 +5,9 @@ use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
 use super::model::{self, DataReading};
 use super::models::Shape;
+use gannet::optim::{Update, Visitor};
 use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
 use gannet::{Checkpoint, Rule, Schema, Segment};
-use gannet_optim::{Update, Visitor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

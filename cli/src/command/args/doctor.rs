@@ -1,6 +1,6 @@
 //! What `gannet doctor` looks at.
 
-use super::security::{BelievingArgs, SecurityArgs};
+use super::security::{SecurityArgs, TlsClientArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -29,5 +29,5 @@ pub struct DoctorArgs {
     pub security: SecurityArgs,
     /// Whom it believes.
     #[command(flatten)]
-    pub believing: BelievingArgs,
+    pub tls_client: TlsClientArgs,
 }

@@ -51,7 +51,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
                 net: args.job.transport.transport.net(args.job.io),
                 security: &args.job.security,
                 metrics: &args.metrics,
-                asking: &args.job.asking,
+                tls_server: &args.job.tls_server,
                 scheduler_only: false,
             };
             server::serve(&serving)

@@ -68,7 +68,7 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
     let all: Vec<String> = hosts.iter().chain([&scheduler]).cloned().collect();
     let net = args.transport.transport.net(args.io);
-    let secured = security::of_worker(net, &all, &args.security, &args.believing)?;
+    let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
     let config = |addr: &String, run: &str| WorkerConfig {
         token: secured.token.clone(),
         peer_timeout: Duration::from_secs(args.peer_timeout),

@@ -1,6 +1,6 @@
 //! What the commands about a job's scheduler take.
 
-use super::security::{AskingArgs, BelievingArgs, SecurityArgs};
+use super::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use super::{IoArgs, MetricsArgs, SessionArgs, TransportArgs};
 use clap::Args;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct SchedulerArgs {
     pub security: SecurityArgs,
     /// What it asks for.
     #[command(flatten)]
-    pub asking: AskingArgs,
+    pub tls_server: TlsServerArgs,
     /// Numbers while it runs.
     #[command(flatten)]
     pub metrics: MetricsArgs,
@@ -66,5 +66,5 @@ pub struct StatusArgs {
     pub security: SecurityArgs,
     /// Whom it believes.
     #[command(flatten)]
-    pub believing: BelievingArgs,
+    pub tls_client: TlsClientArgs,
 }

@@ -194,7 +194,7 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
     let job = &args.job;
     let listen = job.feeding.feed.as_deref().unwrap_or_default();
     let net = args.sessions.net(job.transport.transport.net(job.io));
-    let secured = security::of_server(net, ("--feed", listen), &job.security, &job.asking)?;
+    let secured = security::of_server(net, ("--feed", listen), &job.security, &job.tls_server)?;
     let config = ServerConfig {
         threads: 1,
         token: secured.token,

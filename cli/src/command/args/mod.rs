@@ -246,10 +246,10 @@ pub struct JobArgs {
     pub security: security::SecurityArgs,
     /// What a ps asks for.
     #[command(flatten)]
-    pub asking: security::AskingArgs,
+    pub tls_server: security::TlsServerArgs,
     /// Whom a worker believes.
     #[command(flatten)]
-    pub believing: security::BelievingArgs,
+    pub tls_client: security::TlsClientArgs,
 }
 
 /// `gannet server`.
@@ -281,7 +281,7 @@ pub struct ServerArgs {
     pub security: security::SecurityArgs,
     /// What it asks for.
     #[command(flatten)]
-    pub asking: security::AskingArgs,
+    pub tls_server: security::TlsServerArgs,
     /// Numbers while it runs.
     #[command(flatten)]
     pub metrics: MetricsArgs,
