@@ -1,8 +1,11 @@
 //! Two click models on the shipped flights, in one process: a factorization machine, and the same beside a small network.
 //! Each flight is predicted before it is learned; logistic regression (`gannet train data/flights.csv.gz`) has log loss 0.456.
+use gannet::Rule;
+use gannet::optim::{AdaGrad, GradientTransform};
+use gannet::storage::Store;
+use gannet::table::Admission;
 use gannet::train::models::{DeepFm, FactorizationMachine, Model, ModelSettings, fit};
 use gannet::train::{Data, LocalTables, Options};
-use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

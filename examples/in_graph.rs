@@ -1,12 +1,11 @@
 //! In-graph: one client has the data and feeds two workers that have none; logistic regression of invented clicks. `gannet train
 //! --job-name client` and `--job-name worker --feed` do the same by processes (docs/jobs.md).
+use gannet::job::{DataLink, DataServerConfig, FeedStatus, Heartbeat, JobClient, JobPlan};
+use gannet::optim::Ftrl;
 use gannet::train::{
     Data, FileDataSource, FileFingerprint, Options, RemoteBackend, RemoteTexts, Scheduled, plan_files, train,
 };
-use gannet::{
-    DataLink, DataServerConfig, FeedStatus, Ftrl, Heartbeat, JobClient, JobPlan, Rule, Schema, Server,
-    ServerConfig, Transports, Worker, WorkerConfig,
-};
+use gannet::{Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,8 +15,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 /// Whether it is clicked depends on the first feature.
 fn clicks() -> String {
     (0..50_000u64).fold(String::new(), |mut text, i| {
-        let (who, what) = (gannet::mix(i) % 10, 10 + gannet::mix(i + (1 << 32)) % 100);
-        let clicked = u64::from(gannet::mix(i + (1 << 33)) % 10 < who);
+        let (who, what) = (gannet::table::mix(i) % 10, 10 + gannet::table::mix(i + (1 << 32)) % 100);
+        let clicked = u64::from(gannet::table::mix(i + (1 << 33)) % 10 < who);
         let _ = writeln!(text, "{clicked} {who}:1 {what}:1");
         text
     })
@@ -36,7 +35,7 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let worker = Worker::connect(Transports::new(), config(server))?;
     let (to, its) = (server.to_owned(), schema.clone());
     // What fences a worker that dies.
-    let fence = Box::new(move |dead: gannet::WorkerIncarnation| {
+    let fence = Box::new(move |dead: gannet::job::WorkerIncarnation| {
         let mut worker = Worker::connect(
             Transports::new(),
             WorkerConfig::builder([&to]).worker(rank).incarnation(incarnation).build(),

@@ -1,11 +1,11 @@
 //! Linear regression: y = 2x + 10 and noise, learned by two workers over two servers, which do not wait for each other.
+use gannet::optim::{AdaGrad, GradientTransform};
+use gannet::table::Admission;
 use gannet::train::models::{Linear, Model, ModelSettings, fit};
 use gannet::train::{
     ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, Options, RemoteTables, Share, Tables, WeightTables,
 };
-use gannet::{
-    AdaGrad, Admission, GradientTransform, Rule, Server, ServerConfig, Transports, Worker, WorkerConfig,
-};
+use gannet::{Rule, Server, ServerConfig, Transports, Worker, WorkerConfig};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
@@ -22,7 +22,7 @@ fn examples() -> String {
     let (mut text, mut state) = ("y,x\n".to_owned(), 1u64);
     let mut uniform = || {
         state += 1;
-        (gannet::mix(state) >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        (gannet::table::mix(state) >> 11) as f64 / (1u64 << 53) as f64 - 0.5
     };
     for _ in 0..20_000 {
         let (x, noise) = (4.0 * uniform(), (0..12).map(|_| 0.3 * uniform()).sum::<f64>());

@@ -1,17 +1,20 @@
 //! Matrix factorization, in one process: ratings of users for items, made of two hidden factors each, found again.
 //! `gannet train --model mf` does the same with MovieLens (docs/data.md).
+use gannet::Rule;
+use gannet::optim::{AdaGrad, GradientTransform};
+use gannet::storage::Store;
+use gannet::table::Admission;
 use gannet::train::models::{Factorization, ModelSettings, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
-use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
 /// A table with columns rating, user and item.
 fn ratings(n: u64) -> String {
-    let chance = |i: u64| (gannet::mix(i) >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0;
+    let chance = |i: u64| (gannet::table::mix(i) >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0;
     let factor = |who: u64, f: u64| chance(who * 16 + f);
     (0..n).fold("rating\tuser\titem\n".to_owned(), |mut text, i| {
-        let (user, item) = (gannet::mix(i) % 200, 1000 + gannet::mix(i ^ 1 << 40) % 100);
+        let (user, item) = (gannet::table::mix(i) % 200, 1000 + gannet::table::mix(i ^ 1 << 40) % 100);
         let product: f64 = (0..2).map(|f| factor(user, f) * factor(item, f)).sum();
         let _ = writeln!(text, "{:.4}\tu{user}\ti{item}", 3.0 + product);
         text

@@ -1,5 +1,6 @@
 //! A server and a worker in one program: create a table, pull rows, push gradients.
-use gannet::{Ftrl, Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
+use gannet::optim::Ftrl;
+use gannet::{Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;

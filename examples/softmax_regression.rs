@@ -1,15 +1,18 @@
 //! Softmax regression, in one process: which of three points a point of the plane belongs to. `gannet train --model softmax` does
 //! the same with digits (docs/data.md).
+use gannet::Rule;
+use gannet::optim::{AdaGrad, GradientTransform};
+use gannet::storage::Store;
+use gannet::table::Admission;
 use gannet::train::models::{ModelSettings, Softmax, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
-use gannet::{AdaGrad, Admission, GradientTransform, Rule, Store};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
 /// Lines of libsvm: a class, and coordinates up to 1.5 from its point.
 fn examples(n: u64) -> String {
     const POINTS: [[f64; 2]; 3] = [[0.0, 1.0], [1.0, -1.0], [-1.0, -1.0]];
-    let chance = |i: u64| (gannet::mix(i) >> 11) as f64 / (1u64 << 53) as f64 * 3.0 - 1.5;
+    let chance = |i: u64| (gannet::table::mix(i) >> 11) as f64 / (1u64 << 53) as f64 * 3.0 - 1.5;
     (0..n).fold(String::new(), |mut text, i| {
         let [x, y] = POINTS[(i % 3) as usize];
         let _ = writeln!(text, "{} 1:{:.4} 2:{:.4}", i % 3, x + chance(2 * i), y + chance(2 * i + 1));

@@ -1,6 +1,6 @@
 //! Topics of documents (LDA), in one process: a few invented ones about the sea and the mountains. `gannet train --model lda` does
 //! the same with articles of Reuters (docs/data.md).
-use gannet::Store;
+use gannet::storage::Store;
 use gannet::train::models::Lda;
 use gannet::train::{Data, Labels, LocalTables, Options};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ fn documents(n: u64) -> String {
     (0..n).fold(String::new(), |mut text, document| {
         let mut counts = [0; WORDS.len()];
         for token in 0..30 {
-            let chance = gannet::mix(document * 64 + token);
+            let chance = gannet::table::mix(document * 64 + token);
             let subject = (document + u64::from(token % 3 == 0)) % 2;
             counts[(subject * 6 + chance % 6) as usize] += 1;
         }

@@ -1,53 +1,258 @@
 //! Gannet: a parameter server for sparse models.
 //!
-//! A [`Server`] owns the shards of hash-partitioned tables and runs the update rule; a [`Worker`] pulls rows and pushes
-//! sparse gradients, or changes of state, over shared memory, RDMA or TCP. Each push is applied exactly once, also across
-//! lost links and a server that was killed and started again on its data folder.
+//! A [`Server`] owns the shards of hash-partitioned tables and runs the optimizer next to the rows. A [`Worker`] pulls
+//! rows and pushes sparse gradients over shared memory, RDMA or TCP. Each push is applied exactly once, also when links
+//! break, and when a server is killed and started again on its data folder.
 //!
 //! ```
 #![doc = include_str!("../examples/pull_push.rs")]
 //! ```
 //!
-//! The training loops behind `gannet train` are in [`train`]. The command `gannet` is a crate of its own, in cli/.
-//! ARCHITECTURE.md is the map; docs/ has the byte formats and the promises.
+//! # Map
+//! The names that every program needs are here. The others are in modules, by subject:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`table`] | what a table is: its schema, segments, initial values, admission; what pulls and pushes say |
+//! | [`optim`] | update rules (SGD, FTRL, Adam and so on), rate schedules, clipping |
+//! | [`server`] | a server's settings, limits, counters and errors |
+//! | [`worker`] | a worker's settings, pipelined pulls and pushes, cached rows, errors |
+//! | [`sync`] | how workers keep step: asp, ssp, bsp |
+//! | [`job`] | a job of several workers: the scheduler's client, heartbeats, splits of the data |
+//! | [`runs`] | which run's rows the servers hold, and who trains it |
+//! | [`storage`] | shards in this process, where their images live, checkpoints |
+//! | [`transport`] | tcp, shared memory, RDMA |
+//! | [`security`] | tokens and TLS |
+//! | [`metrics`] | counters, for a monitoring system |
+//! | [`train`] | readers of data, models, training loops |
+//!
+//! The command `gannet` is a crate of its own, in cli/. ARCHITECTURE.md is the map of the source. docs/ has the
+//! promises (docs/consistency.md), the formats, and pages for users.
 #![forbid(unsafe_code)]
 
-/// RDMA devices, for `gannet doctor`.
-pub use gannet_transport::verbs;
-
-/// Update rules as code: what a rule does to a row of floats.
-pub use gannet_optim as optim;
-
-/// Readers, models and training loops.
+/// Readers, models and training loops: what `gannet train` runs.
 pub use gannet_train as train;
 
-pub use gannet_core::{
-    Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, SHARDS_DEFAULT,
-    SKETCH_BYTES_DEFAULT, Shards, hash, initial_weights, mix, shard_of, try_huge_page,
-};
-pub use gannet_node::limits::{BSP_WORKERS_MAX, CACHE_BYTES_MIN, JOB_WORKERS_MAX};
-pub use gannet_node::{
-    Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, HeartbeatReply,
-    JobAnswer, JobClient, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
-    WorkerIncarnation, WorkerState,
-};
-pub use gannet_node::{
-    Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, GrowError, Growth, GrowthConfig,
-    Init, Merge, MetricsSink, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId,
-    PusherStatus, Read, Refusal, RowCache, Schema, Segment, Segments, Server, ServerConfig, ServerCounters,
-    ServerError, ServerStats, SessionLimits, ShardedKeys, Staleness, Stats, StepReduce, Store, SyncConfig,
-    SyncMode, TableId, TableStatus, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerCounters,
-    WorkerError, Write, bucket,
-};
-pub use gannet_node::{
-    CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
-    RunSetting, RunsError,
-};
-pub use gannet_node::{Token, TokenError, forget_job};
-pub use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
-    Rule, RuleError, Schedule, Sgd,
-};
-pub use gannet_transport::multi::{Transport, Transports};
-pub use gannet_transport::tcp::{Io, Tcp, try_uring};
-pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
+pub use gannet_node::{Read, Schema, Server, ServerConfig, Worker, WorkerConfig, Write};
+pub use gannet_optim::Rule;
+pub use gannet_transport::multi::Transports;
+
+/// Update rules: what the optimizer does to a row of floats.
+///
+/// ```
+/// use gannet::Rule;
+/// use gannet::optim::{Adam, Ftrl};
+///
+/// let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+/// assert_eq!(ftrl.floats(1), 2); // z and n
+/// ftrl.check()?;
+/// let adam = Rule::Adam(Adam { learning_rate: -1.0, ..Adam::default() });
+/// assert!(adam.check().is_err());
+/// # Ok::<(), gannet::optim::RuleError>(())
+/// ```
+pub mod optim {
+    pub use gannet_optim::*;
+}
+
+/// What a table is, and what pulls and pushes say about its rows.
+///
+/// ```
+/// use gannet::optim::{Ftrl, GradientTransform, RowAdaGrad};
+/// use gannet::table::{Init, Schema, Segment};
+/// use gannet::Rule;
+///
+/// // A row of a click model: one linear weight, and a factor of 16 weights with an optimizer of its own.
+/// let linear = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+/// let factor = Segment {
+///     dim: 16,
+///     rule: Rule::RowAdaGrad(RowAdaGrad::default()),
+///     shaping: GradientTransform::default(),
+///     init: Init::Zero,
+/// };
+/// let schema = Schema { more: vec![factor], ..Schema::scalar("clicks", linear) };
+/// schema.check()?;
+/// assert_eq!(schema.weights(), 17);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod table {
+    pub use gannet_core::{SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, hash, initial_weights, mix, shard_of};
+    pub use gannet_node::{
+        Admission, Applied, Init, PusherStatus, Read, Schema, Segment, Segments, TableId, TableStatus, Write,
+    };
+}
+
+/// A server: its settings, limits, counters and errors.
+///
+/// ```
+/// use gannet::server::{Server, ServerConfig};
+/// use gannet::Transports;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// println!("workers connect to {}", server.addr());
+/// assert!(server.is_running());
+/// server.stop()?;
+/// # Ok::<(), gannet::server::ServerError>(())
+/// ```
+pub mod server {
+    pub use gannet_node::{Server, ServerConfig, ServerCounters, ServerError, ServerStats, SessionLimits};
+}
+
+/// A worker: its settings, pipelined pulls and pushes, cached rows, errors.
+///
+/// [`Worker::pull`] and [`Worker::push`] wait for their answers. A training loop keeps several batches in flight:
+///
+/// ```
+/// use gannet::optim::Sgd;
+/// use gannet::{Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
+/// use std::sync::Arc;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let config = WorkerConfig::builder([server.addr()]).worker(0).build();
+/// let mut worker = Worker::connect(Transports::new(), config)?;
+/// let table = worker.open_table(&Schema::scalar("clicks", Rule::Sgd(Sgd { learning_rate: 0.5 })))?;
+///
+/// // Unique keys, put into the order of their shards. Values travel in that order.
+/// let keys = Arc::new(worker.cut(table, &[7, 42]));
+/// let pull = worker.begin_pull(table, keys.clone(), Read::Weights, Vec::new(), true)?;
+/// // ... begin the pulls of the next batches, compute ...
+/// let mut rows = worker.finish_pull(pull)?.values;
+/// rows.fill(1.0); // the gradients
+/// let seq = worker.next_seq(table);
+/// // The servers kept the keys of the pull, so the push sends none.
+/// worker.begin_push(table, keys, Write::Gradient, rows, Some(pull), seq)?;
+/// worker.drain()?;
+///
+/// let mut weights = [0.0; 2];
+/// worker.pull(table, &[7, 42], Read::Weights, &mut weights)?;
+/// assert_eq!(weights, [-0.5, -0.5]);
+/// server.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod worker {
+    pub use gannet_node::limits::CACHE_BYTES_MIN;
+    pub use gannet_node::{
+        CacheConfig, Chunk, Counters, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId,
+        Refusal, RowCache, ShardedKeys, Worker, WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError,
+    };
+}
+
+/// How workers keep step over a table: asp, ssp and bsp (docs/consistency.md).
+///
+/// ```
+/// use gannet::sync::{SyncConfig, SyncMode};
+/// use std::time::Duration;
+///
+/// // Worker 0 of 4: no pull misses more than 8 steps of any worker.
+/// let config = SyncConfig {
+///     rank: 0,
+///     workers: 4,
+///     mode: SyncMode::Ssp(8),
+///     worker_timeout: Duration::from_secs(30),
+///     strict: false,
+/// };
+/// assert_eq!(config.mode.name(), "ssp:8");
+/// // worker.join(table, config)?; then worker.tick(table)? after each step, and worker.leave(table)? at the end.
+/// ```
+pub mod sync {
+    pub use gannet_node::limits::BSP_WORKERS_MAX;
+    pub use gannet_node::{Merge, Staleness, StepReduce, SyncConfig, SyncMode, WaitingFor};
+}
+
+/// A job of several workers: the client of its scheduler, heartbeats, splits of the data.
+///
+/// A whole job in one program, whose workers get their data from a client:
+///
+/// ```no_run
+#[doc = include_str!("../examples/in_graph.rs")]
+/// ```
+pub mod job {
+    pub use gannet_node::limits::JOB_WORKERS_MAX;
+    pub use gannet_node::{
+        Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, HeartbeatReply,
+        JobAnswer, JobClient, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
+        WorkerIncarnation, WorkerState, forget_job,
+    };
+}
+
+/// Runs: which training's rows the servers hold, and who trains it (docs/jobs.md).
+///
+/// ```
+/// use gannet::runs::RunClient;
+/// use gannet::{Server, ServerConfig, Transports, WorkerConfig};
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let runs = RunClient::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// assert!(runs.is_empty(), "nobody has trained here");
+/// server.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod runs {
+    pub use gannet_node::{
+        CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
+        RunSetting, RunsError,
+    };
+}
+
+/// Shards in this process, where their images live, and checkpoints.
+///
+/// ```
+/// use gannet::optim::Sgd;
+/// use gannet::storage::{Checkpoint, CheckpointWriter, Shards, Store};
+/// use gannet::{Read, Rule, Schema};
+///
+/// let schema = Schema { shards: 4, ..Schema::scalar("clicks", Rule::Sgd(Sgd { learning_rate: 0.5 })) };
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..4)?;
+/// let mut weights = [1.0];
+/// shards.pull(&[7], Read::Weights, &mut weights, None)?;
+/// assert_eq!(weights, [0.0], "a key without a row reads as its initial value");
+///
+/// let folder = std::env::temp_dir().join(format!("gannet-doc-{}", std::process::id()));
+/// let mut writer = CheckpointWriter::create(&folder, &schema)?;
+/// writer.shard(gannet::table::shard_of(gannet::table::hash(7), 4), &[7], &[0.25])?;
+/// assert_eq!(writer.finish()?, 1);
+/// let saved = Checkpoint::open(&folder)?;
+/// saved.read(|keys, rows| assert_eq!((keys, rows), (&[7][..], &[0.25][..])))?;
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod storage {
+    pub use gannet_core::{
+        Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, Shards, try_huge_page,
+    };
+    pub use gannet_node::{GrowError, Growth, GrowthConfig, Stats, Store};
+}
+
+/// Transports: tcp, shared memory and RDMA (docs/transports.md).
+///
+/// ```
+/// use gannet::transport::{Transport, Transports};
+///
+/// // What reaches a server best: shared memory on this host, otherwise tcp. Or one transport alone:
+/// let network = Transports::new().with_transport(Transport::Tcp);
+/// # let _ = network;
+/// ```
+pub mod transport {
+    pub use gannet_transport::multi::{Transport, Transports};
+    pub use gannet_transport::tcp::{Io, Tcp, try_uring};
+    pub use gannet_transport::verbs;
+}
+
+/// Tokens that prove who may connect, and TLS (docs/security.md).
+///
+/// ```
+/// use gannet::security::Token;
+///
+/// let token = Token::new(b"32 bytes or more from /dev/urandom")?;
+/// assert!(Token::new(b"short").is_err());
+/// # let _ = token;
+/// # Ok::<(), gannet::security::TokenError>(())
+/// ```
+pub mod security {
+    pub use gannet_node::{Token, TokenError};
+    pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
+}
+
+/// Counters of servers and workers, for a monitoring system. docs/metrics.md lists them.
+pub mod metrics {
+    pub use gannet_node::{BUCKETS, Buckets, MetricsSink, bucket};
+}

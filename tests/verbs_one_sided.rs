@@ -7,7 +7,9 @@ mod harness;
 #[path = "harness/reader.rs"]
 mod reader;
 
-use gannet::{OneSided, Transport, Transports, WorkerConfig, WorkerError};
+use gannet::transport::Transport;
+use gannet::worker::{OneSided, WorkerError};
+use gannet::{Transports, WorkerConfig};
 use harness::*;
 use reader::{LEASE, Reader};
 use rustix::process::Signal;

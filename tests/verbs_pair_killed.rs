@@ -4,7 +4,11 @@
 
 mod harness;
 
-use gannet::{Add, PushId, Read, Rule, Schema, TableId, Transport, Transports, Worker, WorkerConfig, Write};
+use gannet::optim::Add;
+use gannet::table::TableId;
+use gannet::transport::Transport;
+use gannet::worker::PushId;
+use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use harness::pair::Pair;
 use harness::*;
 use std::collections::VecDeque;

@@ -2,10 +2,10 @@
 
 use crate::cpu::cpu_seconds;
 use crate::limit::Size;
-use gannet::{
-    Ftrl, OneSided, PullId, PushId, Read, Rule, Schema, Sgd, ShardedKeys, TableId, Transports, Worker,
-    WorkerConfig, WorkerError, Write, mix,
-};
+use gannet::optim::{Ftrl, Sgd};
+use gannet::table::{TableId, mix};
+use gannet::worker::{OneSided, PullId, PushId, ShardedKeys, WorkerError};
+use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 
 use crate::harness;
 
-use gannet::{Io, Tcp};
+use gannet::transport::{Io, Tcp};
 use harness::*;
 use rustix::process::{Resource, getrlimit};
 use serde_json::Value;

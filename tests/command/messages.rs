@@ -3,7 +3,8 @@
 
 use crate::harness;
 
-use gannet::{Add, Ftrl, Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
+use gannet::optim::{Add, Ftrl};
+use gannet::{Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
 use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;

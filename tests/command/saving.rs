@@ -2,7 +2,7 @@
 
 use crate::harness;
 
-use gannet::Checkpoint;
+use gannet::storage::Checkpoint;
 use harness::*;
 use rustix::process::Signal;
 use std::collections::BTreeMap;

@@ -1,6 +1,9 @@
 //! A worker that reads rows where they are, of a server that is stopped, goes on or is killed; each row's values say which it is.
 
-use gannet::{Read, Rule, Schema, Sgd, TableId, Transports, Worker, WorkerConfig, WorkerError, Write};
+use gannet::optim::Sgd;
+use gannet::table::TableId;
+use gannet::worker::WorkerError;
+use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use std::time::Duration;
 
 /// As docs/consistency.md promises.

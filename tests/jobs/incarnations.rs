@@ -3,7 +3,11 @@
 
 use crate::harness;
 
-use gannet::{Ftrl, PusherStatus, Rule, Run, Schema, TableStatus, Tcp, Worker, WorkerConfig};
+use gannet::optim::Ftrl;
+use gannet::runs::Run;
+use gannet::table::{PusherStatus, TableStatus};
+use gannet::transport::Tcp;
+use gannet::{Rule, Schema, Worker, WorkerConfig};
 use harness::*;
 use std::collections::HashSet;
 use std::path::Path;

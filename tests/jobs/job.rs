@@ -180,7 +180,7 @@ fn a_deterministic_model_has_the_same_bits_where_servers_come_back_with_other_th
 
 fn rows(folder: &Path) -> Vec<(u64, Vec<f32>)> {
     let mut all = Vec::new();
-    let checkpoint = gannet::Checkpoint::open(folder).unwrap();
+    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
     let floats = checkpoint.schema().floats();
     checkpoint.read(|k, r| all.extend(k.iter().copied().zip(r.chunks(floats).map(<[f32]>::to_vec)))).unwrap();
     all.sort_by_key(|(k, _)| *k);
@@ -263,7 +263,7 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let line = line.replace("--peer-timeout 20", "--continue --peer-timeout 3");
     // Two chunks of rows in one shard.
     let one_shard: String = (0u64..)
-        .filter(|&k| gannet::shard_of(gannet::hash(k), 64) == 5)
+        .filter(|&k| gannet::table::shard_of(gannet::table::hash(k), 64) == 5)
         .take(120_000)
         .collect::<Vec<_>>()
         .chunks(4)

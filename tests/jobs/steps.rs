@@ -180,7 +180,7 @@ fn killed_servers_change_no_bit() {
 
 /// Key and bits of each row of a saved model.
 fn model(folder: &Path) -> Vec<(u64, Vec<u32>)> {
-    let checkpoint = gannet::Checkpoint::open(folder).unwrap();
+    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
     let floats = checkpoint.schema().floats();
     let mut all = Vec::new();
     checkpoint

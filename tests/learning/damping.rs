@@ -36,7 +36,7 @@ fn a_damped_job_saves_what_it_tested() {
         let (got, want) =
             (scored["logloss"].as_f64().unwrap(), chief.json()["test_logloss"].as_f64().unwrap());
         assert!((got - want).abs() < 1e-6, "{flags}: {scored} {chief:?}");
-        let model = gannet::Checkpoint::open(&out).unwrap();
+        let model = gannet::storage::Checkpoint::open(&out).unwrap();
         assert_eq!((model.schema().floats(), model.schema().more.len()), (2, 0));
         // A worker that leaves the rows uncounted finds another table.
         let other = run(&line(&data, &served.addr, 1, 0, "--continue"));

@@ -122,7 +122,7 @@ fn l1_begins_from_a_model_of_ftrl_and_leaves_few_weights() {
 fn one_unscaled_column_took_thousands_of_iterations() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
-    let unit = |i: u64| (gannet::mix(i) >> 11) as f64 / (1u64 << 53) as f64;
+    let unit = |i: u64| (gannet::table::mix(i) >> 11) as f64 / (1u64 << 53) as f64;
     for i in 0..20_000u64 {
         let x: Vec<f64> = (0..8).map(|j| unit(8 * i + j)).collect();
         let margin = 3.0 * x[0] - 2.0 * x[1] + x[2] - 1.5;

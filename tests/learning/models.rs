@@ -18,7 +18,7 @@ fn number(value: &Value, name: &str) -> f64 {
 /// y = 2x + 10, and noise that is uniform from -1/2 to 1/2.
 fn line(path: &Path) {
     let mut text = "y,x\n".to_owned();
-    let chance = |i: u64| (gannet::mix(i) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
+    let chance = |i: u64| (gannet::table::mix(i) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
     for i in 0..10_000 {
         let x = 4.0 * chance(2 * i);
         writeln!(text, "{:.4},{x:.4}", 2.0 * x + 10.0 + chance(2 * i + 1)).unwrap();
@@ -159,7 +159,7 @@ fn a_deep_model_is_the_same_bit_for_bit() {
         let mut rows = Vec::new();
         for name in ["", "deepfm.1", "deepfm.2"] {
             let folder = if name.is_empty() { out.clone() } else { table_of(&out, name) };
-            let checkpoint = gannet::Checkpoint::open(&folder).unwrap();
+            let checkpoint = gannet::storage::Checkpoint::open(&folder).unwrap();
             let floats = checkpoint.schema().floats();
             let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             let page = |keys: &[u64], page: &[f32]| {

@@ -5,7 +5,8 @@ use crate::attack;
 use crate::harness;
 
 use attack::{Good, seconds, under_attack};
-use gannet::{Read, Schema, Worker, WorkerConfig, WorkerError, Write};
+use gannet::worker::WorkerError;
+use gannet::{Read, Schema, Worker, WorkerConfig, Write};
 use gannet_node::hostile::{schema, script};
 use gannet_node::transport::tcp::Tcp;
 use harness::{Served, gannet, refusing};
@@ -239,7 +240,7 @@ fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = frail("127.0.0.1:0", folder.path());
     let addr = served.addr.clone();
-    let schema = Schema { dim: 16, ..Schema::scalar("t", gannet::Rule::Add(gannet::Add)) };
+    let schema = Schema { dim: 16, ..Schema::scalar("t", gannet::Rule::Add(gannet::optim::Add)) };
     let connect = |pusher| {
         let config = WorkerConfig { peer_timeout: harness::LIMIT, ..WorkerConfig::new([&*addr], pusher, 1) };
         Worker::connect(Tcp::new(), config).unwrap()

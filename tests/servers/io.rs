@@ -3,7 +3,7 @@
 
 use crate::harness;
 
-use gannet::{Io, Tcp};
+use gannet::transport::{Io, Tcp};
 use harness::*;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,9 @@
 
 use crate::harness;
 
-use gannet::{Read as Rows, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig, Write as Push};
+use gannet::optim::Sgd;
+use gannet::transport::Tcp;
+use gannet::{Read as Rows, Rule, Schema, Worker, WorkerConfig, Write as Push};
 use harness::*;
 use prometheus_parse::{Scrape, Value};
 use rustix::process::Signal;

@@ -3,7 +3,8 @@
 use crate::harness;
 use crate::reader;
 
-use gannet::{Transports, WorkerConfig, WorkerError};
+use gannet::worker::WorkerError;
+use gannet::{Transports, WorkerConfig};
 use harness::*;
 use reader::{LEASE, Reader};
 use rustix::process::Signal;

@@ -67,7 +67,7 @@ fn size(args: &BenchArgs) -> Size {
 fn part(
     addr: &str,
     args: &BenchArgs,
-    measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::WorkerError>,
+    measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::worker::WorkerError>,
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
     let mut bench = Bench::start(target(addr, args), dim, size(args), u64::from(args.worker))?;
@@ -230,7 +230,7 @@ fn listen_at(transport: TransportName) -> Result<String, Failure> {
     if transport != TransportName::Verbs {
         return Ok("127.0.0.1:0".to_owned());
     }
-    let devices = gannet::verbs::devices();
+    let devices = gannet::transport::verbs::devices();
     let ports = devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active());
     let addresses = ports.flat_map(|port| port.addresses());
     // Addresses that are of one link only need its name too.

@@ -2,8 +2,11 @@
 
 use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
+use gannet::Schema;
+use gannet::sync::{Staleness, SyncMode};
+use gannet::table::Admission;
 use gannet::train::PushContent;
-use gannet::{Admission, CACHE_BYTES_MIN, CacheConfig, Schema, Staleness, SyncMode};
+use gannet::worker::{CACHE_BYTES_MIN, CacheConfig};
 use std::time::Duration;
 
 /// Batches for which a row may be used: docs/benchmarks.md has what others cost and save.

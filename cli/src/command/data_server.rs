@@ -12,15 +12,14 @@ use super::{
     Failure, fed_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
     train,
 };
+use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
+use gannet::storage::Stats;
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Quality, ReadError, Reader,
     RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
 };
-use gannet::{
-    DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, Server, ServerConfig, Stats, Transports,
-    WorkerState, forget_job,
-};
+use gannet::{Server, ServerConfig, Transports};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -126,7 +125,8 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
     let name = schema.name.as_str();
-    let joined = runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::CLIENT)?;
+    let joined =
+        runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
     let board = feeding.board.clone();
@@ -205,7 +205,7 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
         ..ServerConfig::new(listen)
     };
     let server = Server::start(secured.net, config).map_err(|error| match error {
-        gannet::ServerError::Ledger(error) => Failure::input(error.to_string()),
+        gannet::server::ServerError::Ledger(error) => Failure::input(error.to_string()),
         error => error.into(),
     })?;
     metrics.add_server(server.tally());

@@ -1,6 +1,8 @@
 //! How a command fails: a message for a person and the documented exit code.
 
-use gannet::{CheckpointError, OpenError, ServerError, WorkerError};
+use gannet::server::ServerError;
+use gannet::storage::{CheckpointError, OpenError};
+use gannet::worker::WorkerError;
 use std::fmt;
 
 /// An error of the system: disk, memory, threads.

@@ -4,8 +4,9 @@ use super::args::{CountsName, FormatName, TasksName, TrainArgs};
 use super::job::{self, WorkerConnection};
 use super::{Failure, data_server};
 use clap::ValueEnum;
+use gannet::job::{DataLink, JobPlan};
 use gannet::train::{FileFingerprint, RemoteTexts};
-use gannet::{DataLink, JobPlan, Transports, WorkerConfig};
+use gannet::{Transports, WorkerConfig};
 use serde_json::{Value, json};
 
 /// A link to the client, and what it has offered.

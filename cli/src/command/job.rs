@@ -6,11 +6,13 @@ use super::metrics::Metrics;
 use super::tasks::InJob;
 use super::validation::Watching;
 use super::{Failure, cache_flags, data_server, runs, security, signals, sync_flags, tasks, train};
+use gannet::sync::SyncMode;
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, Progress, PushContent, Quality, ReadError, Reduce, RemoteBackend, Share, TrainError, evaluate,
 };
-use gannet::{Read, SyncMode, Transports, Worker, WorkerConfig, WorkerCounters, WorkerError};
+use gannet::worker::{WorkerCounters, WorkerError};
+use gannet::{Read, Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

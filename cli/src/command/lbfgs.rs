@@ -145,7 +145,7 @@ fn preflight(args: &TrainArgs) -> Result<(), Failure> {
         model::check_warm_start(folder)?;
     }
     if let Some(folder) = &args.out {
-        model::may_write(folder, &Schema::scalar(TABLE, Rule::Add(gannet::Add)))?;
+        model::may_write(folder, &Schema::scalar(TABLE, Rule::Add(gannet::optim::Add)))?;
     }
     Ok(())
 }

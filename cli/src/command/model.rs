@@ -3,12 +3,14 @@
 use super::args::{InputArgs, PredictArgs};
 use super::{Failure, input, saved_model};
 use gannet::optim::{Update, Visitor, in_words};
+use gannet::storage::{Checkpoint, CheckpointWriter};
+use gannet::table::{hash, shard_of};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
     ScaleKind, Weights,
 };
-use gannet::{Checkpoint, CheckpointWriter, Rule, Schema, hash, shard_of};
+use gannet::{Rule, Schema};
 use std::path::Path;
 
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";

@@ -3,11 +3,13 @@
 use super::Failure;
 use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 use clap::ValueEnum;
-use gannet::train::{PushContent, Reduce};
-use gannet::{
+use gannet::optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
-    Rule, RuleError, RunSetting, Schedule, Schema, Sgd,
+    RuleError, Schedule, Sgd,
 };
+use gannet::runs::RunSetting;
+use gannet::train::{PushContent, Reduce};
+use gannet::{Rule, Schema};
 
 /// A flag and its default.
 type KnownFlag = (&'static str, f32);

@@ -5,11 +5,15 @@ use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{LOOK_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings};
-use gannet::train::{Data, Options, Scale, ScaleKind};
-use gannet::{
-    PlanFile, PusherStatus, Refusal, Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember,
-    RunRequest, RunSetting, Store, TableId, Transports, Worker, WorkerError,
+use gannet::job::PlanFile;
+use gannet::runs::{
+    Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest, RunSetting,
 };
+use gannet::storage::Store;
+use gannet::table::{PusherStatus, TableId};
+use gannet::train::{Data, Options, Scale, ScaleKind};
+use gannet::worker::{Refusal, WorkerError};
+use gannet::{Transports, Worker};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -141,7 +145,7 @@ pub fn join(
             error => error.into(),
         })?;
     // A client first says where it listens.
-    if rank != gannet::CLIENT {
+    if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
             // It keeps its place itself.
             (_, Some(OptimizerName::Lbfgs), _) => "",

@@ -3,8 +3,8 @@
 
 use super::Failure;
 use super::failure::SYSTEM;
+use gannet::storage::{Checkpoint, CheckpointWriter};
 use gannet::train::BadLines;
-use gannet::{Checkpoint, CheckpointWriter};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

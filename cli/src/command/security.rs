@@ -3,7 +3,9 @@
 
 use super::Failure;
 use super::args::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
-use gannet::{TlsClient, TlsServer, Token, Transport, Transports};
+use gannet::Transports;
+use gannet::security::{TlsClient, TlsServer, Token};
+use gannet::transport::Transport;
 use std::path::Path;
 
 /// A network and the token for those who talk over it.

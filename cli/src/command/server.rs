@@ -6,7 +6,8 @@ use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArg
 use super::metrics::Metrics;
 use super::report::counted;
 use super::{Failure, security, signals};
-use gannet::{Checkpoint, CheckpointError, GrowthConfig, Server, ServerConfig, Store, Transports};
+use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
+use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};

@@ -4,8 +4,10 @@ use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainA
 use super::report::counted;
 use super::{Failure, optimizer, sync_flags, tasks};
 use clap::ValueEnum;
+use gannet::job::PlanFile;
+use gannet::runs::RunSetting;
+use gannet::table::{Admission, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
-use gannet::{Admission, PlanFile, RunSetting, SHARDS_DEFAULT};
 use std::fmt::Display;
 
 /// Files that are compared one by one; more are compared together.

@@ -3,8 +3,8 @@
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
 use super::report::counted;
+use gannet::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet::train::{PushContent, Reduce};
-use gannet::{Merge, StepReduce, SyncConfig, SyncMode};
 use std::time::Duration;
 
 /// Seconds that a worker without a sign is waited for.
@@ -73,8 +73,8 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             worker_timeout.unwrap_or_default()
         ));
     }
-    if bsp && workers > gannet::BSP_WORKERS_MAX {
-        let most = gannet::BSP_WORKERS_MAX;
+    if bsp && workers > gannet::sync::BSP_WORKERS_MAX {
+        let most = gannet::sync::BSP_WORKERS_MAX;
         return input(format!(
             "--worker-hosts names {workers} workers: at most {most} train synchronously (bsp)"
         ));

@@ -5,12 +5,12 @@ use super::failure::{INPUT, PEER, STOPPED};
 use super::fed_worker::FedClient;
 use super::job::WorkerConnection;
 use super::{Failure, input, sync_flags};
-use gannet::JOB_WORKERS_MAX;
+use gannet::job::JOB_WORKERS_MAX;
+use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
+use gannet::runs::RunSetting;
 use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
-use gannet::{
-    FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, Refusal, RunSetting, Schema, Transports, Worker,
-    WorkerConfig, WorkerError, WorkerIncarnation,
-};
+use gannet::worker::{Refusal, WorkerError};
+use gannet::{Schema, Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;

@@ -12,12 +12,13 @@ use super::{
     Failure, data_server, fed_worker, input, input_check, job, lbfgs, models, optimizer, runs, saved_model,
     server, signals, sync_flags, tasks, warm_start,
 };
+use gannet::Schema;
+use gannet::table::Admission;
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, BackendError, BadLines, Embedded, FlatTable, Options, Progress, PushContent, Quality, ReadError,
     Report, Share, StepReport, TrainError, train_watched,
 };
-use gannet::{Admission, Schema};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;

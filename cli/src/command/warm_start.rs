@@ -6,8 +6,10 @@ use super::args::{JobName, ModelName, TrainArgs};
 use super::model::{self, DataReading};
 use super::models::Shape;
 use gannet::optim::{Update, Visitor};
+use gannet::storage::Checkpoint;
+use gannet::table::Segment;
 use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
-use gannet::{Checkpoint, Rule, Schema, Segment};
+use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,7 +40,7 @@ pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failu
     Ok(Some((reading, folder.clone())))
 }
 
-fn in_words(error: &gannet::CheckpointError) -> Failure {
+fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
     Failure::input(format!("--warm-start: {error}"))
 }
 

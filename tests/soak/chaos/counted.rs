@@ -1,8 +1,11 @@
 //! How often each key was pushed, as the data has it, and as the rows have it.
 
 use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT, default_run};
+use gannet::job::{JobPlan, PlanFile};
+use gannet::optim::{Ftrl, Sgd};
 use gannet::train::INTERCEPT_KEY;
-use gannet::{Ftrl, JobPlan, PlanFile, Rule, Schema, Sgd, Tcp, Worker, WorkerConfig};
+use gannet::transport::Tcp;
+use gannet::{Rule, Schema, Worker, WorkerConfig};
 use std::collections::{BTreeSet, HashMap};
 
 fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {

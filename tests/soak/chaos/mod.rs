@@ -8,7 +8,10 @@ pub use round::Round;
 use round::{Limits, What};
 
 use crate::harness::{Done, Process, Served, gannet, limit, run};
-use gannet::{JobStatus, RunId, Tcp, WorkerConfig};
+use gannet::WorkerConfig;
+use gannet::job::JobStatus;
+use gannet::runs::RunId;
+use gannet::transport::Tcp;
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -72,7 +72,7 @@ struct Dice(u64);
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        gannet::mix(self.0) % n
+        gannet::table::mix(self.0) % n
     }
 
     fn millis(&mut self, from: u64, to: u64) -> Duration {
@@ -84,7 +84,7 @@ impl Round {
     /// Kinds of trouble go by the seed's residues, so that a few seeds in a row have all of them; the rest is drawn.
     pub fn draw(seed: u64, mode: &str) -> Round {
         let mode = mode.bytes().fold(0, |all: u64, byte| all << 8 | u64::from(byte));
-        let dice = &mut Dice(seed ^ gannet::mix(mode));
+        let dice = &mut Dice(seed ^ gannet::table::mix(mode));
         let (workers, servers) = (2 + dice.below(3) as u32, 1 + dice.below(3) as usize);
         let (spare, twice) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
         let (asleep, server) = (seed % 4 == 1, seed % 3 == 1);
@@ -132,7 +132,9 @@ impl Round {
     /// An order of so many servers, for the worker that is the n-th to be started.
     pub fn order(&self, servers: usize, n: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..servers).collect();
-        order.sort_by_key(|&server| gannet::mix(self.hosts ^ gannet::mix(n << 8 | server as u64)));
+        order.sort_by_key(|&server| {
+            gannet::table::mix(self.hosts ^ gannet::table::mix(n << 8 | server as u64))
+        });
         order
     }
 

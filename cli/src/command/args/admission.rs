@@ -1,7 +1,7 @@
 //! Which keys get a row: `--admit-count`, `--admit-probability`.
 
 use clap::Args;
-use gannet::{Admission, SKETCH_BYTES_DEFAULT};
+use gannet::table::{Admission, SKETCH_BYTES_DEFAULT};
 
 /// Which push of a key creates its row. The default is the first.
 #[derive(Args, Debug, Clone)]

@@ -3,7 +3,7 @@
 use super::memory::size;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
-use gannet::Staleness;
+use gannet::sync::Staleness;
 use std::time::Duration;
 
 /// What `--sync-rows` offers.

@@ -1,7 +1,7 @@
 //! How a process moves its bytes over TCP.
 
 use clap::{Args, ValueEnum};
-use gannet::{Io, Tcp};
+use gannet::transport::{Io, Tcp};
 
 /// What `--io` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Whether rows are read without asking their server.
 
 use clap::{Args, ValueEnum};
-use gannet::OneSided;
+use gannet::worker::OneSided;
 
 /// What `--one-sided` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use super::memory::size;
 use bytesize::ByteSize;
 use clap::Args;
-use gannet::{SessionLimits, Transports};
+use gannet::Transports;
+use gannet::server::SessionLimits;
 use std::time::Duration;
 
 /// Limits of sessions; docs/security.md says how they work together.

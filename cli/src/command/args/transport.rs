@@ -2,7 +2,8 @@
 
 use super::IoArgs;
 use clap::{Args, ValueEnum};
-use gannet::{Transport, Transports};
+use gannet::Transports;
+use gannet::transport::Transport;
 
 /// What `--transport` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

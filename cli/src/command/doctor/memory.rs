@@ -1,7 +1,8 @@
 //! Memory: huge pages behind tables, and how much may be locked.
 
 use super::finding::Finding;
-use gannet::{try_huge_page, verbs};
+use gannet::storage::try_huge_page;
+use gannet::transport::verbs;
 use std::fs::read_to_string;
 use std::io;
 

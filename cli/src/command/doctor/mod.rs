@@ -11,7 +11,7 @@ mod system;
 use super::Failure;
 use super::args::DoctorArgs;
 use finding::{Finding, Tally};
-use gannet::verbs;
+use gannet::transport::verbs;
 use serde_json::json;
 
 /// Runs the command.

@@ -4,7 +4,8 @@ use super::super::args::{DoctorArgs, IoArgs, IoName, TransportName};
 use super::super::{Failure, security};
 use super::finding::{Finding, Level};
 use clap::ValueEnum;
-use gannet::{Worker, WorkerConfig, WorkerError};
+use gannet::worker::WorkerError;
+use gannet::{Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 
 /// A session with each of the server's threads, and its end: over what a worker would choose, then over each transport by

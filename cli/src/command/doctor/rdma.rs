@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Level};
 use bytesize::ByteSize;
-use gannet::verbs::{self, Device, DeviceError, GidKind, Limits, Port};
+use gannet::transport::verbs::{self, Device, DeviceError, GidKind, Limits, Port};
 use serde_json::{Value, json};
 
 /// What is registered for a trial: the rings of sixteen sessions.

@@ -1,7 +1,7 @@
 //! The filesystem where a server would keep its images.
 
 use super::finding::{Finding, Level};
-use gannet::Filesystem;
+use gannet::storage::Filesystem;
 use std::io;
 use std::path::Path;
 

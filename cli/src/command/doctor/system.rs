@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use bytesize::ByteSize;
-use gannet::try_uring;
+use gannet::transport::try_uring;
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
 

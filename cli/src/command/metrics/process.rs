@@ -1,6 +1,6 @@
 //! What the system says of this process, under the names that Prometheus clients use, and what program it is.
 
-use gannet::MetricsSink;
+use gannet::metrics::MetricsSink;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 

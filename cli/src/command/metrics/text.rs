@@ -1,6 +1,6 @@
 //! Numbers as Prometheus text (exposition format 0.0.4): families by name, samples by labels, what was told twice added up.
 
-use gannet::{BUCKETS, Buckets, MetricsSink};
+use gannet::metrics::{BUCKETS, Buckets, MetricsSink};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -143,7 +143,7 @@ mod tests {
     fn buckets_add_up() {
         let mut buckets = Buckets::default();
         for nanos in [5u64, 1024, 1025, 2_000_000_000, 30_000_000_000] {
-            buckets.counts[gannet::bucket(nanos)] += 1;
+            buckets.counts[gannet::metrics::bucket(nanos)] += 1;
             buckets.sum_nanos += nanos;
         }
         let mut page = TextPage::default();

@@ -1,6 +1,6 @@
 //! A training's numbers: as its loop told them last.
 
-use gannet::MetricsSink;
+use gannet::metrics::MetricsSink;
 use gannet::train::models::{Fitted, Fitting};
 use gannet::train::{Progress, Report};
 use std::sync::{Mutex, PoisonError};

@@ -17,6 +17,7 @@ use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, learned_something, options, tell_saved, train_failure};
 use super::validation::{Midway, Watching};
 use super::{Failure, input, job, saved_model, server, signals, sync_flags, tasks, warm_start};
+use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, ModelSettings,
     Objective, Softmax, fit_watched, push_of, score,
@@ -25,7 +26,7 @@ use gannet::train::{
     Data, Labels, LocalTables, Options, PushContent, ReadError, Reduce, RemoteTables, Share, StepReport,
     Tables, TrainError,
 };
-use gannet::{Schema, StepReduce, SyncConfig, SyncMode, Transports};
+use gannet::{Schema, Transports};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;

@@ -7,11 +7,12 @@ use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, job, saved_model, server, signals};
+use gannet::storage::CheckpointWriter;
+use gannet::table::Admission;
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
 use gannet::train::{
     Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
 };
-use gannet::{Admission, CheckpointWriter};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;

@@ -6,10 +6,10 @@ mod words;
 use super::args::{DEFAULT_RUN, StatusArgs};
 use super::failure::{INPUT, PEER};
 use super::{Failure, security, tasks};
-use gannet::{
-    ActivityKind, CLIENT, JobStatus, Member, Run, RunId, Transports, Worker, WorkerConfig, WorkerError,
-    WorkerIncarnation, WorkerState,
-};
+use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerState};
+use gannet::runs::{CLIENT, Run, RunId};
+use gannet::worker::WorkerError;
+use gannet::{Transports, Worker, WorkerConfig};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

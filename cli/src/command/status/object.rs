@@ -1,7 +1,8 @@
 //! `gannet status --json`: what was heard as one object. Numbers that there are none of are null.
 
 use super::{StatusAnswers, at, chief, held, loss, rate, standing};
-use gannet::{JobStatus, Member, Run};
+use gannet::job::{JobStatus, Member};
+use gannet::runs::Run;
 use serde_json::{Value, json};
 
 pub fn of(heard: &StatusAnswers) -> Value {

@@ -2,7 +2,8 @@
 
 use super::super::report::counted;
 use super::{StatusAnswers, at, chief, held, loss, rate, standing};
-use gannet::{CLIENT, JobStatus, Member, Run, RunMember, WorkerState};
+use gannet::job::{JobStatus, Member, WorkerState};
+use gannet::runs::{CLIENT, Run, RunMember};
 
 pub fn print(heard: &StatusAnswers) {
     for server in &heard.servers {
