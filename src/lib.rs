@@ -46,7 +46,7 @@ pub use gannet_transport::multi::Transports;
 /// let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
 /// assert_eq!(ftrl.floats(1), 2); // z and n
 /// ftrl.check()?;
-/// let adam = Rule::Adam(Adam { learning_rate: -1.0, ..Adam::default() });
+/// let adam = Rule::Adam(Adam { lr: -1.0, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
 /// assert!(adam.check().is_err());
 /// # Ok::<(), gannet::optim::RuleError>(())
 /// ```
@@ -65,7 +65,7 @@ pub mod optim {
 /// let linear = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
 /// let factor = Segment {
 ///     dim: 16,
-///     rule: Rule::RowAdaGrad(RowAdaGrad::default()),
+///     rule: Rule::RowAdaGrad(RowAdaGrad { lr: 0.05, eps: 1e-8, initial_accumulator: 0.1 }),
 ///     shaping: GradientTransform::default(),
 ///     init: Init::Zero,
 /// };
@@ -109,7 +109,7 @@ pub mod server {
 /// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 /// let config = WorkerConfig::builder([server.addr()]).worker(0).build();
 /// let mut worker = Worker::connect(Transports::new(), config)?;
-/// let table = worker.open_table(&Schema::scalar("clicks", Rule::Sgd(Sgd { learning_rate: 0.5 })))?;
+/// let table = worker.open_table(&Schema::scalar("clicks", Rule::Sgd(Sgd { lr: 0.5 })))?;
 ///
 /// // Unique keys, put into the order of their shards. Values travel in that order.
 /// let keys = Arc::new(worker.cut(table, &[7, 42]));
@@ -181,7 +181,7 @@ pub mod job {
 /// use gannet::{Server, ServerConfig, Transports, WorkerConfig};
 ///
 /// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
-/// let runs = RunClient::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// let runs = RunClient::<Transports>::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
 /// assert!(runs.is_empty(), "nobody has trained here");
 /// server.stop()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -200,7 +200,7 @@ pub mod runs {
 /// use gannet::storage::{Checkpoint, CheckpointWriter, Shards, Store};
 /// use gannet::{Read, Rule, Schema};
 ///
-/// let schema = Schema { shards: 4, ..Schema::scalar("clicks", Rule::Sgd(Sgd { learning_rate: 0.5 })) };
+/// let schema = Schema { shards: 4, ..Schema::scalar("clicks", Rule::Sgd(Sgd { lr: 0.5 })) };
 /// let mut shards = Shards::open(&Store::memory(), &schema, 0..4)?;
 /// let mut weights = [1.0];
 /// shards.pull(&[7], Read::Weights, &mut weights, None)?;
