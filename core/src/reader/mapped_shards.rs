@@ -9,6 +9,7 @@ use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
 use crate::image::bucket::entries;
 use crate::image::head::{OtherHead, check_head};
+use crate::image::layout::NO_CLOCK;
 use crate::image::row_version;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
@@ -17,10 +18,10 @@ use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
 use crate::reader::mapped_image::{MappedImage, copy_floats};
 use crate::schema::segment::Segments;
 use crate::schema::table_schema::Schema;
+use crate::table::pull::{PullLoop, dispatch};
 use crate::table::read_write::Read;
-use crate::table::segment_rules::{Segmented, SelectedSegments};
-use crate::table::width::{Width, by_width};
-use gannet_optim::{Cpu, Isa, Rule, Scalar, Update, Visitor, Work};
+use crate::table::width::Width;
+use gannet_optim::{Cpu, Isa, Update, Visitor, Work};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -91,7 +92,8 @@ impl MappedShards {
         Ok(MappedShards { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
     }
 
-    /// As [`Shards::set_cpu`](crate::Shards::set_cpu).
+    /// Runs rules on this instruction set, or on a narrower one. The answers are the same on all of them.
+    #[cfg(feature = "test-support")]
     pub fn set_cpu(&mut self, cpu: Cpu) {
         self.cpu = cpu;
     }
@@ -108,6 +110,7 @@ impl MappedShards {
 
     /// Whether every shard here is still served by the life of its owner that was mapped. A `false` is for ever. That the owner
     /// is alive must be known otherwise: one that was stopped or killed has said nothing.
+    #[cfg(feature = "test-support")]
     pub fn is_current(&self) -> bool {
         self.shards.iter().all(MappedImage::is_current)
     }
@@ -115,7 +118,7 @@ impl MappedShards {
     /// The clock of the worker that is furthest behind, as the owner said last: rows that are pulled after this was asked have all
     /// pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
     pub fn lowest(&self) -> u64 {
-        self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(crate::NO_CLOCK)
+        self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(NO_CLOCK)
     }
 
     /// Reads the rows of `keys` as [`Shards::pull_segments`](crate::Shards::pull_segments) does, with one difference: row `i` was
@@ -139,16 +142,8 @@ impl MappedShards {
         }
         slots.resize(keys.len(), NONE);
         self.pulls = self.pulls.wrapping_add(1);
-        let cpu = self.cpu.fit(self.schema.dim as usize);
-        let rule = self.schema.rule;
-        let call = MappedPull { view: self, keys, read, out, slots };
-        let parts = call.view.schema.parts(None);
-        let misses = match rule {
-            _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
-            Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
-            Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
-            rule => rule.visit(call),
-        }?;
+        let cpu = self.cpu;
+        let misses = dispatch(MappedPull { view: self, keys, read, out, slots }, cpu, segments)?;
         // Asked after the last row was read: whoever changes an image in another life says so before.
         let current = self.asked.iter().all(|&i| self.shards[i as usize].is_current());
         Ok(if current { misses } else { self.disbelieve(keys, slots) })
@@ -170,43 +165,27 @@ impl MappedShards {
     }
 }
 
-impl Visitor for MappedPull<'_> {
-    type Out = Result<usize, PullError>;
+impl PullLoop for MappedPull<'_> {
+    /// How many rows were not found.
+    type Out = usize;
 
-    fn run<U: Update>(self, rule: U) -> Self::Out {
-        let read = self.read;
-        by_width!(self.view.schema.dim as usize, width => match read {
-            Read::Weights => pull::<_, U, _, false>(self, width, width.dim(), Scalar, rule),
-            Read::State => pull::<_, U, _, true>(self, width, width.floats::<U>(), Scalar, rule),
-        })
+    fn schema(&self) -> &Schema {
+        &self.view.schema
     }
-}
 
-impl Work for MappedPull<'_> {
-    type Out = Result<usize, PullError>;
+    fn read(&self) -> Read {
+        self.read
+    }
 
     #[inline(always)]
-    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
-        by_width!(self.view.schema.dim as usize, width => pull::<_, _, _, false>(self, width, width.dim(), isa, rule))
-    }
-}
-
-impl MappedPull<'_> {
-    /// The same for rows of several segments.
-    fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<usize, PullError> {
-        let width = rule.width();
-        if segments != Segments::ALL {
-            let floats = self.view.schema.read_floats_of(self.read, segments)?;
-            let chosen = SelectedSegments { of: rule, segments, state: self.read == Read::State };
-            return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
-        }
-        match self.read {
-            Read::Weights => pull::<_, _, _, false>(self, width, width.dim(), Scalar, rule),
-            Read::State => {
-                let floats = width.floats::<Segmented<'_>>();
-                pull::<_, _, _, true>(self, width, floats, Scalar, rule)
-            }
-        }
+    fn run<I: Isa, U: Update, W: Width, const STATE: bool>(
+        self,
+        width: W,
+        floats: usize,
+        isa: I,
+        rule: U,
+    ) -> Result<usize, PullError> {
+        pull::<I, U, W, STATE>(self, width, floats, isa, rule)
     }
 }
 

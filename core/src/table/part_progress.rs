@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Where a piece starts.
 pub(crate) enum PartStart {
-    /// The shard has it: the version that it was applied at.
-    Doubled(u64),
+    /// The shard has it.
+    Duplicate,
     /// There are rows to apply.
     From(PartProgress),
 }
@@ -42,12 +42,12 @@ impl Shard {
             }
             if e.incarnation == name.incarnation {
                 match seq.cmp(&e.seq) {
-                    Ordering::Less => return Ok(PartStart::Doubled(e.version)),
+                    Ordering::Less => return Ok(PartStart::Duplicate),
                     Ordering::Greater if e.is_unfinished() => {
                         return Err(PushError::Unfinished { shard, seq: e.seq, done: e.done, rows: e.rows });
                     }
                     Ordering::Greater => {}
-                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(PartStart::Doubled(e.version)),
+                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(PartStart::Duplicate),
                     Ordering::Equal => before = e,
                 }
             }

@@ -12,7 +12,7 @@ use crate::table::segment_rules::{Segmented, SelectedSegments};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 use crate::table::width::{Width, by_width};
-use gannet_optim::{Isa, Rule, Scalar, Update, Visitor, Work};
+use gannet_optim::{Cpu, Isa, Rule, Scalar, Update, Visitor, Work};
 
 /// Blocks between a key's index line being asked for and its row being read.
 const STAGES: usize = 3;
@@ -61,59 +61,107 @@ impl Shards {
         let mut own = std::mem::take(&mut self.scratch.slots);
         own.clear();
         let slots = slots.unwrap_or(&mut own);
-        let cpu = self.cpu.fit(self.schema.dim as usize);
-        let rule = self.schema.rule;
-        let call = PullRequest { shards: self, keys, read, out, slots };
-        let parts = call.shards.schema.parts(None);
-        let result = match rule {
-            _ if !parts.is_empty() => call.run_segments(Segmented(&parts), segments),
-            // Weights that are derived are worth wide registers; the others are copied.
-            Rule::Ftrl(rule) if read == Read::Weights => cpu.run(rule, call),
-            Rule::GroupFtrl(rule) if read == Read::Weights => cpu.run(rule, call),
-            rule => rule.visit(call),
-        };
+        let cpu = self.cpu;
+        let result = dispatch(PullRequest { shards: self, keys, read, out, slots }, cpu, segments);
         self.scratch.slots = own;
         result
     }
 }
 
-impl Visitor for PullRequest<'_> {
-    type Out = Result<(), PullError>;
+/// A pull whose rule, row width and instruction set are still to be chosen. The owner's pull and the pull through a mapping
+/// share the choice. Their loops over the rows stay apart: the owner answers from the row where it stands and knows the
+/// initial value of a missing row, a reader copies the row between two looks at its version and counts misses.
+pub(crate) trait PullLoop: Sized {
+    /// What the pull answers besides its rows.
+    type Out;
+
+    fn schema(&self) -> &Schema;
+
+    fn read(&self) -> Read;
+
+    /// Answers `floats` floats for each key: the stored floats of its row with `STATE`, else its weights.
+    /// To be inlined, so that it is compiled for the instruction set of `isa`.
+    fn run<I: Isa, U: Update, W: Width, const STATE: bool>(
+        self,
+        width: W,
+        floats: usize,
+        isa: I,
+        rule: U,
+    ) -> Result<Self::Out, PullError>;
+}
+
+/// Runs a pull of these segments with the table's rule, on at most the instruction set `cpu`.
+pub(crate) fn dispatch<P: PullLoop>(call: P, cpu: Cpu, segments: Segments) -> Result<P::Out, PullError> {
+    let cpu = cpu.fit(call.schema().dim as usize);
+    let parts = call.schema().parts(None);
+    if !parts.is_empty() {
+        return run_segments(call, Segmented(&parts), segments);
+    }
+    match call.schema().rule {
+        // Weights that are derived are worth wide registers; the others are copied.
+        Rule::Ftrl(rule) if call.read() == Read::Weights => cpu.run(rule, Dispatch(call)),
+        Rule::GroupFtrl(rule) if call.read() == Read::Weights => cpu.run(rule, Dispatch(call)),
+        rule => rule.visit(Dispatch(call)),
+    }
+}
+
+/// A pull of rows of several segments.
+fn run_segments<P: PullLoop>(call: P, rule: Segmented<'_>, segments: Segments) -> Result<P::Out, PullError> {
+    let (width, read) = (rule.width(), call.read());
+    if segments != Segments::ALL {
+        let floats = call.schema().read_floats_of(read, segments)?;
+        let chosen = SelectedSegments { of: rule, segments, state: read == Read::State };
+        return call.run::<_, _, _, false>(width, floats, Scalar, chosen);
+    }
+    match read {
+        Read::Weights => call.run::<_, _, _, false>(width, width.dim(), Scalar, rule),
+        Read::State => call.run::<_, _, _, true>(width, width.floats::<Segmented<'_>>(), Scalar, rule),
+    }
+}
+
+/// A pull of rows of one segment, whose rule is chosen next.
+struct Dispatch<P>(P);
+
+impl<P: PullLoop> Visitor for Dispatch<P> {
+    type Out = Result<P::Out, PullError>;
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
-        let read = self.read;
-        by_width!(self.shards.schema.dim as usize, width => match read {
-            Read::Weights => pull::<_, U, _, false>(self, width, width.dim(), Scalar, rule),
-            Read::State => pull::<_, U, _, true>(self, width, width.floats::<U>(), Scalar, rule),
+        by_width!(self.0.schema().dim as usize, width => match self.0.read() {
+            Read::Weights => self.0.run::<_, U, _, false>(width, width.dim(), Scalar, rule),
+            Read::State => self.0.run::<_, U, _, true>(width, width.floats::<U>(), Scalar, rule),
         })
     }
 }
 
-impl Work for PullRequest<'_> {
-    type Out = Result<(), PullError>;
+impl<P: PullLoop> Work for Dispatch<P> {
+    type Out = Result<P::Out, PullError>;
 
     #[inline(always)]
     fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
-        by_width!(self.shards.schema.dim as usize, width => pull::<_, _, _, false>(self, width, width.dim(), isa, rule))
+        by_width!(self.0.schema().dim as usize, width => self.0.run::<_, _, _, false>(width, width.dim(), isa, rule))
     }
 }
 
-impl PullRequest<'_> {
-    /// The same for rows of several segments.
-    fn run_segments(self, rule: Segmented<'_>, segments: Segments) -> Result<(), PullError> {
-        let width = rule.width();
-        if segments != Segments::ALL {
-            let floats = self.shards.schema.read_floats_of(self.read, segments)?;
-            let chosen = SelectedSegments { of: rule, segments, state: self.read == Read::State };
-            return pull::<_, _, _, false>(self, width, floats, Scalar, chosen);
-        }
-        match self.read {
-            Read::Weights => pull::<_, _, _, false>(self, width, width.dim(), Scalar, rule),
-            Read::State => {
-                let floats = width.floats::<Segmented<'_>>();
-                pull::<_, _, _, true>(self, width, floats, Scalar, rule)
-            }
-        }
+impl PullLoop for PullRequest<'_> {
+    type Out = ();
+
+    fn schema(&self) -> &Schema {
+        &self.shards.schema
+    }
+
+    fn read(&self) -> Read {
+        self.read
+    }
+
+    #[inline(always)]
+    fn run<I: Isa, U: Update, W: Width, const STATE: bool>(
+        self,
+        width: W,
+        floats: usize,
+        isa: I,
+        rule: U,
+    ) -> Result<(), PullError> {
+        pull::<I, U, W, STATE>(self, width, floats, isa, rule)
     }
 }
 

@@ -148,11 +148,6 @@ impl Shards {
         result
     }
 
-    /// The version counter at which each shard applied its run of the last push: (shard, version).
-    pub fn versions(&self) -> &[(u32, u64)] {
-        &self.scratch.versions
-    }
-
     /// Cuts the keys into runs; without a keyset also finds each key's likely slot and asks for its row.
     fn runs(
         &mut self,
@@ -169,7 +164,6 @@ impl Shards {
         let stride = self.schema.stride();
         let Shards { schema, first, shards, scratch, .. } = self;
         scratch.runs.clear();
-        scratch.versions.clear();
         own.clear();
         own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
         if by_keyset {
@@ -313,9 +307,8 @@ fn push<I: Isa, U: Update, W: Width>(
         // Only the first run may have rows in an earlier call.
         let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
         let piece = match shard.begin_part(&name, (to - from) as u32)? {
-            PartStart::Doubled(version) => {
+            PartStart::Duplicate => {
                 call.applied.duplicate += (to - from) as u32;
-                scratch.versions.push((shard.number, version));
                 continue;
             }
             PartStart::From(piece) => piece,
@@ -338,7 +331,6 @@ fn push<I: Isa, U: Update, W: Width>(
         };
         shard.end_part(piece, &result);
         result.map_err(|(_, e)| e)?;
-        scratch.versions.push((shard.number, shard.version));
     }
     Ok(())
 }

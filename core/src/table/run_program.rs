@@ -176,7 +176,7 @@ impl Shard {
         // A part that was cut short begins again: what it has written already comes out the same.
         let piece = match self.begin_part(name, ALL_ROWS)? {
             PartStart::From(piece) => Some(piece),
-            PartStart::Doubled(_) => None,
+            PartStart::Duplicate => None,
         };
         let fresh = piece.is_some();
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;

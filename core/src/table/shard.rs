@@ -137,7 +137,7 @@ impl Shard {
             return Err(torn("its counters do not fit its regions".into()));
         }
         hash_index::check_links(&image, geometry).map_err(torn)?;
-        image.word(LOWEST).store(crate::NO_CLOCK, Release);
+        image.word(LOWEST).store(NO_CLOCK, Release);
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let version = words(VERSION);

@@ -34,7 +34,6 @@ pub(crate) struct CallBuffers {
     pub(crate) init: Vec<f32>,
     pub(crate) slots: Vec<u32>,
     pub(crate) runs: Vec<(u32, u32)>,
-    pub(crate) versions: Vec<(u32, u64)>,
 }
 
 /// Sizes of a range of shards.
@@ -108,10 +107,17 @@ impl Shards {
         Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
     }
 
-    /// Runs rules on this instruction set, or on a narrower one where it does not pay; the widest that the CPU has
-    /// otherwise. The rows have the same bits on all of them: this is for tests and benchmarks.
+    /// Runs rules on this instruction set, or on a narrower one where it does not pay. Without this call the widest set of
+    /// the CPU is used. The rows have the same bits on all of them.
+    #[cfg(feature = "test-support")]
     pub fn set_cpu(&mut self, cpu: Cpu) {
         self.cpu = cpu;
+    }
+
+    /// Each shard's version counter: (shard, counter).
+    #[cfg(feature = "test-support")]
+    pub fn versions(&self) -> Vec<(u32, u64)> {
+        self.shards.iter().map(|shard| (shard.number, shard.version)).collect()
     }
 
     /// The table's schema.

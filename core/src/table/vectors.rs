@@ -39,7 +39,7 @@ impl Vectors {
     }
 
     /// The pass that a push is of.
-    pub fn pass_of(seq: u64) -> u64 {
+    pub(crate) fn pass_of(seq: u64) -> u64 {
         seq >> WITHIN_BITS
     }
 
