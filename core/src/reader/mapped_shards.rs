@@ -21,7 +21,7 @@ use crate::schema::table_schema::Schema;
 use crate::table::pull::{PullLoop, dispatch};
 use crate::table::read_write::Read;
 use crate::table::width::Width;
-use gannet_optim::{Cpu, Isa, Update, Visitor, Work};
+use gannet_optim::{Cpu, Isa, Update};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
