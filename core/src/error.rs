@@ -1,8 +1,8 @@
 //! The errors of this room, by family: opening, pulling, pushing.
 
-use crate::head::TableIdentity;
-use crate::pushers::DATA_PUSHERS;
-use crate::schema::SchemaError;
+use crate::push_name::DATA_PUSHERS;
+use crate::schema::identity::TableIdentity;
+use crate::schema::schema_error::SchemaError;
 use std::io;
 use std::path::PathBuf;
 

@@ -10,11 +10,12 @@
 //! for it then must not meet the next owner of the file. Only the owner publishes.
 #![allow(unsafe_code)]
 
-use super::Medium;
-use crate::budget::Budget;
-use crate::durability::{self, Durable};
 use crate::error::GrowError;
-use crate::layout::*;
+use crate::image::address_range::{AddressRange, check_extent, pack_extent, unpack_extent};
+use crate::image::budget::Budget;
+use crate::image::durability::{self, Durable};
+use crate::image::filesystem::Medium;
+use crate::image::layout::*;
 use crate::limits::*;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::retry_on_intr;
@@ -29,9 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The file and the address range of one image. Its owner reads and writes rows through `Image`; here are only the
 /// directory of extents, made of atomics, and advice to the kernel, which changes no contents.
 pub(crate) struct Extents {
-    base: *mut u8,
+    range: AddressRange,
     medium: Medium,
-    file: File,
     budget: Arc<Budget>,
     ready: [AtomicUsize; 3],
     wanted: [AtomicUsize; 3],
@@ -41,8 +41,6 @@ pub(crate) struct Extents {
     pub(crate) queued: AtomicBool,
     /// Bytes that are charged to the budget; the lock also lets one thread at a time take extents.
     charged: Mutex<BudgetCharge>,
-    /// Owns the address range; the extents are mapped over it and go with it.
-    _reservation: memmap2::MmapRaw,
 }
 
 struct BudgetCharge {
@@ -52,38 +50,28 @@ struct BudgetCharge {
     closed: bool,
 }
 
-// SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
-unsafe impl Send for Extents {}
-// SAFETY: through a shared reference only atomic words are accessed (`word`), and system calls are made whose effects on
-// the mapping are serialised (`charged`) or change no contents.
-unsafe impl Sync for Extents {}
-
 impl Extents {
     /// Reserves the address range and maps the header of `file`, which must hold at least a header. `counted` says how many bytes
     /// of it have file space, by the entries of pushers that are used.
-    pub(super) fn map(
+    pub(crate) fn map(
         file: File,
         counted: impl Fn(usize) -> usize,
         medium: Medium,
         budget: Arc<Budget>,
     ) -> io::Result<Extents> {
         // Pages past the end of the file are never touched: each extent is allocated before it is published.
-        let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
-        let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
+        let range = AddressRange::reserve(file, true)?;
         let zero = || [0; 3].map(AtomicUsize::new);
         let extents = Extents {
-            base,
+            range,
             medium,
-            file,
             budget,
             ready: zero(),
             wanted: zero(),
             named: zero(),
             queued: AtomicBool::new(false),
             charged: Mutex::new(BudgetCharge { header: 0, regions: [0; 3], closed: false }),
-            _reservation: reservation,
         };
-        extents.overlay(0, 0, CHUNK_BYTES)?;
         let pushers = extents.word(PUSHERS_USED).load(Relaxed).min(PUSHERS_MAX as u64) as usize;
         extents.charge_header(counted(pushers) as u64);
         Ok(extents)
@@ -98,9 +86,9 @@ impl Extents {
     ///
     /// # Errors
     /// No space, or the limit of memory.
-    pub(super) fn hold(&self, at: usize, bytes: usize) -> Result<(), GrowError> {
+    pub(crate) fn hold(&self, at: usize, bytes: usize) -> Result<(), GrowError> {
         assert!(at + bytes <= CHUNK_BYTES);
-        let space = || fallocate(&self.file, FallocateFlags::empty(), at as u64, bytes as u64);
+        let space = || fallocate(self.range.file(), FallocateFlags::empty(), at as u64, bytes as u64);
         retry_on_intr(space).map_err(io::Error::from)?;
         self.budget.take(bytes as u64)?;
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).header += bytes as u64;
@@ -108,14 +96,14 @@ impl Extents {
     }
 
     /// The first byte of the address range.
-    pub(super) fn base(&self) -> *mut u8 {
-        self.base
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.range.base()
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= UNDO && at.is_multiple_of(8));
         // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; only ever used as an atomic.
-        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+        unsafe { &*self.range.base().add(at).cast::<AtomicU64>() }
     }
 
     /// Extent `i` of the directory: region, first chunk of the file, chunks.
@@ -124,14 +112,11 @@ impl Extents {
     }
 
     /// Maps the extents that the directory names. The directory has been checked against the file's length.
-    pub(super) fn map_all(&self) -> io::Result<()> {
+    pub(crate) fn map_all(&self) -> io::Result<()> {
         let mut mapped = [0usize; 3];
         for i in 0..self.word(EXTENTS_USED).load(Relaxed) as usize {
-            let (region, at, chunks) = self.extent(i);
-            let region = REGIONS[region];
-            let bytes = chunks * CHUNK_BYTES;
-            self.overlay(region.start() + mapped[region as usize], at * CHUNK_BYTES, bytes)?;
-            mapped[region as usize] += bytes;
+            // SAFETY: the image is being opened: nobody refers to its regions yet.
+            unsafe { self.range.map_extent(self.word(EXTENTS + 8 * i).load(Relaxed), &mut mapped)? };
         }
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
         for region in REGIONS {
@@ -146,7 +131,7 @@ impl Extents {
     }
 
     /// Checks the directory of a file of `length` bytes: what is wrong, if anything.
-    pub(super) fn check(&self, length: u64) -> Result<(), String> {
+    pub(crate) fn check(&self, length: u64) -> Result<(), String> {
         let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
         if used > EXTENTS_MAX {
             return Err(format!("{used} extents where at most {EXTENTS_MAX} can be"));
@@ -154,7 +139,9 @@ impl Extents {
         let mut mapped = [0usize; 3];
         for i in 0..used {
             let word = self.word(EXTENTS + 8 * i).load(Relaxed);
-            check_extent(i, word, length, &mut mapped)?;
+            check_extent(i, word, length, &mapped)?;
+            let (region, _, chunks) = unpack_extent(word);
+            mapped[region] += chunks * CHUNK_BYTES;
         }
         for region in REGIONS {
             let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
@@ -164,25 +151,6 @@ impl Extents {
             }
         }
         Ok(())
-    }
-
-    /// Maps `bytes` of the file at `file_at` over the reserved range at `at`; all three are whole chunks.
-    fn overlay(&self, at: usize, file_at: usize, bytes: usize) -> io::Result<()> {
-        assert!(at + bytes <= END && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES));
-        // SAFETY: the range lies inside our own reservation (checked above, base is aligned up within its slack); it is the
-        // header before anyone has seen it, or an extent that is not in the directory yet, so that nothing refers to it;
-        // and the file outlives the mapping's use through `self`.
-        let p = unsafe {
-            libc::mmap(
-                self.base.add(at).cast(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                self.file.as_raw_fd(),
-                file_at as libc::off_t,
-            )
-        };
-        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Bytes of a region that are ready.
@@ -201,7 +169,7 @@ impl Extents {
     }
 
     /// The extents of a region that are named in the directory, in their order: (offset in the region, bytes).
-    pub(super) fn of(&self, region: Region) -> Vec<(usize, usize)> {
+    pub(crate) fn of(&self, region: Region) -> Vec<(usize, usize)> {
         let used = self.word(EXTENTS_USED).load(Acquire) as usize;
         let own = (0..used).map(|i| self.extent(i)).filter(|&(r, ..)| r == region as usize);
         let mut end = 0;
@@ -227,7 +195,8 @@ impl Extents {
             }
             let end = bytes.min((have / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let at = self.take(region, have, end)?;
-            let space = || fallocate(&self.file, FallocateFlags::empty(), at as u64, (end - have) as u64);
+            let space =
+                || fallocate(self.range.file(), FallocateFlags::empty(), at as u64, (end - have) as u64);
             retry_on_intr(space).map_err(io::Error::from)?;
             self.advise(region.start() + have, end - have, libc::MADV_POPULATE_WRITE)?;
             crate::kill_point!();
@@ -264,16 +233,20 @@ impl Extents {
         }
         // A quarter more at a time: few mappings, and the file's apparent size stays near its real one.
         let chunks = (mapped / CHUNK_BYTES / 4).clamp(1, (region.bytes_max() - mapped) / CHUNK_BYTES);
-        ftruncate(&self.file, ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
-        self.overlay(region.start() + mapped, next * CHUNK_BYTES, chunks * CHUNK_BYTES)?;
-        self.word(EXTENTS + 8 * used).store(pack_extent(region as usize, next, chunks), Relaxed);
+        ftruncate(self.range.file(), ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
+        let word = pack_extent(region as usize, next, chunks);
+        let mut behind = [0; 3];
+        behind[region as usize] = mapped;
+        // SAFETY: the extent is not in the directory yet, so nothing refers to it.
+        unsafe { self.range.map_extent(word, &mut behind)? };
+        self.word(EXTENTS + 8 * used).store(word, Relaxed);
         crate::kill_point!();
         self.word(EXTENTS_USED).store(used as u64 + 1, Release);
         Ok(next * CHUNK_BYTES)
     }
 
     /// From now on nothing grows; waits for an extent that is being taken.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
@@ -289,41 +262,41 @@ impl Extents {
         self.medium == Medium::Memory && self.try_collapse(region, chunk).is_ok()
     }
 
-    pub(super) fn try_collapse(&self, region: Region, chunk: usize) -> io::Result<()> {
+    pub(crate) fn try_collapse(&self, region: Region, chunk: usize) -> io::Result<()> {
         assert!((chunk + 1) * CHUNK_BYTES <= self.ready(region));
         let at = region.start() + chunk * CHUNK_BYTES;
         self.advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE)
     }
 
     fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {
-        assert!(at + bytes <= END);
-        // SAFETY: the range is inside our mapping; neither advice used here changes its contents.
-        let r = unsafe { libc::madvise(self.base.add(at).cast(), bytes, advice) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // SAFETY: neither advice used here changes contents.
+        unsafe { self.range.advise(at, bytes, advice) }
     }
 
     /// A descriptor of the file that can only be read from, so that its mappings can neither.
-    pub(super) fn share(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.range.file().as_raw_fd());
         Ok(File::open(path)?.into())
     }
 
     /// Writes the first page to its medium and waits. Other pages may stay behind: after a kill there are many.
-    pub(super) fn sync_head(&self) -> io::Result<()> {
+    pub(crate) fn sync_head(&self) -> io::Result<()> {
         durability::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
-            unsafe { rustix::mm::msync(self.base.cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC) }
-                .map_err(io::Error::from)
+            unsafe {
+                rustix::mm::msync(self.range.base().cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC)
+            }
+            .map_err(io::Error::from)
         })
     }
 
     /// Writes the file to its medium and waits.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        durability::during(&Durable::File, || self.file.sync_all())
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        durability::during(&Durable::File, || self.range.file().sync_all())
     }
 
     /// Bytes that are charged to the budget.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
         charged.header + charged.regions.iter().sum::<usize>() as u64
     }
@@ -333,31 +306,4 @@ impl Drop for Extents {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes());
     }
-}
-
-/// Checks word `i` of the directory of a file of `length` bytes, and adds its bytes to those of its region.
-pub(super) fn check_extent(i: usize, word: u64, length: u64, mapped: &mut [usize; 3]) -> Result<(), String> {
-    let (region, at, chunks) = unpack_extent(word);
-    if region >= 3 || chunks == 0 || at == 0 {
-        return Err(format!("extent {i} is of no region"));
-    }
-    let bytes = mapped[region].saturating_add(chunks.saturating_mul(CHUNK_BYTES));
-    if bytes > REGIONS[region].bytes_max() {
-        return Err(format!("extent {i} is past the end of the {}", REGIONS[region].name()));
-    }
-    if ((at + chunks) * CHUNK_BYTES) as u64 > length {
-        return Err(format!("extent {i} ends past the file's {length} bytes"));
-    }
-    mapped[region] = bytes;
-    Ok(())
-}
-
-/// An extent as a word: region in the top byte, chunks in the next three, first chunk of the file below.
-fn pack_extent(region: usize, at: usize, chunks: usize) -> u64 {
-    debug_assert!(chunks < 1 << 24 && at < 1 << 32);
-    (region as u64) << 56 | (chunks as u64) << 32 | at as u64
-}
-
-pub(super) fn unpack_extent(word: u64) -> (usize, usize, usize) {
-    ((word >> 56) as usize, (word & 0xffff_ffff) as usize, (word >> 32 & 0xff_ffff) as usize)
 }

@@ -1,8 +1,9 @@
 //! What the system does with the memory of images, found out on a chunk of its own.
 
-use super::{Extents, Medium};
-use crate::budget::Budget;
-use crate::layout::Region;
+use crate::image::budget::Budget;
+use crate::image::extents::Extents;
+use crate::image::filesystem::Medium;
+use crate::image::layout::Region;
 use crate::limits::CHUNK_BYTES;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;

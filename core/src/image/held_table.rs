@@ -1,0 +1,115 @@
+//! What a data folder has of a table, read from the heads of its images without opening them.
+
+use crate::error::OpenError;
+use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
+use crate::image::layout::*;
+use crate::image::store::Store;
+use crate::schema::identity::TableIdentity;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What a store's folder has of a table, as the heads of its images say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldTable {
+    /// Which table, and which of its servers made the images.
+    pub identity: TableIdentity,
+    /// Shards of the whole table.
+    pub shards: u32,
+    /// Whether all servers of the table had made their images: only then were there pushes.
+    pub confirmed: bool,
+    /// The shards that have an image here, and the birth of each.
+    pub births: BTreeMap<u32, u64>,
+}
+
+/// The file of a shard's image in its table's folder.
+pub(crate) fn image_name(number: u32) -> String {
+    format!("shard-{number:04}.image")
+}
+
+impl HeldTable {
+    /// Holds that the images of these shards are there, if they were once.
+    ///
+    /// # Errors
+    /// One is gone, and its rows with it.
+    pub fn must_have(
+        &self,
+        store: &Store,
+        table: &str,
+        mut shards: std::ops::Range<u32>,
+    ) -> Result<(), OpenError> {
+        let gone = shards.find(|shard| self.confirmed && !self.births.contains_key(shard));
+        match (gone, store.folder()) {
+            (Some(shard), Some(folder)) => {
+                let path = folder.join(table).join(image_name(shard));
+                Err(OpenError::Gone { path, table: table.to_owned(), shard })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store {
+    /// What the folder has of a table, without opening it; `None` when it has nothing, and where images live in memory.
+    ///
+    /// # Errors
+    /// An image cannot be read, is none of this program, is torn, or is of another table than the others.
+    pub fn held(&self, table: &str) -> Result<Option<HeldTable>, OpenError> {
+        let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
+        let io = |source| OpenError::Io { what: "reading", path: folder.clone(), source };
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries.map_err(io)?,
+        };
+        let mut numbers = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(io)?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("shard-")?.strip_suffix(".image"));
+            numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+        }
+        numbers.sort_unstable();
+        let mut held: Option<HeldTable> = None;
+        for number in numbers {
+            let path = folder.join(image_name(number));
+            let (identity, birth, confirmed, shards) = read(&path, table)?;
+            let all = held.get_or_insert_with(|| {
+                let births = BTreeMap::new();
+                HeldTable { identity, shards, confirmed: false, births }
+            });
+            if all.identity != identity {
+                return Err(OpenError::OtherTable { path, found: identity, wanted: all.identity });
+            }
+            all.confirmed |= confirmed;
+            all.births.insert(number, birth);
+        }
+        Ok(held)
+    }
+}
+
+/// Which table an image is of, its birth, whether it is confirmed, and how many shards its table has.
+fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), OpenError> {
+    let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
+    let torn = |why: String| OpenError::Torn { path: path.into(), why };
+    let mut bytes = [0; CONFIRMED + 8];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let length = std::fs::metadata(path).map_err(io)?.len();
+            return Err(torn(format!("{length} bytes are less than a header")));
+        }
+        read => read.map_err(io)?,
+    }
+    let schema = check_bytes(&bytes).map_err(|other| match other {
+        OtherHead::Foreign(why) => OpenError::Foreign { path: path.into(), why },
+        OtherHead::Torn(why) => torn(why),
+        OtherHead::Schema(how) => OpenError::OtherSchema { path: path.into(), how },
+    })?;
+    if schema.name != table {
+        let how = format!("its name is {:?}, {table:?} was asked", schema.name);
+        return Err(OpenError::OtherSchema { path: path.into(), how });
+    }
+    let confirmed = bytes[CONFIRMED..] == 1u64.to_le_bytes();
+    Ok((identity_of(&bytes), birth_of(&bytes), confirmed, schema.shards))
+}

@@ -1,0 +1,128 @@
+//! The undo journal of a shard: what makes each step (a row applied, inserted or freed; the start of a part) happen
+//! wholly or not at all, whenever the process is killed. The page cache keeps stores in program order, so the only
+//! enemy is a compiler that moves them.
+//!
+//! Two undo halves take turns. A step first writes a complete record into half `step & 1`, then stores
+//! `step << 1 | 1` into the commit word: that one store commits the step before it and arms this one. More records
+//! may be appended while it is armed. Opening an image puts back what an armed half holds, newest record first.
+//! An image that dies with its process (memfd) keeps no journal: `on` is false and every call returns at once.
+
+use crate::image::layout::*;
+use crate::image::owned_image::Image;
+use std::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence};
+
+pub(crate) struct Journal {
+    pub(crate) on: bool,
+    /// Steps that are done; the number of the step under way.
+    step: u64,
+    half_bytes: usize,
+    /// Where the next record of this step goes, and where its half starts.
+    at: usize,
+    half: usize,
+}
+
+impl Journal {
+    /// Undoes the step that was under way, if any.
+    ///
+    /// # Errors
+    /// The undo half is not one that this program wrote; nothing was changed.
+    pub(crate) fn recover(image: &mut Image, stride: usize, on: bool) -> Result<Journal, String> {
+        let half_bytes = undo_half(stride);
+        let commit = image.word(COMMIT).load(Relaxed);
+        let mut journal = Journal { on, step: commit >> 1, half_bytes, at: 0, half: 0 };
+        if commit & 1 == 0 {
+            return Ok(journal);
+        }
+        journal.begin();
+        let end = journal.half + image.undo_word(journal.half).load(Relaxed) as usize;
+        let mut records = Vec::new();
+        while journal.at < end {
+            if end > journal.half + half_bytes || journal.at + 16 > end {
+                return Err("an undo record is longer than its half".into());
+            }
+            let to = image.undo_word(journal.at).load(Relaxed) as usize;
+            let bytes = image.undo_word(journal.at + 8).load(Relaxed) as usize;
+            if bytes > half_bytes || !image.holds(to, bytes) || journal.at + 16 + bytes > end {
+                return Err(format!("an undo record points at {to}, which is not in the image"));
+            }
+            records.push((journal.at + 16, to, bytes));
+            journal.at += 16 + bytes.next_multiple_of(8);
+        }
+        for &(from, to, bytes) in records.iter().rev() {
+            image.copy(from, to, bytes);
+            crate::kill_point!();
+        }
+        journal.settle(image);
+        Ok(journal)
+    }
+
+    /// The number of the step under way.
+    pub(crate) fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Starts the records of a step; nothing counts before [`arm`](Self::arm).
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.half = UNDO + (self.step & 1) as usize * self.half_bytes;
+        self.at = self.half + UNDO_HEAD;
+    }
+
+    /// Records `bytes` (a multiple of 8) at `from`. When the step is armed, it may be changed right after this.
+    pub(crate) fn log(&mut self, image: &mut Image, from: usize, bytes: usize) {
+        if !self.on {
+            return;
+        }
+        assert!(
+            self.at + 16 + bytes <= self.half + self.half_bytes,
+            "an undo half holds every step (layout.rs)"
+        );
+        image.undo_word(self.at).store(from as u64, Relaxed);
+        image.undo_word(self.at + 8).store(bytes as u64, Relaxed);
+        image.copy(from, self.at + 16, bytes);
+        self.at += 16 + bytes;
+        compiler_fence(SeqCst);
+        crate::kill_point!();
+        image.undo_word(self.half).store((self.at - self.half) as u64, Release);
+        compiler_fence(SeqCst);
+    }
+
+    /// Commits the step before and makes the records of this one count.
+    #[inline(always)]
+    pub(crate) fn arm(&mut self, image: &Image) {
+        if self.on {
+            compiler_fence(SeqCst);
+            crate::kill_point!();
+            image.word(COMMIT).store(self.step << 1 | 1, Release);
+            compiler_fence(SeqCst);
+            crate::kill_point!();
+        }
+    }
+
+    /// One record of a whole row, then armed: the hot path.
+    #[inline(always)]
+    pub(crate) fn arm_row(&mut self, image: &mut Image, slot: u32, bytes: usize) {
+        self.begin();
+        image.undo_word(self.at).store(image.row_offset(slot) as u64, Relaxed);
+        image.undo_word(self.at + 8).store(bytes as u64, Relaxed);
+        image.save_row(slot, self.at + 16, bytes);
+        image.undo_word(self.half).store((UNDO_HEAD + 16 + bytes) as u64, Relaxed);
+        self.arm(image);
+    }
+
+    /// The step is done; the next `arm` or `settle` commits it.
+    #[inline(always)]
+    pub(crate) fn done(&mut self) {
+        self.step += 1;
+    }
+
+    /// Commits what is done, with nothing armed.
+    pub(crate) fn settle(&mut self, image: &Image) {
+        if self.on {
+            compiler_fence(SeqCst);
+            crate::kill_point!();
+            image.word(COMMIT).store(self.step << 1, Release);
+            compiler_fence(SeqCst);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The version protocol of a row: how its owner stamps it, and how anybody else reads it. The words of a row are its
+//! version, its key, and its floats, two a word.
+//!
+//! ```text
+//! owner                                   reader
+//!   version = odd (relaxed)                 v = version (acquire); odd: again
+//!   fence(release)                          key, floats (relaxed)
+//!   key or floats                           fence(acquire)
+//!   version = even, new (release)           version = v? what was read is one state of the row
+//! ```
+//! A reader that saw a new float sees, behind its fence, that the version is odd or new. Versions of a slot only grow
+//! (freeing it and using it again count too), so an equal version means that nothing was written in between.
+//! The functions are generic over the atomic word: the model in here runs these very functions under loom.
+
+use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// The row is being written.
+pub(crate) const WRITING: u64 = 1;
+/// The slot holds a row.
+pub(crate) const LIVE: u64 = 2;
+
+/// An atomic word: the machine's, or the model's.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn fence(order: Ordering);
+    /// The owner is in the middle of something.
+    fn pause();
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+
+    #[inline(always)]
+    fn pause() {
+        std::hint::spin_loop();
+    }
+}
+
+/// Before the owner writes the floats of a row that will have `counter`.
+#[inline(always)]
+pub(crate) fn begin<W: Word>(version: &W, counter: u64) {
+    version.store(counter << 2 | LIVE | WRITING, Relaxed);
+    W::fence(Release);
+}
+
+/// After that.
+#[inline(always)]
+pub(crate) fn end<W: Word>(version: &W, counter: u64) {
+    version.store(counter << 2 | LIVE, Release);
+}
+
+/// Makes a row's slot free, its key word a link to the next free slot. Each store is a release, so that who sees one sees
+/// those before it.
+pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
+    version.store(counter << 2 | WRITING, Release);
+    crate::kill_point!();
+    key.store(next, Release);
+    crate::kill_point!();
+    version.store(counter << 2, Release);
+}
+
+/// Reads the row of `key` at `words`, which somebody else may be writing: `copy` gets the words of the floats, and loads
+/// what it wants of them as it likes, once or several times. `false`: there is no such row here, or it was being written
+/// at each of `tries` looks; what `copy` made is then worth nothing.
+#[inline(always)]
+pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl FnMut(&[W])) -> bool {
+    let [version, own, floats @ ..] = words else { return false };
+    for _ in 0..tries {
+        let before = version.load(Acquire);
+        if before & LIVE == 0 || own.load(Relaxed) != key {
+            return false;
+        }
+        if before & WRITING == 0 {
+            copy(floats);
+            W::fence(Acquire);
+            if version.load(Relaxed) == before {
+                return true;
+            }
+        }
+        W::pause();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    impl Word for loom::sync::atomic::AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+        fn fence(order: Ordering) {
+            loom::sync::atomic::fence(order);
+        }
+        fn pause() {
+            loom::thread::yield_now();
+        }
+    }
+
+    type Slot = Arc<[loom::sync::atomic::AtomicU64; 4]>;
+
+    fn write(slot: &Slot, counter: u64) {
+        begin(&slot[0], counter);
+        (2..4).for_each(|i| slot[i].store(counter, Relaxed));
+        end(&slot[0], counter);
+    }
+
+    /// Reads `key` while `owner` runs, under every order that the memory model allows; the floats that were believed go to
+    /// `check`. The slot holds the row of key 1, written at counter 1.
+    fn race(key: u64, owner: fn(&Slot), check: fn(u64)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let zero = || loom::sync::atomic::AtomicU64::new(0);
+            let slot: Slot = Arc::new([zero(), zero(), zero(), zero()]);
+            slot[1].store(1, Release);
+            write(&slot, 1);
+            let own = slot.clone();
+            let owner = loom::thread::spawn(move || owner(&own));
+            let mut seen = [0; 2];
+            let copy = |words: &[loom::sync::atomic::AtomicU64]| {
+                seen = [words[0].load(Relaxed), words[1].load(Relaxed)];
+            };
+            if read(&slot[..], key, 2, copy) {
+                assert_eq!(seen[0], seen[1], "torn");
+                check(seen[0]);
+            }
+            owner.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_reader_sees_one_write_or_none() {
+        race(
+            1,
+            |slot| {
+                write(slot, 2);
+                write(slot, 3);
+            },
+            |seen| assert!((1..=3).contains(&seen)),
+        );
+    }
+
+    /// The slot is freed and used for key 2, then for key 1 again.
+    fn reuse(slot: &Slot) {
+        free(&slot[0], &slot[1], 2, 0);
+        slot[1].store(2, Release);
+        write(slot, 2);
+        free(&slot[0], &slot[1], 3, 0);
+        slot[1].store(1, Release);
+        write(slot, 4);
+    }
+
+    #[test]
+    fn a_reader_never_gets_another_keys_row() {
+        race(1, reuse, |seen| assert!(seen == 1 || seen == 4, "{seen}"));
+        race(2, reuse, |seen| assert_eq!(seen, 2));
+        // What links free slots is no key.
+        race(0, reuse, |seen| panic!("{seen} of no key"));
+    }
+}

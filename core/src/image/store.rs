@@ -1,0 +1,203 @@
+//! Where images live: in memory (memfd; they die with the process) or as files in a data folder (they survive the
+//! process; on a disk also a machine that goes down in order).
+
+use crate::error::OpenError;
+use crate::image::durability;
+use crate::image::filesystem::{Filesystem, Medium};
+use crate::image::grower::{Grower, Now};
+use crate::image::open_shards::OpenShards;
+use crate::schema::table_schema::Schema;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A place for images. Cheap to clone: the lock on a data folder is held until the last clone is gone.
+#[derive(Clone)]
+pub struct Store(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) folder: Option<Folder>,
+    pub(crate) boot: [u8; 16],
+    /// Holds the folder's lock, for as long as an image of it is open.
+    pub(crate) grower: Arc<Grower>,
+    pub(crate) opened: Arc<OpenShards>,
+}
+
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    pub(crate) medium: Medium,
+}
+
+/// How a store's images may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct GrowthConfig {
+    /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more is refused.
+    pub memory_limit: u64,
+    /// Times growth, for [`crate::Growth`].
+    pub clock: Option<Now>,
+}
+
+impl Default for GrowthConfig {
+    /// No limit, no clock.
+    fn default() -> GrowthConfig {
+        GrowthConfig { memory_limit: u64::MAX, clock: None }
+    }
+}
+
+impl Store {
+    /// Images in memory.
+    pub fn memory() -> Store {
+        Store::memory_with(GrowthConfig::default())
+    }
+
+    /// Images in memory that grow as `growing` says.
+    pub fn memory_with(growing: GrowthConfig) -> Store {
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
+        Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
+    }
+
+    /// Images in the folder `path`, which is made if it is not there. A [`Filesystem`] where images are not safe is
+    /// named in one warning of the log.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written, or another process owns it.
+    pub fn open_dir(path: &Path) -> Result<Store, OpenError> {
+        Store::open_dir_with(path, GrowthConfig::default())
+    }
+
+    /// As [`open_dir`](Self::open_dir); images grow as `growing` says.
+    ///
+    /// # Errors
+    /// As for `open_dir`.
+    pub fn open_dir_with(path: &Path, growing: GrowthConfig) -> Result<Store, OpenError> {
+        let from = Path::new("/proc/sys/kernel/random/boot_id");
+        let io = |source| OpenError::Io { what: "reading", path: from.into(), source };
+        let text = std::fs::read_to_string(from).map_err(io)?;
+        let mut boot = [0u8; 16];
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).unwrap_or("0");
+            *byte = u8::from_str_radix(pair, 16).unwrap_or(0);
+        }
+        if digits.len() != 32 || boot == [0; 16] {
+            return Err(io(io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is not a boot id"))));
+        }
+        Store::open_dir_as(path, boot, growing)
+    }
+
+    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id).
+    /// All zeros name none: an image that says so was never written whole.
+    ///
+    /// # Errors
+    /// As for `open_dir`.
+    pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: GrowthConfig) -> Result<Store, OpenError> {
+        let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
+        durability::make_folder(path).map_err(io("making the data folder"))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("LOCK"))
+            .map_err(io("opening LOCK in"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
+            Err(e) => return Err(io("locking")(e.into())),
+        }
+        let filesystem = Filesystem::of(path).map_err(io("looking at the filesystem of"))?;
+        if let Some((what, remedy)) = filesystem.trouble() {
+            tracing::warn!(folder = %path.display(), remedy, "the data folder is on {}: {what}", filesystem.name());
+        }
+        let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Some(lock)));
+        let (folder, opened) = (Some(Folder { path: path.into(), medium }), Arc::default());
+        Ok(Store(Arc::new(Inner { folder, boot, grower, opened })))
+    }
+
+    /// Whether images outlive the process.
+    pub fn durable(&self) -> bool {
+        self.0.folder.is_some()
+    }
+
+    /// The data folder, if images live in one: for what else is to survive with them.
+    pub fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_ref().map(|folder| &*folder.path)
+    }
+
+    /// "memfd", "tmpfs" or "disk".
+    pub fn kind(&self) -> &'static str {
+        match &self.0.folder {
+            None => "memfd",
+            Some(f) if f.medium == Medium::Memory => "tmpfs",
+            Some(_) => "disk",
+        }
+    }
+
+    /// Bytes that all images of the store take (headers, indexes and rows), and what was set aside.
+    pub fn memory_used(&self) -> u64 {
+        self.0.grower.budget.used()
+    }
+
+    /// Takes bytes of the limit for something else than images, for as long as the store lives. `false`:
+    /// there are not so many left.
+    pub fn set_aside(&self, bytes: u64) -> bool {
+        self.0.grower.budget.take(bytes).is_ok()
+    }
+
+    /// The most that they may take; `u64::MAX`: no limit.
+    pub fn memory_limit(&self) -> u64 {
+        self.0.grower.budget.limit()
+    }
+
+    /// Names of the tables that have images here.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn tables(&self) -> io::Result<Vec<String>> {
+        let Some(folder) = &self.0.folder else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&folder.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes a table's images, once none of its shards is open; `false`: some are. Those in memory are gone when they are
+    /// closed.
+    ///
+    /// # Errors
+    /// The system does not let them be removed.
+    pub fn drop_table(&self, table: &str) -> io::Result<bool> {
+        if self.0.opened.has(table) {
+            return Ok(false);
+        }
+        let Some(folder) = &self.0.folder else { return Ok(true) };
+        match std::fs::remove_dir_all(folder.path.join(table)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => durability::folder(&folder.path)?,
+        }
+        Ok(true)
+    }
+
+    /// Writes the names of a table's images to the medium, at every opening: whoever made the images may have been
+    /// killed before it did.
+    pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
+        let Some(folder) = &self.0.folder else { return Ok(()) };
+        for path in [folder.path.join(&schema.name), folder.path.clone()] {
+            durability::folder(&path).map_err(|source| OpenError::Io {
+                what: "syncing the folder",
+                path,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}

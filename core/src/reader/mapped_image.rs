@@ -1,0 +1,297 @@
+//! The image of somebody else's shard, mapped read-only from its file: what its owner has published is mapped as it
+//! appears, and all of it is only ever loaded as atomic words, since the owner writes meanwhile.
+//!
+//! Only published bytes are touched: their file space is allocated, and an image never shrinks (a memfd's is sealed
+//! against it), so no access faults. Everything the owner says (regions, directory, slots, links) is checked before it is
+//! used; an owner that contradicts itself is served no further.
+#![allow(unsafe_code)]
+
+use crate::image::address_range::{AddressRange, check_extent};
+use crate::image::bucket::SharedBucket;
+use crate::image::filesystem::Filesystem;
+use crate::image::layout::*;
+use crate::image::prefetch::prefetch;
+use crate::index::geometry::Geometry;
+use crate::limits::*;
+use rustix::fs::SealFlags;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
+
+/// A mapped image. It cannot be written through: the mapping is read-only. What every key needs is one cache line.
+#[repr(align(64))]
+pub(crate) struct MappedImage {
+    base: *const u8,
+    stride: u32,
+    buckets: u32,
+    overflow_buckets: u32,
+    slots: u32,
+    /// As it was when it was last looked at; a home that it names may be an old one.
+    geometry: Geometry,
+    /// The life that was mapped; [`NEVER`] once its owner has said what cannot be.
+    incarnation: u64,
+    /// The pull that took note of its growth last.
+    followed: u32,
+    rest: Box<ImageGrowth>,
+}
+
+const _: () = assert!(std::mem::size_of::<MappedImage>() == 64);
+
+/// No life of a shard: they are counted from 1.
+const NEVER: u64 = 0;
+
+/// What is needed when the image grows.
+struct ImageGrowth {
+    range: AddressRange,
+    /// Of how many bytes at a time pages are asked for before they are needed: none of a disk, whose tables may be larger than
+    /// memory.
+    populate: usize,
+    /// It is a memfd of one process: no other life of the shard can come into it.
+    private: bool,
+    published: [usize; 3],
+    mapped: [usize; 3],
+    extents: usize,
+}
+
+// SAFETY: the base points into a mapping that `rest` owns and that is tied to no thread.
+unsafe impl Send for MappedImage {}
+
+impl MappedImage {
+    /// Maps the header of `file`. Nothing that it says is believed yet. Pages of up to `populate` bytes of a region will be asked
+    /// for at a time.
+    pub(crate) fn open(
+        file: File,
+        stride: usize,
+        incarnation: u64,
+        populate: usize,
+    ) -> io::Result<MappedImage> {
+        if file.metadata()?.len() < CHUNK_BYTES as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is shorter than a header"));
+        }
+        let in_memory = Filesystem::of_magic(rustix::fs::fstatfs(&file)?.f_type as u64).is_memory();
+        let populate = if in_memory { populate } else { 0 };
+        let seals = rustix::fs::fcntl_get_seals(&file);
+        let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        let range = AddressRange::reserve(file, false)?;
+        let base = range.base().cast_const();
+        let rest = ImageGrowth { range, populate, private, published: [0; 3], mapped: [0; 3], extents: 0 };
+        Ok(MappedImage {
+            base,
+            stride: stride as u32,
+            buckets: 0,
+            overflow_buckets: 0,
+            slots: 0,
+            geometry: Geometry::of(0, 0, 0),
+            incarnation,
+            followed: 0,
+            rest: Box::new(rest),
+        })
+    }
+
+    /// A copy of the immutable head.
+    pub(crate) fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        for (at, bytes) in head.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.word(8 * at, Relaxed).to_le_bytes());
+        }
+        head
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize, order: Ordering) -> u64 {
+        assert!(at + 8 <= PUSHERS && at.is_multiple_of(8));
+        // SAFETY: inside the header, which is mapped and allocated up to here (checked), aligned, only loaded as an atomic.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }.load(order)
+    }
+
+    /// Whether the image is still served by the life of its owner that was mapped. Rows that were read before this was
+    /// asked are that owner's; the read that follows them must be ordered behind them (`stamp::read` ends with a fence).
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        self.word(INCARNATION, Relaxed) == self.incarnation
+            && self.word(SERVING, Relaxed) == 1
+            && self.incarnation != NEVER
+    }
+
+    /// The steps of all workers below this one were in the rows before it was asked: rows read afterwards have them.
+    #[inline(always)]
+    pub(crate) fn lowest(&self) -> u64 {
+        self.word(LOWEST, Acquire)
+    }
+
+    /// The shards that stop being current at one moment with this one, by their first; `None`: this one is to be asked for
+    /// itself, since its next owner may be another one than theirs.
+    pub(crate) fn group(&self) -> Option<u64> {
+        self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
+    }
+
+    /// [`MappedImage::follow`] for the first time in this pull.
+    #[inline(always)]
+    pub(crate) fn follow_once(&mut self, pull: u32) -> Result<(), String> {
+        if std::mem::replace(&mut self.followed, pull) == pull {
+            return Ok(());
+        }
+        self.follow()
+    }
+
+    /// Takes note of how far the image has grown: maps what is new. An owner who says what cannot be is not followed, now or
+    /// later; the answer is then why.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn follow(&mut self) -> Result<(), String> {
+        if self.incarnation == NEVER {
+            return Ok(());
+        }
+        let followed = self.map_published();
+        if followed.is_err() {
+            self.incarnation = NEVER;
+            (self.buckets, self.overflow_buckets, self.slots) = (0, 0, 0);
+        }
+        followed
+    }
+
+    fn map_published(&mut self) -> Result<(), String> {
+        let words = [LEVEL, STAGE, SPLIT].map(|at| self.word(at, Relaxed));
+        self.geometry = Geometry::of(words[0], words[1], words[2]);
+        // What a region's word says, the directory has: the owner stores the word last.
+        let published = REGIONS.map(|region| self.word(REGION_BYTES + 8 * region as usize, Acquire) as usize);
+        if published == self.rest.published {
+            return Ok(());
+        }
+        self.map_extents()?;
+        for region in REGIONS {
+            let (r, name) = (region as usize, region.name());
+            let (old, new, mapped) = (self.rest.published[r], published[r], self.rest.mapped[r]);
+            if new > mapped || new < old {
+                return Err(format!("{new} bytes of {name} are claimed, {old} were; {mapped} are mapped"));
+            }
+            let ahead = (new - old).min(self.rest.populate);
+            if ahead > 0 {
+                self.populate(region.start() + old, ahead);
+            }
+        }
+        self.rest.published = published;
+        let [index, overflow, slab] = published;
+        self.slots = (slab / self.stride as usize).min(SLOTS_MAX as usize) as u32;
+        self.buckets = (index / 64) as u32;
+        self.overflow_buckets = (overflow / 64) as u32;
+        Ok(())
+    }
+
+    /// Maps the extents that the directory names and that are not mapped yet.
+    fn map_extents(&mut self) -> Result<(), String> {
+        let used = self.word(EXTENTS_USED, Acquire) as usize;
+        if used > EXTENTS_MAX || used < self.rest.extents {
+            return Err(format!(
+                "{used} extents are claimed, {} were; {EXTENTS_MAX} can be",
+                self.rest.extents
+            ));
+        }
+        if used == self.rest.extents {
+            return Ok(());
+        }
+        let length = self.rest.range.file().metadata().map_err(|e| e.to_string())?.len();
+        for i in self.rest.extents..used {
+            let word = self.word(EXTENTS + 8 * i, Relaxed);
+            check_extent(i, word, length, &self.rest.mapped)?;
+            let ImageGrowth { range, mapped, .. } = &mut *self.rest;
+            // SAFETY: the extent is behind all that is mapped of its region, so nothing refers to it yet.
+            let mapping = unsafe { range.map_extent(word, mapped) };
+            mapping.map_err(|e| format!("mapping extent {i}: {e}"))?;
+            self.rest.extents = i + 1;
+        }
+        Ok(())
+    }
+
+    /// Asks for the pages of published bytes, huge ones where the owner has them. That it may fail costs page faults later.
+    fn populate(&self, at: usize, bytes: usize) {
+        let start = at / 4096 * 4096;
+        // SAFETY: the advice changes no contents.
+        let _ = unsafe { self.rest.range.advise(start, at + bytes - start, libc::MADV_POPULATE_READ) };
+    }
+
+    /// The home bucket of a hash, as far as the growth of the index is known.
+    #[inline(always)]
+    pub(crate) fn home(&self, hash: u64) -> usize {
+        self.geometry.home(hash)
+    }
+
+    /// Index bucket `i`, if it is published as far as is known.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, i: usize) -> Option<SharedBucket<'_>> {
+        // SAFETY: bucket i is published (checked): mapped, 64-byte aligned, only loaded as atomics.
+        (i < self.buckets as usize)
+            .then(|| SharedBucket::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
+    }
+
+    /// The overflow bucket behind a link, likewise.
+    #[inline(always)]
+    pub(crate) fn linked(&self, link: u32) -> Option<SharedBucket<'_>> {
+        let i = (link as usize).wrapping_sub(1);
+        // SAFETY: as for `bucket`.
+        (i < self.overflow_buckets as usize)
+            .then(|| SharedBucket::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
+    }
+
+    /// The words of the row at `slot`, if it is published as far as is known. `stride` is the image's, given by the caller who
+    /// may know it at compile time.
+    #[inline(always)]
+    pub(crate) fn row(&self, slot: u32, stride: usize) -> Option<&[AtomicU64]> {
+        assert!(stride == self.stride as usize);
+        // SAFETY: the slot is published (checked): `stride` bytes (a multiple of 8), mapped, aligned, only loaded as atomics.
+        (slot < self.slots).then(|| unsafe {
+            std::slice::from_raw_parts(self.base.add(SLAB + slot as usize * stride).cast(), stride / 8)
+        })
+    }
+
+    /// Asks the cache for index bucket `i`; any `i` will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(&self, i: usize) {
+        prefetch(self.base.wrapping_add(INDEX + i * 64));
+    }
+
+    /// Asks the cache for the overflow bucket behind a link; any link will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_linked(&self, link: u32) {
+        prefetch(self.base.wrapping_add(OVERFLOW + (link as usize).wrapping_sub(1).wrapping_mul(64)));
+    }
+
+    /// Asks the cache for the first `bytes` of a row; any slot will do.
+    #[inline(always)]
+    pub(crate) fn prefetch_row(&self, slot: u32, bytes: usize) {
+        let at = self.base.wrapping_add(SLAB + slot as usize * self.stride as usize);
+        let mut line = 0;
+        while line < bytes {
+            prefetch(at.wrapping_add(line));
+            line += 64;
+        }
+        prefetch(at.wrapping_add(bytes - 1));
+    }
+}
+
+/// Copies floats from the words where they stand, two each, while somebody else may be writing them: `to` may be a mix then.
+#[inline(always)]
+pub(crate) fn copy_floats(words: &[AtomicU64], to: &mut [f32]) {
+    assert!(to.len() <= 2 * words.len());
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    while done + 4 <= to.len() {
+        // SAFETY: 16 bytes of words, all of them inside `words` (checked above), and of floats inside `to`. The load is one of
+        // relaxed atomics as far as this program can tell: assembly, of which nothing is assumed but that it reads these bytes.
+        unsafe {
+            let quad: std::arch::x86_64::__m128;
+            std::arch::asm!(
+                "movups {quad}, [{from}]",
+                quad = lateout(xmm_reg) quad,
+                from = in(reg) words.as_ptr().cast::<u8>().add(4 * done),
+                options(nostack, readonly, preserves_flags)
+            );
+            std::arch::x86_64::_mm_storeu_ps(to.as_mut_ptr().add(done), quad);
+        }
+        done += 4;
+    }
+    while done < to.len() {
+        to[done] = f32::from_bits((words[done / 2].load(Relaxed) >> (32 * (done % 2))) as u32);
+        done += 1;
+    }
+}

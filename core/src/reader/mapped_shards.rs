@@ -1,0 +1,319 @@
+//! Another process's shards, read where they are: their images mapped read-only, the index walked and rows copied without
+//! asking their owner, who goes on writing meanwhile. The pipeline is that of pull.rs.
+//!
+//! Only a hit is believed: a row whose key is the one that was looked for, copied between two looks at its version
+//! (row_version.rs), in an image that its owner still vouches for after the copy. Whatever else a walk meets (a bucket that is
+//! being split, an index that has grown, a row that is being written) is a miss, to be asked for.
+
+use crate::error::{OpenError, PullError};
+use crate::hash::{hash, shard_of, tag};
+use crate::image::bucket::entries;
+use crate::image::head::{OtherHead, check_head};
+use crate::image::layout::NO_CLOCK;
+use crate::image::row_version;
+use crate::image::row_version::LIVE;
+use crate::index::hash_index::NONE;
+use crate::index::resolve::{BLOCK, KeyBlock, ShardIndex};
+use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
+use crate::reader::mapped_image::{MappedImage, copy_floats};
+use crate::schema::segment::Segments;
+use crate::schema::table_schema::Schema;
+use crate::table::pull::{PullLoop, dispatch};
+use crate::table::read_write::Read;
+use crate::table::width::Width;
+use gannet_optim::{Cpu, Isa, Update};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks between a key's index line being asked for and its row being read.
+const STAGES: usize = 3;
+
+/// Another process's shards: a contiguous range of those of one table. Cannot write. One thread has it: `Send`, not `Sync`.
+pub struct MappedShards {
+    schema: Schema,
+    first: u32,
+    shards: Vec<MappedImage>,
+    /// Which of them to ask whether all are current: one of each group that stops being it at one moment.
+    asked: Vec<u32>,
+    /// Stored floats of a row whose answer is derived from them.
+    row: Vec<f32>,
+    /// Counts the pulls: how far an image has grown is looked at once a pull at most, since the owner writes the words that
+    /// tell of it with every new row.
+    pulls: u32,
+    cpu: Cpu,
+}
+
+struct MappedPull<'a> {
+    view: &'a mut MappedShards,
+    keys: &'a [u64],
+    read: Read,
+    out: &'a mut [f32],
+    slots: &'a mut [u32],
+}
+
+impl MappedShards {
+    /// Maps images that [`Shards::images`](crate::Shards::images) gave: `files[i]` is that of shard `first + i` of a table of
+    /// this schema, in the life that the second of the pair is. Pages of images in memory are asked for at once (up to
+    /// [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX)), huge ones where there are any; what the images grow by is mapped when a pull meets it.
+    ///
+    /// # Errors
+    /// The schema or range is not sound; a file is no image of that shard and schema; the system refuses a mapping.
+    pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<MappedShards, OpenError> {
+        schema.check()?;
+        let to = first.saturating_add(files.len() as u32);
+        if first >= to || to > schema.shards {
+            let (table, shards) = (schema.name.clone(), schema.shards);
+            return Err(OpenError::Range { table, shards, from: first, to });
+        }
+        let populate = POPULATE_BYTES_MAX / files.len();
+        let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
+            let given = |why: String| OpenError::Given { table: schema.name.clone(), shard: number, why };
+            let mut shard = MappedImage::open(file, schema.stride(), incarnation, populate)
+                .map_err(|error| given(error.to_string()))?;
+            check_head(&shard.head(), schema, number).map_err(|other| match other {
+                OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
+                OtherHead::Schema(how) => given(format!("it is not what was asked for: {how}")),
+            })?;
+            shard.follow().map_err(given)?;
+            Ok(shard)
+        });
+        let shards = shards.collect::<Result<Vec<_>, OpenError>>()?;
+        let mut asked = Vec::new();
+        let mut before = None;
+        for (i, shard) in (0..).zip(&shards) {
+            let group = shard.group();
+            if group.is_none() || group != before {
+                asked.push(i);
+            }
+            before = group;
+        }
+        let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
+        Ok(MappedShards { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
+    }
+
+    /// Runs rules on this instruction set, or on a narrower one. The answers are the same on all of them.
+    #[cfg(feature = "test-support")]
+    pub fn set_cpu(&mut self, cpu: Cpu) {
+        self.cpu = cpu;
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Which shards these are.
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first + self.shards.len() as u32
+    }
+
+    /// Whether every shard here is still served by the life of its owner that was mapped. A `false` is for ever. That the owner
+    /// is alive must be known otherwise: one that was stopped or killed has said nothing.
+    #[cfg(feature = "test-support")]
+    pub fn is_current(&self) -> bool {
+        self.shards.iter().all(MappedImage::is_current)
+    }
+
+    /// The clock of the worker that is furthest behind, as the owner said last: rows that are pulled after this was asked have all
+    /// pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
+    pub fn lowest(&self) -> u64 {
+        self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(NO_CLOCK)
+    }
+
+    /// Reads the rows of `keys` as [`Shards::pull_segments`](crate::Shards::pull_segments) does, with one difference: row `i` was
+    /// read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, which says nothing
+    /// about the table, and its floats are unspecified: ask for it. Shards that are not served any more have no rows.
+    /// `slots` is made as long as `keys`. Answers how many rows were not found.
+    ///
+    /// # Errors
+    /// As [`Shards::pull_segments`](crate::Shards::pull_segments).
+    pub fn pull(
+        &mut self,
+        keys: &[u64],
+        read: Read,
+        segments: Segments,
+        out: &mut [f32],
+        slots: &mut Vec<u32>,
+    ) -> Result<usize, PullError> {
+        let want = keys.len() * self.schema.read_floats_of(read, segments)?;
+        if out.len() != want {
+            return Err(PullError::Length { what: "floats of the answer", got: out.len(), want });
+        }
+        slots.resize(keys.len(), NONE);
+        self.pulls = self.pulls.wrapping_add(1);
+        let cpu = self.cpu;
+        let misses = dispatch(MappedPull { view: self, keys, read, out, slots }, cpu, segments)?;
+        // Asked after the last row was read: whoever changes an image in another life says so before.
+        let current = self.asked.iter().all(|&i| self.shards[i as usize].is_current());
+        Ok(if current { misses } else { self.disbelieve(keys, slots) })
+    }
+
+    /// Makes misses of the rows of shards that are not served any more; how many misses there are then.
+    #[cold]
+    fn disbelieve(&self, keys: &[u64], slots: &mut [u32]) -> usize {
+        let current: Vec<bool> = self.shards.iter().map(MappedImage::is_current).collect();
+        let mut misses = 0;
+        for (&key, slot) in keys.iter().zip(slots) {
+            let owner = shard_of(hash(key), self.schema.shards).wrapping_sub(self.first);
+            if !current.get(owner as usize).is_some_and(|&current| current) {
+                *slot = NONE;
+            }
+            misses += usize::from(*slot == NONE);
+        }
+        misses
+    }
+}
+
+impl PullLoop for MappedPull<'_> {
+    /// How many rows were not found.
+    type Out = usize;
+
+    fn schema(&self) -> &Schema {
+        &self.view.schema
+    }
+
+    fn read(&self) -> Read {
+        self.read
+    }
+
+    #[inline(always)]
+    fn run<I: Isa, U: Update, W: Width, const STATE: bool>(
+        self,
+        width: W,
+        floats: usize,
+        isa: I,
+        rule: U,
+    ) -> Result<usize, PullError> {
+        pull::<I, U, W, STATE>(self, width, floats, isa, rule)
+    }
+}
+
+/// The pipeline. The first `floats` floats of a row, its answer, or all that are stored are copied; with `U::DERIVES` and
+/// without `STATE` the answer is then derived from the copy. Answers how many rows were not found.
+#[inline(always)]
+fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
+    call: MappedPull<'_>,
+    width: W,
+    floats: usize,
+    isa: I,
+    rule: U,
+) -> Result<usize, PullError> {
+    let MappedPull {
+        view: MappedShards { schema, first, shards, row: long, pulls, .. },
+        keys,
+        out,
+        slots,
+        ..
+    } = call;
+    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
+    let derived = U::DERIVES && !STATE;
+    let bytes = 16 + 4 * if derived { stored } else { floats };
+    let mut short = [0f32; 64];
+    let row: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
+    let blocks = keys.len().div_ceil(BLOCK);
+    let mut ring = [KeyBlock::EMPTY; STAGES + 1];
+    let mut misses = 0;
+    for b in 0..blocks + STAGES {
+        if b < blocks {
+            let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
+            ring[b % (STAGES + 1)].locate(shards, schema.shards, *first, keys)?;
+        }
+        if b >= 1 && b - 1 < blocks {
+            ring[(b - 1) % (STAGES + 1)].candidates(shards, bytes);
+        }
+        if b >= 2 && b - 2 < blocks {
+            ring[(b - 2) % (STAGES + 1)].second_look(shards, bytes);
+        }
+        let Some(b) = b.checked_sub(STAGES) else { continue };
+        let block = &ring[b % (STAGES + 1)];
+        let (start, end) = (b * BLOCK, keys.len().min((b + 1) * BLOCK));
+        let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
+        let places = keys[start..end].iter().zip(&mut slots[start..end]);
+        for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
+            let i = i % BLOCK; // in bounds, as the compiler can see
+            let shard = &mut shards[block.owners[i] as usize];
+            let mut slot = block.slots[i];
+            let copied = if derived { &mut *row } else { &mut *answer };
+            if !copy(shard, slot, stride, key, copied) {
+                slot = find(shard, *pulls, block.hashes[i], key, stride);
+                if slot == NONE || !copy(shard, slot, stride, key, copied) {
+                    (*place, misses) = (NONE, misses + 1);
+                    continue;
+                }
+            }
+            *place = slot;
+            if derived {
+                rule.weights_on(isa, row, answer);
+            }
+        }
+    }
+    Ok(misses)
+}
+
+/// Copies the first floats of the row of `key`; `false` when it is not (or not for long enough) at `slot`.
+#[inline(always)]
+fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
+    shard.row(slot, stride).is_some_and(|row| {
+        row_version::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to))
+    })
+}
+
+/// The slot of `key` by the whole chain, in the index as it was when this pull first missed a row of the shard, or later.
+#[inline(never)]
+fn find(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
+    if let Err(why) = shard.follow_once(pull) {
+        tracing::warn!(why, "a mapped image contradicts itself: its rows are asked for from now on");
+    }
+    let mut bucket = shard.bucket(shard.home(hash));
+    for _ in 0..=CHAIN_MAX {
+        let Some(seen) = bucket else { return NONE };
+        let (mask, link) = seen.matches(tag(hash));
+        for entry in entries(mask) {
+            let slot = seen.slot(entry);
+            if let Some([version, own, ..]) = shard.row(slot, stride)
+                && version.load(Relaxed) & LIVE != 0
+                && own.load(Relaxed) == key
+            {
+                return slot;
+            }
+        }
+        bucket = shard.linked(link);
+    }
+    NONE
+}
+
+impl ShardIndex for MappedImage {
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> usize {
+        let home = self.home(hash);
+        self.prefetch_bucket(home);
+        home
+    }
+
+    #[inline(always)]
+    fn candidate(&self, home: usize, hash: u64) -> u32 {
+        let Some(bucket) = self.bucket(home) else { return NONE };
+        let (mask, link) = bucket.matches(tag(hash));
+        if mask != 0 {
+            return bucket.slot(mask.trailing_zeros() as usize % crate::image::bucket::ENTRIES);
+        }
+        if link != 0 {
+            self.prefetch_linked(link);
+        }
+        NONE
+    }
+
+    #[inline(always)]
+    fn second_candidate(&self, home: usize, hash: u64) -> u32 {
+        let link = self.bucket(home).map_or(0, |bucket| bucket.matches(0).1);
+        let Some(bucket) = self.linked(link) else { return NONE };
+        let (mask, _) = bucket.matches(tag(hash));
+        if mask == 0 { NONE } else { bucket.slot(mask.trailing_zeros() as usize) }
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, slot: u32, bytes: usize) {
+        MappedImage::prefetch_row(self, slot, bytes);
+    }
+}

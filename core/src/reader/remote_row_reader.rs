@@ -1,0 +1,341 @@
+//! Rows read over a network, without asking their owner: what of a row must be read, in which order, and when the bytes
+//! that came are to be believed. The reads themselves are the caller's.
+//!
+//! One READ of a device fetches cache lines of 64 bytes, each as it is at one moment, in any order. So
+//! - a row whose wanted bytes lie in one line ([`RemoteRowReader::is_one_line`]) is one READ, and its version word tells all;
+//! - any other row is three READs, each completed before the next is posted: its version, its bytes, its version again
+//!   ([`RemoteRowReader::is_row`]). Versions of a slot only grow, so an equal, even one was there all the while.
+//!
+//! Fewer are not enough: not one READ of a longer row with a version at head and tail, not a row and then its version. A
+//! software device copies a line word by word: there, every row is three READs. Which it is the server says. The tests
+//! enumerate every order.
+
+use crate::error::PullError;
+use crate::image::layout::{INCARNATION, LOWEST, SERVING};
+use crate::image::row_version::{LIVE, WRITING};
+use crate::schema::segment::Segments;
+use crate::schema::table_schema::Schema;
+use crate::table::read_write::Read;
+use crate::table::segment_rules::{ReadWeights, SegmentPart, Segmented, SelectedSegments};
+use gannet_optim::{Rule, Update};
+
+/// Bytes of a cache line: what a device reads at one moment.
+const LINE_BYTES: usize = 64;
+
+/// Where in an image the line stands that says whether it is served, and in which life: one READ of
+/// [`HEADER_LINE_BYTES`], for [`is_served`].
+pub const HEADER_LINE_AT: usize = INCARNATION / LINE_BYTES * LINE_BYTES;
+/// Bytes of that line.
+pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
+/// Bytes of a row's version word, which stands at the row's offset.
+pub const VERSION_BYTES: usize = 8;
+const ROW_HEAD_BYTES: usize = 16;
+
+const _: () =
+    assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
+
+/// Whether the header line of an image says that the owner of this life serves it.
+pub fn is_served(line: &[u8], incarnation: u64) -> bool {
+    word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
+        && word(line, SERVING - HEADER_LINE_AT) == Some(1)
+}
+
+/// What a header line says of the clock of the worker that is furthest behind, as [`View::lowest`](crate::View::lowest): rows
+/// that are read after the line was have all pushes of steps below it.
+pub fn lowest_of(line: &[u8]) -> u64 {
+    word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
+}
+
+/// How rows of a table are read from afar, for one kind of read and some of their segments.
+pub struct RemoteRowReader {
+    stride: usize,
+    /// Floats that are read, from the row's first on.
+    wanted: usize,
+    floats: usize,
+    derives: Option<DerivedWeights>,
+    row: Vec<f32>,
+}
+
+/// The answer is not simply what was read.
+struct DerivedWeights {
+    rule: Rule,
+    parts: Vec<SegmentPart>,
+    segments: Segments,
+    state: bool,
+}
+
+impl RemoteRowReader {
+    /// For pulls of this kind.
+    ///
+    /// # Errors
+    /// Segments that rows do not have.
+    pub fn new(schema: &Schema, read: Read, segments: Segments) -> Result<RemoteRowReader, PullError> {
+        let floats = schema.read_floats_of(read, segments)?;
+        let parts = schema.parts(None);
+        let state = read == Read::State;
+        let plain = match parts.is_empty() {
+            true => state || !schema.rule.derives(),
+            false => state && segments == Segments::ALL,
+        };
+        let derives = (!plain).then_some(DerivedWeights { rule: schema.rule, parts, segments, state });
+        let wanted = if plain { floats } else { schema.floats() };
+        Ok(RemoteRowReader { stride: schema.stride(), wanted, floats, derives, row: vec![0.0; wanted] })
+    }
+
+    /// Floats of an answer, a row.
+    pub fn floats(&self) -> usize {
+        self.floats
+    }
+
+    /// Bytes of a row that are to be read, from its offset on: version, key and floats.
+    pub fn bytes(&self) -> usize {
+        ROW_HEAD_BYTES + 4 * self.wanted
+    }
+
+    /// Where the row of a slot stands in its shard's rows.
+    pub fn offset(&self, slot: u32) -> u64 {
+        u64::from(slot) * self.stride as u64
+    }
+
+    /// Whether the wanted bytes of a slot's row lie in one line, so that one READ of a device that reads whole lines has them
+    /// as they were at one moment.
+    pub fn is_one_line(&self, slot: u32) -> bool {
+        self.offset(slot) as usize % LINE_BYTES + self.bytes() <= LINE_BYTES
+    }
+
+    /// Whether [`bytes`](Self::bytes) bytes that were read as they are at one moment are the row of `key`: then its answer
+    /// is in `out` ([`floats`](Self::floats)).
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn is_line(&mut self, key: u64, row: &[u8], out: &mut [f32]) -> bool {
+        self.is_row(key, row, row, row, out)
+    }
+
+    /// The same for bytes that were read between two READs of the row's version, whose bytes `before` and `after` start with.
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn is_row(&mut self, key: u64, before: &[u8], row: &[u8], after: &[u8], out: &mut [f32]) -> bool {
+        assert_eq!(out.len(), self.floats, "an answer of this read");
+        let version = word(before, 0);
+        let steady = version.is_some_and(|v| v & (LIVE | WRITING) == LIVE) && version == word(after, 0);
+        let Some(bytes) = row.get(ROW_HEAD_BYTES..self.bytes()) else { return false };
+        if !steady || word(row, 8) != Some(key) {
+            return false;
+        }
+        let floats = bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+        let Some(derives) = &self.derives else {
+            out.iter_mut().zip(floats).for_each(|(out, float)| *out = float);
+            return true;
+        };
+        self.row.iter_mut().zip(floats).for_each(|(at, float)| *at = float);
+        derives.answer(&self.row, out);
+        true
+    }
+}
+
+impl DerivedWeights {
+    fn answer(&self, row: &[f32], out: &mut [f32]) {
+        if self.parts.is_empty() {
+            return self.rule.visit(ReadWeights(row, out));
+        }
+        SelectedSegments { of: Segmented(&self.parts), segments: self.segments, state: self.state }
+            .weights(row, out);
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::image::row_version::{self, Word};
+    use gannet_optim::Add;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::ops::Range;
+    use std::rc::Rc;
+    use std::sync::atomic::Ordering;
+
+    /// Memory that remembers what it was after each store, in program order.
+    #[derive(Clone)]
+    struct Tape(Rc<RefCell<Vec<Vec<u64>>>>);
+
+    struct RemoteCell(Tape, usize);
+
+    impl Word for RemoteCell {
+        fn load(&self, _: Ordering) -> u64 {
+            self.0.0.borrow().last().unwrap()[self.1]
+        }
+        fn store(&self, value: u64, _: Ordering) {
+            let mut states = self.0.0.borrow_mut();
+            let mut next = states.last().unwrap().clone();
+            next[self.1] = value;
+            states.push(next);
+        }
+        fn fence(_: Ordering) {}
+        fn pause() {}
+    }
+
+    const KEY: u64 = 77;
+    const OTHER: u64 = 78;
+
+    fn schema(floats: usize) -> Schema {
+        Schema { dim: floats as u32, ..Schema::scalar("t", Rule::Add(Add)) }
+    }
+
+    /// Two floats that say how often, and for whom, a row was written.
+    fn pair(key: u64, n: u64) -> u64 {
+        let float = (key * 100 + n) as f32;
+        u64::from(float.to_bits()) << 32 | u64::from(float.to_bits())
+    }
+
+    /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for another
+    /// key, frees that and inserts KEY again: by the functions that rows are written with.
+    fn incarnation(words: usize) -> Vec<Vec<u64>> {
+        let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
+        let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
+        let write = |counter: u64, key: u64| {
+            row_version::begin(&cells[0], counter);
+            (2..words).for_each(|i| cells[i].store(pair(key, counter), Ordering::Relaxed));
+            row_version::end(&cells[0], counter);
+        };
+        let insert = |counter: u64, key: u64| {
+            cells[1].store(key, Ordering::Release);
+            write(counter, key);
+        };
+        insert(1, KEY);
+        write(2, KEY);
+        row_version::free(&cells[0], &cells[1], 3, 0);
+        insert(3, OTHER);
+        row_version::free(&cells[0], &cells[1], 4, 0);
+        insert(5, KEY);
+        tape.0.take()
+    }
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Calls `each` with every way to take `parts` moments from `0..end`.
+    fn each_way(parts: usize, end: usize, each: &mut impl FnMut(&[usize])) {
+        let mut at = vec![0; parts];
+        loop {
+            each(&at);
+            let Some(i) = (0..parts).find(|&i| at[i] + 1 < end) else { return };
+            at[i] += 1;
+            at[..i].fill(0);
+        }
+    }
+
+    /// Where a version that is compared comes from.
+    #[derive(Clone, Copy)]
+    enum From {
+        /// It is the one in the row's own bytes.
+        Row,
+        /// Another part of the same READ, or of one that was posted with it: at any moment.
+        SameBatch,
+        /// A READ that was completed before the row's was posted, or posted after the row's was completed.
+        OwnBatch,
+    }
+
+    struct RemoteReadOutcome {
+        believed: usize,
+        torn: usize,
+    }
+
+    /// READs the row in parts of `words` words, each as it was at a moment of its own (a line, or less), and versions before
+    /// and after it: every order of all of these against every step of the owner.
+    fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> RemoteReadOutcome {
+        let schema = schema(2 * (states[0].len() - 2));
+        let mut glimpse = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
+        let (mut out, mut outcome) =
+            (vec![0.0; glimpse.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
+        let (parts, end) = (states[0].len().div_ceil(words), states.len());
+        each_way(parts, end, &mut |moments| {
+            let part = |(p, &moment): (usize, &usize)| {
+                let state = &states[moment];
+                state[p * words..state.len().min((p + 1) * words)].to_vec()
+            };
+            let row: Vec<u64> = moments.iter().enumerate().flat_map(part).collect();
+            let (first, last) = (moments.iter().min().unwrap(), moments.iter().max().unwrap());
+            let versions = |from, own_batch: Range<usize>| -> BTreeSet<u64> {
+                match from {
+                    From::Row => [row[0]].into(),
+                    From::SameBatch => states.iter().map(|state| state[0]).collect(),
+                    From::OwnBatch => states[own_batch].iter().map(|state| state[0]).collect(),
+                }
+            };
+            let (before, after) = (versions(before, 0..first + 1), versions(after, *last..end));
+            for version in before.intersection(&after) {
+                let version = bytes(&[*version]);
+                if glimpse.is_row(KEY, &version, &bytes(&row), &version, &mut out) {
+                    outcome.believed += 1;
+                    outcome.torn += usize::from(!is_whole(&out));
+                }
+            }
+        });
+        outcome
+    }
+
+    /// An answer for KEY: all floats of one write of it.
+    fn is_whole(out: &[f32]) -> bool {
+        out.iter().all(|&x| x == out[0]) && [1, 2, 5].iter().any(|n| out[0] == (KEY * 100 + n) as f32)
+    }
+
+    /// Lines of two words, in a row of three of them.
+    const LINE: usize = 2;
+
+    #[test]
+    fn a_row_in_one_line_needs_one_read() {
+        let states = incarnation(6);
+        let outcome = try_all(&states, states[0].len(), From::Row, From::Row);
+        assert_eq!(outcome.torn, 0);
+        assert!(outcome.believed >= 3);
+    }
+
+    #[test]
+    fn three_batches_are_enough_for_any_row() {
+        for (states, words) in [(incarnation(6), LINE), (incarnation(4), 1)] {
+            let outcome = try_all(&states, words, From::OwnBatch, From::OwnBatch);
+            assert_eq!(outcome.torn, 0);
+            assert!(outcome.believed >= 3);
+        }
+    }
+
+    /// What looks sound and is not: the enumeration must find the orders that show it.
+    #[test]
+    fn less_is_not_enough() {
+        let torn = |words, before, after| try_all(&incarnation(6.min(4 * words)), words, before, after).torn;
+        assert!(torn(LINE, From::Row, From::Row) > 0, "one READ of several lines");
+        assert!(torn(LINE, From::SameBatch, From::SameBatch) > 0, "a version at head and tail of one READ");
+        assert!(torn(LINE, From::Row, From::OwnBatch) > 0, "a row and then its version");
+        assert!(torn(LINE, From::OwnBatch, From::Row) > 0, "a version and then its row");
+        assert!(torn(1, From::Row, From::Row) > 0, "a line that is copied word by word");
+    }
+
+    #[test]
+    fn only_rows_inside_a_line_are_one_line() {
+        for floats in [1, 2, 3, 12, 13, 16] {
+            let glimpse = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
+            for slot in 0..200 {
+                let lines = |byte: u64| (glimpse.offset(slot) + byte) / 64;
+                assert_eq!(glimpse.is_one_line(slot), lines(0) == lines(glimpse.bytes() as u64 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn the_header_line_tells_the_life_and_whether_it_is_served() {
+        let mut line = [0; HEADER_LINE_BYTES];
+        line[INCARNATION - HEADER_LINE_AT..][..8].copy_from_slice(&9u64.to_le_bytes());
+        assert!(!is_served(&line, 9));
+        line[SERVING - HEADER_LINE_AT] = 1;
+        assert!(is_served(&line, 9) && !is_served(&line, 8) && !is_served(&line[..32], 9));
+    }
+}

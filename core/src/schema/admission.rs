@@ -1,0 +1,98 @@
+//! Admission policy: which push of a key that has no row creates the row. table/admission_sketch.rs applies it.
+
+use crate::limits::{ADMIT_PUSHES_MAX, SKETCH_BYTES_MAX};
+use crate::schema::schema_error::SchemaError;
+
+/// Bytes of a shard's sketch unless said otherwise: 16 MiB a table of 64 shards, which remembers the last 4 to 8 million
+/// pushes of keys without a row when the second push is admitted, n - 1 times as many when the n-th is.
+pub const SKETCH_BYTES_DEFAULT: u32 = 256 << 10;
+
+/// Which push of a key without a row creates the row. The others are acknowledged as not admitted; pulls read the
+/// initial value until then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Admission {
+    /// The first.
+    All,
+    /// The `pushes`-th, of those that the shard's sketch still remembers: never later, and sooner only when keys collide.
+    Count {
+        /// 2 to 256.
+        pushes: u32,
+        /// Bytes of a shard's sketch, a multiple of 64, at most 1 MiB.
+        sketch_bytes: u32,
+    },
+    /// Each with this probability, above 0 and below 1, drawn from a hash of (table seed, key, pusher, seq): a push that
+    /// is sent again is decided again in the same way, and so is one of a second run on the same data.
+    Probability(f32),
+}
+
+impl Admission {
+    /// Bytes of sketch that each shard keeps.
+    pub(crate) fn sketch_bytes(&self) -> usize {
+        match *self {
+            Admission::Count { sketch_bytes, .. } => sketch_bytes as usize,
+            Admission::All | Admission::Probability(_) => 0,
+        }
+    }
+
+    pub(crate) fn check(&self, table: &str) -> Result<(), SchemaError> {
+        let wrong = |reason: String| Err(SchemaError::Admission { table: table.into(), reason });
+        match *self {
+            Admission::Count { pushes, .. } if !(2..=ADMIT_PUSHES_MAX).contains(&pushes) => {
+                wrong(format!("at push {pushes}: 2 to {ADMIT_PUSHES_MAX} is allowed"))
+            }
+            Admission::Count { sketch_bytes: b, .. }
+                if b == 0 || b % 64 != 0 || b as usize > SKETCH_BYTES_MAX =>
+            {
+                wrong(format!(
+                    "a sketch of {b} bytes a shard: a multiple of 64 up to {SKETCH_BYTES_MAX} is allowed"
+                ))
+            }
+            Admission::Probability(p) if !(p > 0.0 && p < 1.0) => {
+                wrong(format!("with probability {p}: above 0 and below 1 is allowed"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Three words for the schema's bytes: kind, then its parameters.
+    pub(crate) fn encode(&self) -> [u32; 3] {
+        match *self {
+            Admission::All => [0, 0, 0],
+            Admission::Count { pushes, sketch_bytes } => [1, pushes, sketch_bytes],
+            Admission::Probability(p) => [2, p.to_bits(), 0],
+        }
+    }
+
+    pub(crate) fn decode(words: [u32; 3]) -> Option<Admission> {
+        match words {
+            [0, 0, 0] => Some(Admission::All),
+            [1, pushes, sketch_bytes] => Some(Admission::Count { pushes, sketch_bytes }),
+            [2, p, 0] => Some(Admission::Probability(f32::from_bits(p))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_through_and_limits_hold() {
+        for admission in [
+            Admission::All,
+            Admission::Count { pushes: 256, sketch_bytes: SKETCH_BYTES_DEFAULT },
+            Admission::Probability(0.1),
+        ] {
+            assert_eq!(Admission::decode(admission.encode()), Some(admission));
+            assert_eq!(admission.check("t"), Ok(()));
+        }
+        assert_eq!(Admission::decode([3, 0, 0]), None);
+        for (pushes, sketch_bytes) in [(0, 64), (1, 64), (257, 64), (2, 0), (2, 100), (2, 2 << 20)] {
+            assert!(Admission::Count { pushes, sketch_bytes }.check("t").is_err(), "{pushes} {sketch_bytes}");
+        }
+        for p in [0.0, 1.0, -0.5, f32::NAN, f32::INFINITY] {
+            assert!(Admission::Probability(p).check("t").is_err(), "{p}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Initial values: what a missing key reads as, a function of (table seed, key) alone, so that the result depends
+//! neither on the order of arrival nor on the number of servers.
+
+use crate::hash::mix;
+
+/// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// All zero.
+    Zero,
+    /// Uniform in `[low, high)`.
+    Uniform {
+        /// Lowest value.
+        low: f32,
+        /// Bound above.
+        high: f32,
+    },
+    /// Normal with this mean and standard deviation.
+    Normal {
+        /// Mean.
+        mean: f32,
+        /// Standard deviation.
+        deviation: f32,
+    },
+}
+
+/// Writes the initial weights of `key` into `out` (one row of `dim` weights).
+pub fn initial_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
+    match init {
+        Init::Zero => out.fill(0.0),
+        Init::Uniform { low, high } => {
+            let base = mix(seed ^ mix(key));
+            for (i, w) in out.iter_mut().enumerate() {
+                *w = low + (high - low) * unit(mix(base ^ i as u64));
+            }
+        }
+        Init::Normal { mean, deviation } => {
+            let base = mix(seed ^ mix(key));
+            for (i, w) in out.iter_mut().enumerate() {
+                *w = mean + deviation * normal(mix(base ^ i as u64));
+            }
+        }
+    }
+}
+
+/// 24 random bits as a float in [0, 1).
+fn unit(bits: u64) -> f32 {
+    (bits >> 40) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// Box and Muller (1958), one value of the pair, computed in f64 and rounded.
+fn normal(bits: u64) -> f32 {
+    let u = ((bits >> 32) as f64 + 1.0) / 4_294_967_297.0; // (0, 1): the logarithm is finite
+    let v = (bits as u32) as f64 / 4_294_967_296.0;
+    ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_and_determinism() {
+        let mut row = vec![0.0; 100_000];
+        initial_weights(Init::Normal { mean: 1.0, deviation: 0.5 }, 7, 42, &mut row);
+        let n = row.len() as f64;
+        let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let variance = row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
+        assert!((mean - 1.0).abs() < 0.01 && (variance - 0.25).abs() < 0.01, "{mean} {variance}");
+        initial_weights(Init::Uniform { low: -1.0, high: 3.0 }, 7, 42, &mut row);
+        let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        assert!((mean - 1.0).abs() < 0.02 && row.iter().all(|x| (-1.0..3.0).contains(x)));
+        let (mut a, mut b, mut c) = ([0.0; 4], [0.0; 4], [0.0; 4]);
+        let init = Init::Uniform { low: 0.0, high: 1.0 };
+        initial_weights(init, 1, 5, &mut a);
+        initial_weights(init, 1, 5, &mut b);
+        initial_weights(init, 1, 6, &mut c);
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+    }
+}

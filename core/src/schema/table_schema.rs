@@ -1,0 +1,258 @@
+//! What a table is: its name, dimension, update rule and what stands before it, initial values and number of shards.
+
+use crate::hash::mix;
+use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
+use crate::schema::admission::Admission;
+use crate::schema::init::{Init, initial_weights};
+use crate::schema::rule_bytes::{self, RULE_BYTES};
+use crate::schema::schema_error::SchemaError;
+use crate::schema::segment::Segment;
+use gannet_optim::{GradientTransform, Rule, in_words};
+
+/// A table's schema. Two tables are the same only if every field is equal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    /// Name: 1 to 64 bytes of `[A-Za-z0-9_.-]`, not starting with a dot; also the name of its folder.
+    pub name: String,
+    /// Weights a row, of the first segment (most tables have no other).
+    pub dim: u32,
+    /// The update rule that the server runs.
+    pub rule: Rule,
+    /// What happens to a gradient and to the learning rate before the rule.
+    pub shaping: GradientTransform,
+    /// Initial weights.
+    pub init: Init,
+    /// Seed of the initial weights.
+    pub seed: u64,
+    /// Number of shards, a power of two, fixed for the table's life.
+    pub shards: u32,
+    /// Which push of a key creates its row.
+    pub admission: Admission,
+    /// Segments behind the first, which is `dim`, `rule`, `shaping` and `init` above: at most 7.
+    pub more: Vec<Segment>,
+}
+
+/// Shards of a table unless said otherwise.
+pub const SHARDS_DEFAULT: u32 = 64;
+
+impl Schema {
+    /// What another schema has otherwise, in words: field by field, as it is here and as it is `asked`. Empty when they are equal.
+    pub fn differences(&self, asked: &Schema) -> String {
+        let mut all = Vec::new();
+        let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
+            if format!("{here:?}") != format!("{there:?}") {
+                let (here, there) = (in_words(here), in_words(there));
+                all.push(format!("{field} {here}, {there} was asked"));
+            }
+        };
+        differ("its name is", &self.name, &asked.name);
+        differ("its dimension is", &self.dim, &asked.dim);
+        differ("its rule is", &self.rule, &asked.rule);
+        differ("what is done before the rule is", &self.shaping, &asked.shaping);
+        differ("its first weights are", &self.init, &asked.init);
+        differ("its seed is", &self.seed, &asked.seed);
+        differ("the number of its shards is", &self.shards, &asked.shards);
+        differ("its admission is", &self.admission, &asked.admission);
+        let same = self.more.len() == asked.more.len();
+        let (ours, theirs): (&[Segment], &[Segment]) =
+            if same { (&self.more, &asked.more) } else { (&[], &[]) };
+        differ("the number of its further segments is", &self.more.len(), &asked.more.len());
+        for (n, (here, there)) in (1..).zip(ours.iter().zip(theirs)) {
+            differ(&format!("the dimension of segment {n} is"), &here.dim, &there.dim);
+            differ(&format!("the rule of segment {n} is"), &here.rule, &there.rule);
+            differ(&format!("what is done before the rule of segment {n} is"), &here.shaping, &there.shaping);
+            differ(&format!("the first weights of segment {n} are"), &here.init, &there.init);
+        }
+        all.join("; ")
+    }
+
+    /// Whether a model of one could not be one of the other, whatever it learned with: another table, or rows of another shape.
+    pub fn is_of_another_kind(&self, other: &Schema) -> bool {
+        let dims = |schema: &Schema| schema.more.iter().map(|segment| segment.dim).collect::<Vec<_>>();
+        (&self.name, self.dim, dims(self)) != (&other.name, other.dim, dims(other))
+    }
+
+    /// A table of one weight a row with zero initial values and 64 shards.
+    pub fn scalar(name: &str, rule: Rule) -> Schema {
+        let (shaping, init, shards, admission) =
+            (GradientTransform::NONE, Init::Zero, SHARDS_DEFAULT, Admission::All);
+        Schema {
+            name: name.into(),
+            dim: 1,
+            rule,
+            shaping,
+            init,
+            seed: 0,
+            shards,
+            admission,
+            more: Vec::new(),
+        }
+    }
+
+    /// The segments of a row, in the order in which they stand in it, in pulls and in pushes.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        let Schema { dim, rule, shaping, init, .. } = *self;
+        std::iter::once(Segment { dim, rule, shaping, init }).chain(self.more.iter().copied())
+    }
+
+    /// Writes what the weights of a missing `key` read as, one segment after another, into `out` ([`Schema::weights`]).
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn initial_weights(&self, key: u64, out: &mut [f32]) {
+        let (first, mut rest) = out.split_at_mut(self.dim as usize);
+        initial_weights(self.init, self.seed, key, first);
+        for (number, segment) in (1u64..).zip(&self.more) {
+            let (own, behind) = rest.split_at_mut(segment.dim as usize);
+            initial_weights(segment.init, mix(self.seed ^ number << 32), key, own);
+            rest = behind;
+        }
+        assert!(rest.is_empty(), "a weight for each of the schema's");
+    }
+
+    /// Weights of a row, of all its segments.
+    pub fn weights(&self) -> usize {
+        self.segments().map(|segment| segment.dim as usize).sum()
+    }
+
+    /// Floats stored for a row: of each segment its rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
+    pub fn floats(&self) -> usize {
+        self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
+    }
+
+    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)): the state of every rule
+    /// consists of sums, and nothing stands between a gradient and its rule.
+    pub fn replays(&self) -> bool {
+        self.segments().all(|segment| segment.rule.replays() && segment.shaping.replays())
+    }
+
+    /// Bytes from one slot to the next: version, key and floats, rounded up to 8.
+    pub fn stride(&self) -> usize {
+        16 + (self.floats() * 4).next_multiple_of(8)
+    }
+
+    /// Checks that a table may have this name, which is that of its folder too.
+    ///
+    /// # Errors
+    /// It is empty, too long, begins with a dot, or has other characters than letters, digits, `_`, `.` and `-`.
+    pub fn check_name(name: &str) -> Result<(), SchemaError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let sound = !name.is_empty() && name.len() <= TABLE_NAME_BYTES_MAX && !name.starts_with('.');
+        match sound && name.chars().all(allowed) {
+            true => Ok(()),
+            false => Err(SchemaError::Name(name.to_owned())),
+        }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn check(&self) -> Result<(), SchemaError> {
+        let table = || self.name.clone();
+        Schema::check_name(&self.name)?;
+        if self.more.len() >= SEGMENTS_MAX {
+            return Err(SchemaError::Segments { table: table(), segments: self.more.len() + 1 });
+        }
+        let mut dims = 0u32;
+        for Segment { dim, .. } in self.segments() {
+            dims = dims.saturating_add(dim);
+            if dim == 0 || dims > DIM_MAX {
+                return Err(SchemaError::Dim { table: table(), dim: if dim == 0 { 0 } else { dims } });
+            }
+        }
+        if !self.shards.is_power_of_two() || self.shards > SHARDS_MAX {
+            return Err(SchemaError::Shards { table: table(), shards: self.shards });
+        }
+        self.admission.check(&self.name)?;
+        for Segment { rule, shaping, init, .. } in self.segments() {
+            let sound = match init {
+                Init::Zero => true,
+                Init::Uniform { low, high } => low.is_finite() && high.is_finite() && low <= high,
+                Init::Normal { mean, deviation } => {
+                    mean.is_finite() && deviation.is_finite() && deviation >= 0.0
+                }
+            };
+            if !sound {
+                return Err(SchemaError::Init { table: table(), init });
+            }
+            let checked = rule.check().and_then(|()| shaping.check(&rule));
+            checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// The schema as bytes, for image headers and for comparison: fixed width, little-endian, docs/image.md.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        out.extend((self.name.len() as u32).to_le_bytes());
+        out.extend(self.name.as_bytes());
+        out.extend(self.dim.to_le_bytes());
+        out.extend(self.shards.to_le_bytes());
+        out.extend(self.seed.to_le_bytes());
+        put_init(&mut out, &self.init);
+        rule_bytes::put(&mut out, &self.rule, &self.shaping);
+        self.admission.encode().iter().for_each(|x| out.extend(x.to_le_bytes()));
+        out.extend((self.more.len() as u32).to_le_bytes());
+        for segment in &self.more {
+            out.extend(segment.dim.to_le_bytes());
+            put_init(&mut out, &segment.init);
+            rule_bytes::put(&mut out, &segment.rule, &segment.shaping);
+        }
+        out
+    }
+
+    /// The other way round; `None` when the bytes are not a schema that [`check`](Self::check)s.
+    pub fn decode(bytes: &[u8]) -> Option<Schema> {
+        let mut at = 0;
+        let mut take = |n: usize| {
+            at += n;
+            bytes.get(at - n..at)
+        };
+        let word = |b: &[u8]| Some(u32::from_le_bytes(b.try_into().ok()?));
+        let length = word(take(4)?)? as usize;
+        let name = String::from_utf8(take(length.min(TABLE_NAME_BYTES_MAX + 1))?.to_vec()).ok()?;
+        let dim = word(take(4)?)?;
+        let shards = word(take(4)?)?;
+        let seed = u64::from_le_bytes(take(8)?.try_into().ok()?);
+        let init = init_of(take(INIT_BYTES)?)?;
+        let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+        let admission = Admission::decode([word(take(4)?)?, word(take(4)?)?, word(take(4)?)?])?;
+        let mut more = Vec::new();
+        for _ in 0..(word(take(4)?)? as usize).min(SEGMENTS_MAX) {
+            let (dim, init) = (word(take(4)?)?, init_of(take(INIT_BYTES)?)?);
+            let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+            more.push(Segment { dim, rule, shaping, init });
+        }
+        let schema = Schema { name, dim, rule, shaping, init, seed, shards, admission, more };
+        schema.check().ok().map(|()| schema)
+    }
+}
+
+/// Bytes of initial values, and the most that a schema takes.
+const INIT_BYTES: usize = 12;
+const SEGMENT_BYTES: usize = 4 + INIT_BYTES + RULE_BYTES;
+pub(crate) const SCHEMA_BYTES_MAX: usize =
+    4 + TABLE_NAME_BYTES_MAX + 4 + 8 + SEGMENT_BYTES + 12 + 4 + (SEGMENTS_MAX - 1) * SEGMENT_BYTES;
+
+fn put_init(out: &mut Vec<u8>, init: &Init) {
+    let (kind, a, b) = match *init {
+        Init::Zero => (0u32, 0.0, 0.0),
+        Init::Uniform { low, high } => (1, low, high),
+        Init::Normal { mean, deviation } => (2, mean, deviation),
+    };
+    out.extend(kind.to_le_bytes());
+    out.extend(a.to_le_bytes());
+    out.extend(b.to_le_bytes());
+}
+
+fn init_of(bytes: &[u8]) -> Option<Init> {
+    let &[k0, k1, k2, k3, a0, a1, a2, a3, b0, b1, b2, b3] = bytes else { return None };
+    let (a, b) = (f32::from_le_bytes([a0, a1, a2, a3]), f32::from_le_bytes([b0, b1, b2, b3]));
+    Some(match u32::from_le_bytes([k0, k1, k2, k3]) {
+        0 => Init::Zero,
+        1 => Init::Uniform { low: a, high: b },
+        2 => Init::Normal { mean: a, deviation: b },
+        _ => return None,
+    })
+}

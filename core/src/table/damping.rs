@@ -1,0 +1,77 @@
+//! Changes of state of several workers, damped: each was computed from rows that the others were changing meanwhile, and the
+//! plain sum of such changes goes too far as soon as more than two of them have learned from the same rows.
+//!
+//! A row of a counting table has one float more behind its state: how many damped pushes it has had. A push says for each row
+//! which count it expects, that is the count of the row that it was computed from plus the pusher's own pushes since. What the
+//! row has had beyond that are `c` pushes of others, and the change counts for 1 / (1 + c). Without others nothing is damped, bit
+//! for bit.
+
+use crate::schema::init::Init;
+use crate::schema::segment::Segment;
+use crate::schema::table_schema::Schema;
+use crate::table::effect::Effect;
+use gannet_optim::{Add, GradientTransform, Isa, Rule, Update, add_change};
+
+/// Counts begin again at 0 here: whole numbers below are exact in a float, and a sum of two of them as well.
+const COUNTS: f32 = (1 << 23) as f32;
+
+impl Schema {
+    /// The same table with a count of pushes behind each row, for [`Write::Damped`](crate::Write::Damped).
+    pub fn counting(&self) -> Schema {
+        let count =
+            Segment { dim: 1, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero };
+        let mut schema = self.clone();
+        schema.more.push(count);
+        schema
+    }
+
+    /// Whether rows count their pushes, behind a state that can be replayed.
+    pub fn counts(&self) -> bool {
+        let last = self.more.last();
+        self.replays() && last.is_some_and(|last| last.dim == 1 && matches!(last.rule, Rule::Add(_)))
+    }
+}
+
+/// Pushes of others that a row has had, by its count and the one that was expected.
+#[inline(always)]
+fn others(count: f32, expected: f32) -> f32 {
+    let ahead = (count - expected).rem_euclid(COUNTS);
+    // Behind what was expected: own pushes that were dropped.
+    if ahead < COUNTS / 2.0 { ahead } else { 0.0 }
+}
+
+/// Damped changes of state.
+pub(crate) struct Damped;
+
+impl Effect for Damped {
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        let (Some((count, row)), Some((expected, change))) = (row.split_last_mut(), value.split_last())
+        else {
+            return;
+        };
+        let others = others(*count, *expected);
+        if others > 0.0 {
+            let share = 1.0 / (1.0 + others);
+            row.iter_mut().zip(change).for_each(|(row, change)| *row += change * share);
+        } else {
+            add_change(row, change);
+        }
+        *count = (*count + 1.0) % COUNTS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_round() {
+        assert_eq!(others(7.0, 7.0), 0.0);
+        assert_eq!(others(9.0, 7.0), 2.0);
+        assert_eq!(others(7.0, 9.0), 0.0);
+        assert_eq!(others(1.0, COUNTS - 2.0), 3.0);
+        assert_eq!(others(0.0, COUNTS), 0.0);
+        assert_eq!(others(COUNTS - 1.0, 0.0), 0.0);
+    }
+}

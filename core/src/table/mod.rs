@@ -1,0 +1,25 @@
+//! The shards of a table that one thread owns: pulls, pushes, and what a shard remembers of its pushers.
+
+mod admission_sketch;
+pub(crate) mod checkpoint;
+mod damping;
+mod effect;
+mod known_pushers;
+mod newest_incarnations;
+mod part_progress;
+#[cfg(test)]
+mod power_tests;
+pub(crate) mod program;
+pub(crate) mod pull;
+pub(crate) mod pull_newer;
+pub(crate) mod push;
+pub(crate) mod push_chunks;
+mod pushers;
+pub(crate) mod read_write;
+mod run_program;
+pub(crate) mod segment_rules;
+mod shard;
+mod shard_files;
+pub(crate) mod shards;
+pub(crate) mod vectors;
+pub(crate) mod width;

@@ -1,0 +1,127 @@
+//! Pieces of pushes as a shard remembers them: what a name says of a piece that comes, and how far it came.
+
+use crate::error::PushError;
+use crate::image::layout::*;
+use crate::push_name::PushName;
+use crate::table::pushers::{PusherEntry, offset};
+use crate::table::shard::Shard;
+use std::cmp::Ordering;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Where a piece starts.
+pub(crate) enum PartStart {
+    /// The shard has it.
+    Duplicate,
+    /// There are rows to apply.
+    From(PartProgress),
+}
+
+/// A piece under way: where it is remembered, and which of its rows are applied already.
+pub(crate) struct PartProgress {
+    place: usize,
+    entry: PusherEntry,
+    /// The place of its first row in the run.
+    row: u32,
+    /// Rows of the piece.
+    rows: u32,
+    /// Its first row to apply.
+    pub(crate) from: u32,
+}
+
+impl Shard {
+    /// Checks the name of a piece of `rows` rows, and, when journaled, remembers it before its first row.
+    pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<PartStart, PushError> {
+        let (shard, seq, row) = (self.number, name.seq, name.row);
+        let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
+        let known = self.pushers.find(name.pusher);
+        let mut before = PusherEntry::default();
+        if let Some(e) = known.map(|i| PusherEntry::load(&self.image, i)) {
+            if e.incarnation > name.incarnation {
+                let (pusher, incarnation, newer) = (name.pusher, name.incarnation, e.incarnation);
+                return Err(PushError::Fenced { pusher, incarnation, newer });
+            }
+            if e.incarnation == name.incarnation {
+                match seq.cmp(&e.seq) {
+                    Ordering::Less => return Ok(PartStart::Duplicate),
+                    Ordering::Greater if e.is_unfinished() => {
+                        return Err(PushError::Unfinished { shard, seq: e.seq, done: e.done, rows: e.rows });
+                    }
+                    Ordering::Greater => {}
+                    Ordering::Equal if end <= e.done && rows > 0 => return Ok(PartStart::Duplicate),
+                    Ordering::Equal => before = e,
+                }
+            }
+        }
+        let done = before.done;
+        if row > done {
+            return Err(PushError::Gap { shard, seq, row, done });
+        }
+        let place = known.map_or_else(|| self.place(), Ok)?;
+        // A run of writes gets a version of its own.
+        self.version += 1;
+        self.image.word(VERSION).store(self.version, Release);
+        let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
+        let entry = PusherEntry { done, rows: before.rows.max(end), start, ..self.entry(name) };
+        if self.journal.on {
+            self.store_entry(&entry, place, true);
+        }
+        if known.is_none() {
+            self.pushers.put(place, name.pusher);
+        }
+        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
+    }
+
+    /// An entry for a pusher that has none, with file space.
+    pub(crate) fn place(&self) -> Result<usize, PushError> {
+        let shard = self.number;
+        let Some(place) = self.pushers.vacant(&self.image) else {
+            return Err(PushError::TooManyPushers { shard, max: crate::limits::PUSHERS_MAX });
+        };
+        if place == self.pushers.len() {
+            self.image.hold_pusher(place).map_err(|error| PushError::of_growth(shard, error))?;
+        }
+        Ok(place)
+    }
+
+    /// The entry of a push of which no row is applied.
+    pub(crate) fn entry(&self, name: &PushName) -> PusherEntry {
+        let PushName { pusher, incarnation, seq, .. } = *name;
+        PusherEntry { pusher, incarnation, seq, version: self.version, ..PusherEntry::default() }
+    }
+
+    /// Writes a pusher's entry as one step; that of a piece under way becomes the current one.
+    pub(crate) fn store_entry(&mut self, entry: &PusherEntry, i: usize, current: bool) {
+        self.journal.begin();
+        self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
+        self.journal.log(&mut self.image, CURRENT, 16);
+        self.journal.arm(&self.image);
+        entry.store(&self.image, i);
+        let used = self.image.word(PUSHERS_USED).load(Relaxed).max(i as u64 + 1);
+        self.image.word(PUSHERS_USED).store(used, Release);
+        if self.journal.on && current {
+            crate::kill_point!();
+            self.image.word(CURRENT).store(i as u64 + 1, Release);
+        }
+        self.journal.done();
+    }
+
+    /// Commits the rows of a piece and remembers how far it came: to its end, or to the row at which it was refused.
+    pub(crate) fn end_part(&mut self, piece: PartProgress, result: &Result<(), (u32, PushError)>) {
+        self.journal.settle(&self.image);
+        crate::kill_point!();
+        let PartProgress { place: i, mut entry, row, rows, .. } = piece;
+        entry.version = self.version;
+        entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
+        if self.journal.on {
+            // Single words: until CURRENT is 0 a recovery works these out again.
+            self.image.word(offset(i) + 48).store(entry.version, Release);
+            self.image.word(offset(i) + 24).store(entry.rows_word(), Release);
+            crate::kill_point!();
+            self.image.word(CURRENT).store(0, Release);
+        } else {
+            entry.store(&self.image, i);
+            let used = self.image.word(PUSHERS_USED).load(Relaxed).max(i as u64 + 1);
+            self.image.word(PUSHERS_USED).store(used, Release);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! A power loss at any moment, on a model of a disk that keeps of each sector any version since the last sync. An image
+//! from before a power loss is refused by name; one that was closed in order has exactly its rows. Names of new images
+//! are there once their folders were synced.
+
+use crate::error::OpenError;
+use crate::image::durability::{Durable, observed};
+use crate::image::store::{GrowthConfig, Store};
+use crate::push_name::PushName;
+use crate::schema::table_schema::Schema;
+use crate::table::read_write::Write;
+use crate::table::shards::Shards;
+use crate::*;
+use gannet_optim::{Add, Rule};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const SECTOR: usize = 512;
+const HEAD_SECTORS: usize = 4096 / SECTOR;
+
+fn schema() -> Schema {
+    Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+fn open(folder: &Path, boot: u8) -> Result<Shards, OpenError> {
+    let store = Store::open_dir_as(folder, [boot; 16], GrowthConfig::default())?;
+    Shards::open(&store, &schema(), 0..1)
+}
+
+fn name(seq: u64) -> PushName {
+    PushName { pusher: 3, incarnation: 1, seq, row: 0 }
+}
+
+fn rows(table: &mut Shards) -> BTreeMap<u64, f32> {
+    let (mut keys, mut floats) = (Vec::new(), Vec::new());
+    assert_eq!(table.scan(0, 0, 1 << 20, &mut keys, &mut floats), None);
+    keys.into_iter().zip(floats).collect()
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn image_of(folder: &Path) -> PathBuf {
+    folder.join("t/shard-0000.image")
+}
+
+/// What the medium may have of one file: of each sector the versions since its last sync, the oldest first.
+#[derive(Default)]
+struct Disk {
+    sectors: Vec<Vec<[u8; SECTOR]>>,
+    lengths: Vec<u64>,
+}
+
+impl Disk {
+    /// What programs see of the file now may reach the medium from now on.
+    fn look(&mut self, file: &Path) {
+        let bytes = std::fs::read(file).unwrap();
+        self.lengths.push(bytes.len() as u64);
+        self.sectors.resize_with(bytes.len().div_ceil(SECTOR), || vec![[0; SECTOR]]);
+        for (versions, now) in self.sectors.iter_mut().zip(bytes.chunks_exact(SECTOR)) {
+            if versions.last().unwrap() != now {
+                versions.push(now.try_into().unwrap());
+            }
+        }
+    }
+
+    /// The first `sectors` are on the medium as they were seen last.
+    fn sync(&mut self, sectors: usize) {
+        for versions in self.sectors.iter_mut().take(sectors) {
+            versions.drain(..versions.len() - 1);
+        }
+        if sectors >= self.sectors.len() {
+            self.lengths.drain(..self.lengths.len() - 1);
+        }
+    }
+
+    /// Writes what a power loss may leave; `new` of 8 sectors have one of their later versions.
+    fn lose(&self, to: &Path, new: u64, random: &mut Random) {
+        let file = std::fs::File::create(to).unwrap();
+        file.set_len(self.lengths[random.below(self.lengths.len())]).unwrap();
+        for (at, versions) in self.sectors.iter().enumerate() {
+            let later = versions.len() > 1 && random.next() % 8 < new;
+            let sector = if later { &versions[1 + random.below(versions.len() - 1)] } else { &versions[0] };
+            if sector.iter().any(|&byte| byte != 0) {
+                file.write_all_at(sector, (at * SECTOR) as u64).unwrap();
+            }
+        }
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        mix(self.0)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// What the image is allowed to be after a power loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Allowed {
+    /// Not there: nothing of it was acknowledged.
+    Absent,
+    /// Refused.
+    Refused,
+    /// Refused, or with its rows exactly.
+    RefusedOrExact,
+    /// With its rows exactly.
+    Exact,
+}
+
+struct Machine {
+    folder: PathBuf,
+    copy: PathBuf,
+    disk: Disk,
+    rows: BTreeMap<u64, f32>,
+    allowed: Allowed,
+    /// Folders whose names were synced since the image has its name.
+    named: Vec<PathBuf>,
+    random: Random,
+    seed: u64,
+    /// Power losses after which an image was opened, and refused.
+    losses: (u32, u32),
+}
+
+impl Machine {
+    fn new(seed: u64, folder: &Path, copy: &Path) -> Machine {
+        let (disk, rows, named) = (Disk::default(), BTreeMap::new(), Vec::new());
+        std::fs::create_dir_all(copy.join("t")).unwrap();
+        let (folder, copy, allowed) = (folder.to_path_buf(), copy.to_path_buf(), Allowed::Absent);
+        let random = Random(seed << 32);
+        Machine { folder, copy, disk, rows, allowed, named, random, seed, losses: (0, 0) }
+    }
+
+    fn file(&self) -> PathBuf {
+        let image = image_of(&self.folder);
+        if image.exists() { image } else { image.with_extension("new") }
+    }
+
+    /// Before a sync, and after it.
+    fn synced(&mut self, what: &Durable, done: bool) {
+        if let Durable::Folder(of) = what {
+            if done && image_of(&self.folder).exists() {
+                self.named.push(of.clone());
+            }
+            return;
+        }
+        self.disk.look(&self.file());
+        if !done {
+            if *what == Durable::Head && self.allowed == Allowed::Exact {
+                // The first page may be on its way, and nothing else.
+                self.allowed = Allowed::RefusedOrExact;
+            }
+            return self.lose_power();
+        }
+        match what {
+            Durable::Head => {
+                self.disk.sync(HEAD_SECTORS);
+                self.allowed = Allowed::Refused;
+            }
+            _ => {
+                self.disk.sync(usize::MAX);
+                self.allowed = match self.allowed {
+                    // Being closed: the rows are there, then the flag.
+                    Allowed::Refused => Allowed::RefusedOrExact,
+                    Allowed::RefusedOrExact => Allowed::Exact,
+                    other => other,
+                };
+            }
+        }
+        self.lose_power();
+    }
+
+    /// Loses power at this moment, in several ways, and opens in another boot what is left.
+    fn lose_power(&mut self) {
+        if self.allowed == Allowed::Absent && !image_of(&self.folder).exists() {
+            return;
+        }
+        for new in [[0, 4], [1, 8]][self.random.below(2)] {
+            let image = image_of(&self.copy);
+            self.disk.lose(&image, new, &mut self.random);
+            let context = || format!("seed {}, {new} of 8 sectors, {:?}", self.seed, self.allowed);
+            match (open(&self.copy, 99), self.allowed) {
+                (Ok(mut table), Allowed::Exact | Allowed::RefusedOrExact) => {
+                    assert!(rows(&mut table) == self.rows, "other rows: {}", context());
+                    self.losses.0 += 1;
+                }
+                (Ok(_), _) => panic!("opened: {}", context()),
+                (Err(refused), Allowed::Exact) => panic!("{refused}: {}", context()),
+                (Err(OpenError::OlderBoot { path } | OpenError::Torn { path, .. }), _) => {
+                    assert_eq!(path, image);
+                    self.losses.1 += 1;
+                }
+                (Err(other), _) => panic!("not refused by name: {other}: {}", context()),
+            }
+            std::fs::remove_file(image).unwrap();
+        }
+    }
+
+    /// The shards are open: what is acknowledged from now on must not be lost without a word.
+    fn is_open(&mut self) {
+        if self.allowed == Allowed::Absent {
+            let image = image_of(&self.folder);
+            for folder in [image.parent(), Some(&self.folder)] {
+                assert!(self.named.iter().any(|of| Some(&**of) == folder), "{folder:?} was not synced");
+            }
+        }
+        self.allowed = Allowed::Refused;
+        self.look();
+    }
+
+    fn look(&mut self) {
+        self.disk.look(&self.file());
+        self.lose_power();
+    }
+}
+
+/// A history of openings, pushes, kills and closings, with a power loss around every sync and after every push.
+fn history(seed: u64) -> (u32, u32) {
+    let (own, other) = (folder(), folder());
+    let machine = Rc::new(RefCell::new(Machine::new(seed, own.path(), other.path())));
+    let watching = machine.clone();
+    observed::set(Some(Box::new(move |what, done| {
+        // Openings of what a power loss left are syncs too, and not of this image.
+        if let Ok(mut machine) = watching.try_borrow_mut() {
+            machine.synced(what, done);
+        }
+        Ok(())
+    })));
+    let (mut random, mut boot, mut seq) = (Random(seed), 1, 0);
+    let mut table = open(own.path(), boot).unwrap();
+    machine.borrow_mut().is_open();
+    for _ in 0..10 {
+        let action = random.below(8);
+        if action < 5 {
+            let keys: Vec<u64> = (0..1 + random.below(400)).map(|_| random.next() % 1000).collect();
+            seq += 1;
+            table.push(&name(seq), Write::Gradient, &keys, None, &vec![1.0; keys.len()]).unwrap();
+            let mut machine = machine.borrow_mut();
+            keys.iter().for_each(|&key| *machine.rows.entry(key).or_default() += 1.0);
+            machine.look();
+            continue;
+        }
+        if action < 7 {
+            table.mark_clean().unwrap();
+            assert_eq!(machine.borrow().allowed, Allowed::Exact);
+            boot += random.below(2) as u8;
+        }
+        drop(table); // without the former: as kill -9
+        table = open(own.path(), boot).unwrap();
+        machine.borrow_mut().is_open();
+    }
+    observed::set(None);
+    machine.borrow().losses
+}
+
+#[test]
+fn an_image_from_before_a_power_loss_is_refused_and_a_closed_one_is_exact() {
+    let all = (0..8).map(history).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert!(all.0 > 30 && all.1 > 100, "{all:?}");
+}
+
+/// The first pages of a clean image, with rows of the life after it.
+#[test]
+fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
+    let (own, other) = (folder(), folder());
+    let keys: Vec<u64> = (0..1000).collect();
+    let mut table = open(own.path(), 1).unwrap();
+    table.push(&name(1), Write::Gradient, &keys, None, &[1.0; 1000]).unwrap();
+    table.mark_clean().unwrap();
+    drop(table);
+    let image = image_of(own.path());
+    let closed = std::fs::read(&image).unwrap();
+    // What was synced while it was opened again is what the medium has at least.
+    let synced = Rc::new(RefCell::new(closed.clone()));
+    let (seen, file) = (synced.clone(), image.clone());
+    observed::set(Some(Box::new(move |what, done| {
+        if (what, done) == (&Durable::Head, true) {
+            seen.borrow_mut()[..4096].copy_from_slice(&std::fs::read(&file).unwrap()[..4096]);
+        }
+        Ok(())
+    })));
+    let mut table = open(own.path(), 1).unwrap();
+    observed::set(None);
+    table.push(&name(2), Write::Gradient, &keys, None, &[1.0; 1000]).unwrap();
+    let after = std::fs::read(&image).unwrap();
+    let mut disk = synced.borrow().clone();
+    let differs = |at: &usize| closed[*at..at + 4096] != after[*at..at + 4096];
+    let page = (4096..closed.len()).step_by(4096).rev().find(differs).unwrap();
+    disk[page..page + 4096].copy_from_slice(&after[page..page + 4096]);
+    std::fs::create_dir(other.path().join("t")).unwrap();
+    std::fs::write(image_of(other.path()), &disk).unwrap();
+    assert!(matches!(open(other.path(), 2).err(), Some(OpenError::OlderBoot { .. })));
+}
+
+/// What is on the medium when a new image gets its name; today's images are whole by then, boot id and all.
+#[test]
+fn a_new_image_without_a_boot_id_is_torn() {
+    let own = folder();
+    drop(open(own.path(), 1).unwrap());
+    let image = image_of(own.path());
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[0x310..0x320].fill(0);
+    for clean in [0u64, 1] {
+        bytes[0x300..0x308].copy_from_slice(&clean.to_le_bytes());
+        std::fs::write(&image, &bytes).unwrap();
+        let refused = open(own.path(), 2).err().unwrap();
+        assert!(matches!(refused, OpenError::Torn { .. }), "{refused}");
+        assert!(refused.to_string().contains("never written whole"), "{refused}");
+    }
+}
+
+/// Made and named, and killed before the name was synced: whoever opens it next does that.
+#[test]
+fn names_are_synced_at_every_opening() {
+    let own = folder();
+    let table = own.path().join("t");
+    failing(Durable::Folder(table.clone()), 1);
+    let refused = open(own.path(), 1).err().unwrap();
+    assert!(matches!(&refused, OpenError::Io { path, .. } if *path == table), "{refused}");
+    assert!(image_of(own.path()).exists());
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let all = seen.clone();
+    observed::set(Some(Box::new(move |what, done| {
+        if done {
+            all.borrow_mut().push(what.clone());
+        }
+        Ok(())
+    })));
+    open(own.path(), 1).unwrap();
+    observed::set(None);
+    let folders = [own.path().parent().unwrap(), &table, own.path()];
+    let [above, named, data] = folders.map(|path| Durable::Folder(path.into()));
+    assert_eq!(*seen.borrow(), [above, Durable::Head, named, data]);
+}
+
+fn failing(of: Durable, from: u32) {
+    let mut left = from;
+    observed::set(Some(Box::new(move |what, done| {
+        if *what == of && !done {
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Err(io::Error::other("the medium is broken"));
+            }
+        }
+        Ok(())
+    })));
+}
+
+#[test]
+fn an_image_whose_head_cannot_be_synced_is_not_opened() {
+    let own = folder();
+    drop(open(own.path(), 1).unwrap());
+    failing(Durable::Head, 1);
+    let refused = open(own.path(), 1).err().unwrap();
+    observed::set(None);
+    assert!(matches!(refused, OpenError::Io { .. }) && refused.to_string().contains("broken"), "{refused}");
+    open(own.path(), 1).unwrap();
+}
+
+/// The kernel tells of pages that it could not write once; afterwards they count as written.
+#[test]
+fn rows_that_could_not_be_synced_never_count_as_closed() {
+    let own = folder();
+    let mut table = open(own.path(), 1).unwrap();
+    table.push(&name(1), Write::Gradient, &[1, 2], None, &[1.0; 2]).unwrap();
+    failing(Durable::File, 1);
+    table.mark_clean().unwrap_err();
+    observed::set(None);
+    table.mark_clean().unwrap_err();
+    drop(table);
+    let refused = open(own.path(), 1).err().unwrap();
+    assert!(matches!(refused, OpenError::Torn { .. }), "{refused}");
+    assert!(refused.to_string().contains("could not be written"), "{refused}");
+}

@@ -1,0 +1,467 @@
+//! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a piece by itself: checked,
+//! named, then applied row by row, each row a step of the journal.
+
+use crate::error::{GrowError, PullError, PushError};
+use crate::hash::{hash, shard_of};
+use crate::image::layout::*;
+use crate::index::expansion;
+use crate::index::hash_index;
+use crate::index::hash_index::NONE;
+use crate::index::resolve::{BLOCK, KeyBlock};
+use crate::push_name::PushName;
+use crate::schema::admission::Admission;
+use crate::schema::table_schema::Schema;
+use crate::table::damping::Damped;
+use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, Whole, sound};
+use crate::table::part_progress::PartStart;
+use crate::table::pull::{holds, missing};
+use crate::table::read_write::Write;
+use crate::table::segment_rules::{SegmentGradients, Segmented};
+use crate::table::shard::Shard;
+use crate::table::shards::{CallBuffers, Shards};
+use crate::table::vectors::Vectors;
+use crate::table::width::{Any, Fixed, Width};
+use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Rows asked for ahead of the one that is applied.
+const AHEAD: usize = 16;
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Rows applied now.
+    pub applied: u32,
+    /// Rows of parts that the shards had already: dropped.
+    pub duplicate: u32,
+    /// Rows dropped because a value, or the row it would have made, is NaN or infinite, or because a change of state made
+    /// a row that the rule cannot have (a negative sum of squares).
+    pub not_finite: u32,
+    /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
+    pub not_admitted: u32,
+}
+
+struct PushRequest<'a> {
+    shards: &'a mut Shards,
+    name: &'a PushName,
+    write: Write,
+    /// The values are rows, which replace those that are there.
+    whole: bool,
+    keys: &'a [u64],
+    slots: &'a mut [u32],
+    values: &'a [f32],
+    applied: &'a mut Applied,
+}
+
+impl Shards {
+    /// Applies a push, or a piece of one: `values` holds [`Schema::write_floats`] floats for each key, keys come in cut order
+    /// (ascending shard). The first key's run may begin in an earlier piece: `name.row` rows of it stand before this call.
+    /// The runs of the other shards begin here. `slots` are a keyset's handles, corrected where they are wrong; without them keys are looked up.
+    /// A key twice in one call is applied twice, in order.
+    ///
+    /// # Errors
+    /// See [`PushError`]. Whatever the error, no row is applied twice and none is lost when the push is sent again.
+    pub fn push(
+        &mut self,
+        name: &PushName,
+        write: Write,
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        values: &[f32],
+    ) -> Result<Applied, PushError> {
+        self.push_at(name, name.seq, write, keys, slots, values)
+    }
+
+    /// [`push`](Self::push) where the schedule of the learning rate goes by `clock`, and not by the name's seq.
+    ///
+    /// # Errors
+    /// As for `push`.
+    pub fn push_at(
+        &mut self,
+        name: &PushName,
+        clock: u64,
+        write: Write,
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        values: &[f32],
+    ) -> Result<Applied, PushError> {
+        if matches!(write, Write::Change | Write::Damped) && !self.schema.replays() {
+            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
+        }
+        if write == Write::Damped && !self.schema.counts() {
+            return Err(PushError::NoCount(self.schema.name.clone()));
+        }
+        if write == Write::Sum && Vectors::of(&self.schema).is_none() {
+            let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
+            return Err(PushError::Program { table, why });
+        }
+        let want = keys.len() * self.schema.write_floats(write);
+        self.push_checked(name, clock, (write, false), keys, slots, (values, want))
+    }
+
+    /// Puts rows in the place of those that are there, or where there are none, whatever the table admits: `rows` holds
+    /// [`Schema::floats`] floats for each key. For rows that were saved. It has a push's name, and is applied as one.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub fn restore(&mut self, name: &PushName, keys: &[u64], rows: &[f32]) -> Result<Applied, PushError> {
+        let admission = std::mem::replace(&mut self.schema.admission, Admission::All);
+        let want = keys.len() * self.schema.floats();
+        let restored = self.push_checked(name, name.seq, (Write::Gradient, true), keys, None, (rows, want));
+        self.schema.admission = admission;
+        restored
+    }
+
+    fn push_checked(
+        &mut self,
+        name: &PushName,
+        clock: u64,
+        (write, whole): (Write, bool),
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        (values, want): (&[f32], usize),
+    ) -> Result<Applied, PushError> {
+        if values.len() != want {
+            return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
+        }
+        self.check_pusher(name.pusher, name.incarnation)?;
+        let by_keyset = slots.is_some();
+        let mut own = std::mem::take(&mut self.scratch.slots);
+        let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
+            let slots = slots.unwrap_or(&mut own);
+            let mut applied = Applied::default();
+            // The rate belongs to the push's name: the same push, sent again, has the same.
+            let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
+            let cpu = match write {
+                _ if whole => Cpu::Scalar,
+                Write::Gradient => self.cpu.fit(self.schema.dim as usize),
+                Write::Change | Write::Sum | Write::Damped => Cpu::Scalar,
+            };
+            let call =
+                PushRequest { shards: self, name, write, whole, keys, slots, values, applied: &mut applied };
+            let parts = call.shards.schema.parts(Some(clock));
+            let pushed =
+                if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
+            pushed.map(|()| applied)
+        });
+        self.scratch.slots = own;
+        result
+    }
+
+    /// Cuts the keys into runs; without a keyset also finds each key's likely slot and asks for its row.
+    fn runs(
+        &mut self,
+        keys: &[u64],
+        own: &mut Vec<u32>,
+        slots: Option<&[u32]>,
+        by_keyset: bool,
+    ) -> Result<(), PushError> {
+        if let Some(slots) = slots
+            && slots.len() != keys.len()
+        {
+            return Err(PullError::Length { what: "slots", got: slots.len(), want: keys.len() }.into());
+        }
+        let stride = self.schema.stride();
+        let Shards { schema, first, shards, scratch, .. } = self;
+        scratch.runs.clear();
+        own.clear();
+        own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
+        if by_keyset {
+            return cut_only(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
+        }
+        let blocks = keys.len().div_ceil(BLOCK);
+        let mut ring = [KeyBlock::EMPTY; 3];
+        let mut last = NONE;
+        for b in 0..blocks + 2 {
+            if b < blocks {
+                let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
+                let block = &mut ring[b % 3];
+                block.locate(shards, schema.shards, *first, keys)?;
+                for (i, &owner) in block.owners.iter().enumerate().take(keys.len()) {
+                    if owner != last {
+                        if last != NONE && owner < last {
+                            return Err(PushError::Order(b * BLOCK + i));
+                        }
+                        scratch.runs.push((owner, (b * BLOCK + i) as u32));
+                        last = owner;
+                    }
+                }
+            }
+            if b >= 1 && b - 1 < blocks {
+                ring[(b - 1) % 3].candidates(shards, stride);
+            }
+            if b >= 2 {
+                let block = &mut ring[(b - 2) % 3];
+                block.second_look(shards, stride);
+                let own = &mut own[(b - 2) * BLOCK..];
+                let n = own.len().min(BLOCK);
+                own[..n].copy_from_slice(&block.slots[..n]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts keys whose slots are known into runs.
+fn cut_only(
+    keys: &[u64],
+    table: u32,
+    first: u32,
+    shards: usize,
+    runs: &mut Vec<(u32, u32)>,
+) -> Result<(), PushError> {
+    let mut last = NONE;
+    for (i, &key) in keys.iter().enumerate() {
+        let number = shard_of(hash(key), table);
+        let owner = number.wrapping_sub(first);
+        if owner != last {
+            if owner as usize >= shards {
+                return Err(PullError::WrongShard { key, shard: number }.into());
+            }
+            if last != NONE && owner < last {
+                return Err(PushError::Order(i));
+            }
+            runs.push((owner, i as u32));
+            last = owner;
+        }
+    }
+    Ok(())
+}
+
+impl Work for PushRequest<'_> {
+    type Out = Result<(), PushError>;
+
+    #[inline(always)]
+    fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
+        let Schema { dim, shaping, .. } = self.shards.schema;
+        let (dim, write) = (dim as usize, self.write);
+        if I::LANES > 1 {
+            // Wide registers are for gradients of long rows: Shards::push asks for no others.
+            return match dim {
+                16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
+                _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
+                _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
+            };
+        }
+        if self.whole {
+            return push(self, Any(dim), U::floats(dim), isa, rule, Whole);
+        }
+        match (write, dim) {
+            (Write::Gradient, _) if shaping.changes_gradients() => {
+                push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
+            }
+            (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
+            (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
+            (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
+            (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
+            // Rows of vectors, and those that count, have several segments: run_segments applies their pushes.
+            (Write::Sum | Write::Damped, _) => {
+                let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
+                Err(PushError::Program { table, why })
+            }
+        }
+    }
+}
+
+impl PushRequest<'_> {
+    /// The same for rows of several segments.
+    fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
+        let width = rule.width();
+        if self.whole {
+            return push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, Whole);
+        }
+        match self.write {
+            Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
+            Write::Change => {
+                let floats = width.floats::<Segmented<'_>>();
+                push(self, width, floats, Scalar, rule, Changes)
+            }
+            Write::Damped => {
+                let floats = width.floats::<Segmented<'_>>();
+                push(self, width, floats, Scalar, rule, Damped)
+            }
+            Write::Sum => {
+                let terms = Terms { pass: Vectors::pass_of(self.name.seq) };
+                push(self, width, 2, Scalar, rule, terms)
+            }
+        }
+    }
+}
+
+/// Applies every run.
+#[inline(always)]
+fn push<I: Isa, U: Update, W: Width>(
+    call: PushRequest<'_>,
+    width: W,
+    floats: usize,
+    isa: I,
+    rule: U,
+    mut effect: impl Effect,
+) -> Result<(), PushError> {
+    let Shards { schema, shards, scratch, incarnations, .. } = call.shards;
+    for r in 0..scratch.runs.len() {
+        let (owner, from) = scratch.runs[r];
+        let to = scratch.runs.get(r + 1).map_or(call.keys.len(), |next| next.1 as usize);
+        let from = from as usize;
+        let shard = &mut shards[owner as usize];
+        // Only the first run may have rows in an earlier call.
+        let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
+        let piece = match shard.begin_part(&name, (to - from) as u32)? {
+            PartStart::Duplicate => {
+                call.applied.duplicate += (to - from) as u32;
+                continue;
+            }
+            PartStart::From(piece) => piece,
+        };
+        incarnations.raise(name.pusher, name.incarnation);
+        let start = piece.from as usize;
+        call.applied.duplicate += piece.from;
+        let run = ShardRun {
+            schema,
+            name: call.name,
+            keys: &call.keys[from..to],
+            slots: &mut call.slots[from..to],
+            values: &call.values[from * floats..to * floats],
+            start,
+        };
+        let result = if shard.journal.on {
+            apply::<I, U, W, true>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
+        } else {
+            apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
+        };
+        shard.end_part(piece, &result);
+        result.map_err(|(_, e)| e)?;
+    }
+    Ok(())
+}
+
+/// The rows of one part in one shard; rows before `start` are applied already.
+struct ShardRun<'a> {
+    schema: &'a Schema,
+    name: &'a PushName,
+    keys: &'a [u64],
+    slots: &'a mut [u32],
+    values: &'a [f32],
+    start: usize,
+}
+
+/// Applies rows `start..` of a run. On an error: how many rows are done.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
+fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
+    shard: &mut Shard,
+    run: ShardRun<'_>,
+    scratch: &mut CallBuffers,
+    width: W,
+    floats: usize,
+    isa: I,
+    rule: U,
+    effect: &mut impl Effect,
+    applied: &mut Applied,
+) -> Result<(), (u32, PushError)> {
+    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
+    let ShardRun { schema, name, keys, slots, values, start } = run;
+    // The row as it will be, in registers or on the stack where it is short.
+    let mut short = [0f32; 64];
+    let CallBuffers { row: long, init, .. } = scratch;
+    let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
+    for j in start..keys.len() {
+        if let Some(&slot) = slots.get(j + AHEAD) {
+            if slot == NONE {
+                let h = hash(keys[j + AHEAD]);
+                shard.image.prefetch_bucket(shard.geometry.home(h));
+            }
+            shard.image.prefetch_row(slot, stride);
+        }
+        let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
+        let mut slot = slots[j];
+        if !holds(shard, slot, key) {
+            let h = hash(key);
+            slot = hash_index::find(&shard.image, shard.geometry.home(h), h, key);
+            if slot == NONE {
+                // A value that can never be applied is not counted towards admission either.
+                if all_finite(value) && !shard.admits(schema, name, key) {
+                    applied.not_admitted += 1;
+                    continue;
+                }
+                missing(schema, rule, key, init, next);
+                effect.apply(isa, rule, next, value);
+                if sound(rule, value, next) {
+                    slots[j] = shard.insert(key, next).map_err(|e| (j as u32, e))?;
+                    applied.applied += 1;
+                } else {
+                    applied.not_finite += 1;
+                    shard.skip_step();
+                }
+                continue;
+            }
+            slots[j] = slot;
+        }
+        let mut row = shard.image.row(slot);
+        next.copy_from_slice(row.floats(stored));
+        effect.apply(isa, rule, next, value);
+        if !sound(rule, value, next) {
+            applied.not_finite += 1;
+            shard.skip_step();
+            continue;
+        }
+        if row.version() >> 2 == shard.version {
+            shard.version += 1;
+            shard.image.word(VERSION).store(shard.version, Release);
+        }
+        if JOURNAL {
+            shard.journal.arm_row(&mut shard.image, slot, 16 + stored * 4);
+        }
+        let version = shard.version;
+        row = shard.image.row(slot);
+        row.write(stored, version, |row| row.copy_from_slice(next));
+        shard.journal.done();
+        applied.applied += 1;
+    }
+    Ok(())
+}
+
+impl Shard {
+    /// Inserts a row with these floats, as one step.
+    #[inline(never)]
+    fn insert(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
+        let shard = self.number;
+        let refuse = |error| PushError::of_growth(shard, error);
+        let h = hash(key);
+        let home = self.geometry.home(h);
+        hash_index::prepare(&mut self.image, home).map_err(refuse)?;
+        let free = self.image.word(FREE_HEAD).load(Relaxed);
+        let high = self.image.word(HIGH_WATER).load(Relaxed);
+        let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
+        if slot >= self.image.slots() {
+            let bytes = (slot as usize + 1) * (self.image.row_offset(1) - self.image.row_offset(0));
+            self.image.grow(Region::Slab, bytes).map_err(refuse)?;
+            if slot >= self.image.slots() {
+                return Err(refuse(GrowError::Slots));
+            }
+        }
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+        if free != 0 {
+            let next = self.image.row(slot).key();
+            self.image.word(FREE_HEAD).store(next, Release);
+        } else {
+            self.image.word(HIGH_WATER).store(high + 1, Release);
+        }
+        crate::kill_point!();
+        let version = self.version;
+        let mut r = self.image.row(slot);
+        r.set_key(key);
+        r.write(row.len(), version, |floats| floats.copy_from_slice(row));
+        hash_index::insert(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live + 1, Release);
+        expansion::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
+        self.journal.done();
+        Ok(slot)
+    }
+}

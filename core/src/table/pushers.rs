@@ -1,0 +1,132 @@
+//! What a shard remembers of each pusher: its last push, and how many rows of that push are applied.
+//! Entries live in the image; this is their layout and the in-memory list of whose they are.
+
+use crate::image::layout::*;
+use crate::image::owned_image::Image;
+use crate::limits::PUSHERS_MAX;
+use crate::push_name::DATA_PUSHERS;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// The pusher said that it is done.
+pub(crate) const CLOSED: u32 = 2;
+
+/// One pusher's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PusherEntry {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) seq: u64,
+    /// Rows of the push's run that are applied. While a piece is applied: those before it.
+    pub(crate) done: u32,
+    /// Rows of the run that the shard has heard of. More than `done`: a piece was refused or cut off before its end.
+    pub(crate) rows: u32,
+    /// The journal step of the run's row 0 (modulo 2^64), as if all its rows were applied one after another.
+    pub(crate) start: u64,
+    pub(crate) flags: u32,
+    /// The shard's version counter that the last piece was applied at.
+    pub(crate) version: u64,
+}
+
+/// Offset of entry `i`.
+pub(crate) fn offset(i: usize) -> usize {
+    PUSHERS + i * PUSHER_BYTES
+}
+
+impl PusherEntry {
+    pub(crate) fn load(image: &Image, i: usize) -> PusherEntry {
+        let w = |n: usize| image.word(offset(i) + 8 * n).load(Relaxed);
+        PusherEntry {
+            pusher: w(0),
+            incarnation: w(1),
+            seq: w(2),
+            done: w(3) as u32,
+            rows: (w(3) >> 32) as u32,
+            start: w(4),
+            flags: w(5) as u32,
+            version: w(6),
+        }
+    }
+
+    pub(crate) fn store(&self, image: &Image, i: usize) {
+        let words = [
+            self.pusher,
+            self.incarnation,
+            self.seq,
+            self.rows_word(),
+            self.start,
+            u64::from(self.flags),
+            self.version,
+        ];
+        for (n, word) in words.into_iter().enumerate() {
+            image.word(offset(i) + 8 * n).store(word, Release);
+            crate::kill_point!();
+        }
+    }
+
+    /// The word that says how many rows are applied, and of how many.
+    pub(crate) fn rows_word(&self) -> u64 {
+        u64::from(self.rows) << 32 | u64::from(self.done)
+    }
+
+    /// A piece of the push stopped before its end: the rest must come before any other push of this pusher.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.done < self.rows
+    }
+}
+
+/// Whose the entries are.
+#[derive(Default)]
+pub(crate) struct Pushers {
+    ids: Vec<u64>,
+    /// The entry of each.
+    places: HashMap<u64, usize>,
+    /// Who was asked for last, and where it is.
+    last: Option<(u64, usize)>,
+}
+
+impl Pushers {
+    pub(crate) fn load(image: &Image) -> Pushers {
+        let used = (image.word(PUSHERS_USED).load(Relaxed) as usize).min(PUSHERS_MAX);
+        let mut pushers = Pushers::default();
+        (0..used).for_each(|i| pushers.put(i, PusherEntry::load(image, i).pusher));
+        pushers
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The entry of a pusher, if it has one.
+    pub(crate) fn find(&mut self, pusher: u64) -> Option<usize> {
+        if let Some((last, place)) = self.last
+            && last == pusher
+        {
+            return Some(place);
+        }
+        let place = *self.places.get(&pusher)?;
+        self.last = Some((pusher, place));
+        Some(place)
+    }
+
+    /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
+    pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
+        let closed =
+            |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).flags & CLOSED != 0;
+        let used = self.ids.len();
+        (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
+    }
+
+    /// Remembers whose an entry is that was [`vacant`](Self::vacant).
+    pub(crate) fn put(&mut self, i: usize, pusher: u64) {
+        match self.ids.get_mut(i) {
+            Some(id) => {
+                self.places.remove(id);
+                self.last = None;
+                *id = pusher;
+            }
+            None => self.ids.push(pusher),
+        }
+        self.places.insert(pusher, i);
+    }
+}

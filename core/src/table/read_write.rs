@@ -1,0 +1,67 @@
+//! What a pull reads of a row, and what a push writes to it.
+
+use crate::error::PullError;
+use crate::schema::segment::{Segment, Segments};
+use crate::schema::table_schema::Schema;
+
+/// What a pull answers for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// `dim` weights.
+    Weights,
+    /// The [`Schema::floats`] floats that are stored.
+    State,
+}
+
+/// What a push carries for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// `dim` floats: a gradient, for the table's rule.
+    Gradient,
+    /// [`Schema::floats`] floats: a change of state, added to the row (replay). Where [`Schema::replays`] only.
+    Change,
+    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it: added to the row's sum of the pass that the push's
+    /// sequence number says. In tables of vectors only ([`Vectors`](crate::Vectors)).
+    Sum,
+    /// [`Schema::floats`] floats: a change of state, and last of them how many pushes the row had counted, as the pusher thinks,
+    /// when it is applied. Damped by those of others since (damping.rs). In tables of [`Schema::counting`] only.
+    Damped,
+}
+
+impl Schema {
+    /// Floats that `read` answers for a row.
+    pub fn read_floats(&self, read: Read) -> usize {
+        match read {
+            Read::Weights => self.weights(),
+            Read::State => self.floats(),
+        }
+    }
+
+    /// Floats that `write` carries for a row.
+    pub fn write_floats(&self, write: Write) -> usize {
+        match write {
+            Write::Gradient => self.weights(),
+            Write::Change | Write::Damped => self.floats(),
+            Write::Sum => 2,
+        }
+    }
+
+    /// Floats that `read` answers for these segments of a row.
+    ///
+    /// # Errors
+    /// A segment that rows of this table do not have, or none at all.
+    pub fn read_floats_of(&self, read: Read, segments: Segments) -> Result<usize, PullError> {
+        if segments == Segments::ALL {
+            return Ok(self.read_floats(read));
+        }
+        let count = 1 + self.more.len();
+        if segments.bits() == 0 || u32::from(segments.bits()) >> count != 0 {
+            return Err(PullError::Segments { asked: segments.bits(), segments: count });
+        }
+        let floats = |segment: Segment| match read {
+            Read::Weights => segment.dim as usize,
+            Read::State => segment.rule.floats(segment.dim as usize),
+        };
+        Ok(self.segments().enumerate().filter(|(n, _)| segments.has(*n)).map(|(_, s)| floats(s)).sum())
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs a program on the columns of a table of vectors: a block of rows at a time, in the order of their slots.
+
+use crate::error::PushError;
+use crate::image::layout::{HIGH_WATER, VERSION};
+use crate::image::row_version::LIVE;
+use crate::push_name::PushName;
+use crate::table::part_progress::PartStart;
+use crate::table::program::{ColumnSum, Program, ProgramStep, reciprocal};
+use crate::table::shard::Shard;
+use crate::table::shards::Shards;
+use crate::table::vectors::Vectors;
+use gannet_optim::all_finite;
+use gannet_optim::lbfgs::{Sum, align, dot, norm1, project, pseudo_gradient};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Rows that are worked on at a time: their columns stay in a near cache.
+const BLOCK: usize = 64;
+
+/// What a program's part has instead of a number of rows: rows may come between a kill and the resend.
+const ALL_ROWS: u32 = u32::MAX;
+
+/// The columns that a program works with, for one block of rows.
+struct Blocks {
+    vectors: Vectors,
+    /// The place of each column in `values`; `usize::MAX` for those that are not used.
+    places: Vec<usize>,
+    values: Vec<[f64; BLOCK]>,
+    /// The columns that are read from the rows, and those that are written.
+    loaded: Vec<u16>,
+    written: Vec<u16>,
+    sums: Vec<Sum>,
+}
+
+impl Blocks {
+    fn new(program: &Program, vectors: Vectors) -> Blocks {
+        let (loaded, written) = program.columns();
+        let mut places = vec![usize::MAX; vectors.columns() as usize];
+        for (place, &column) in loaded.iter().chain(&written).enumerate() {
+            places[column as usize] = place;
+        }
+        let values = vec![[0.0; BLOCK]; loaded.len() + written.len()];
+        Blocks { vectors, places, values, loaded, written, sums: vec![Sum::default(); program.sums.len()] }
+    }
+
+    fn column(&self, column: u16) -> &[f64; BLOCK] {
+        &self.values[self.places[column as usize]]
+    }
+
+    fn set(&mut self, column: u16, values: [f64; BLOCK]) {
+        let kept = values.map(|value| self.vectors.kept(column, value));
+        self.values[self.places[column as usize]] = kept;
+    }
+
+    /// Does the program's steps with the columns of a block. `free`: where the row without penalties is.
+    fn run(&mut self, program: &Program, free: Option<usize>) {
+        for step in &program.steps {
+            let mut to = [0.0; BLOCK];
+            let column = match step {
+                ProgramStep::Combine { to: column, terms } => {
+                    for term in terms {
+                        let from = self.column(term.column);
+                        for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {
+                            let counts = !(term.penalised && free == Some(i));
+                            *to += if counts { term.factor * from } else { 0.0 };
+                        }
+                    }
+                    column
+                }
+                ProgramStep::Slope { to: column, gradient, weights, l1 } => {
+                    let (gradient, weights) = (self.column(*gradient), self.column(*weights));
+                    for (i, to) in to.iter_mut().enumerate() {
+                        let l1 = if free == Some(i) { 0.0 } else { *l1 };
+                        *to = pseudo_gradient(gradient[i], weights[i], l1);
+                    }
+                    column
+                }
+                ProgramStep::Align { to: column, slope } => {
+                    let (from, slope) = (self.column(*column), self.column(*slope));
+                    (0..BLOCK).for_each(|i| to[i] = align(from[i], slope[i]));
+                    column
+                }
+                ProgramStep::Multiply { to: column, by } => {
+                    let (from, by) = (self.column(*column), self.column(*by));
+                    (0..BLOCK).for_each(|i| to[i] = from[i] * by[i]);
+                    column
+                }
+                ProgramStep::Reciprocal { to: column, of, plus } => {
+                    let of = self.column(*of);
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = reciprocal(of[i] + if free == Some(i) { 0.0 } else { *plus });
+                    }
+                    column
+                }
+                ProgramStep::Project { to: column, weights, step, slope } => {
+                    let (weights, step, slope) =
+                        (self.column(*weights), self.column(*step), self.column(*slope));
+                    for (i, to) in to.iter_mut().enumerate() {
+                        let free = free == Some(i);
+                        *to =
+                            if free { weights[i] + step[i] } else { project(weights[i], step[i], slope[i]) };
+                    }
+                    column
+                }
+            };
+            self.set(*column, to);
+        }
+    }
+
+    /// Adds the block's first `rows` rows to the sums.
+    fn reduce(&mut self, program: &Program, rows: usize, free: Option<usize>) {
+        let mut sums = std::mem::take(&mut self.sums);
+        for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
+            let of = |range: std::ops::Range<usize>| match *reduce {
+                ColumnSum::Dot { a, b, .. } => dot(&self.column(a)[range.clone()], &self.column(b)[range]),
+                ColumnSum::Weighted { a, b, by } => {
+                    let (a, by) = (&self.column(a)[range.clone()], &self.column(by)[range.clone()]);
+                    let mut weighted = [0.0; BLOCK];
+                    weighted.iter_mut().zip(a.iter().zip(by)).for_each(|(to, (a, by))| *to = a * by);
+                    dot(&weighted[..range.len()], &self.column(b)[range])
+                }
+                ColumnSum::Norm1 { a, .. } => norm1(&self.column(a)[range]),
+            };
+            match free.filter(|_| reduce.is_penalised()) {
+                None => sum.add(of(0..rows)),
+                Some(at) => {
+                    sum.add(of(0..at));
+                    sum.add(of(at + 1..rows));
+                }
+            }
+        }
+        self.sums = sums;
+    }
+}
+
+impl Shards {
+    /// Does a program with all rows of one shard, as the push `name`, whose row must be 0; a shard that has the name
+    /// already writes nothing. Answers its sums, over what the rows hold then.
+    ///
+    /// # Errors
+    /// The table is none of vectors, the shard is not here, the program is not sound, or the name is not to be believed
+    /// (see [`PushError`]).
+    pub fn run_program(
+        &mut self,
+        shard: u32,
+        name: &PushName,
+        program: &Program,
+    ) -> Result<Vec<f64>, PushError> {
+        let table = || self.schema.name.clone();
+        let unfit = |why: String| PushError::Program { table: table(), why };
+        let vectors = Vectors::of(&self.schema).ok_or_else(|| unfit("its rows are no vectors".into()))?;
+        program.check(vectors).map_err(unfit)?;
+        if name.row != 0 {
+            return Err(unfit(format!("a program begins at row 0 of a shard, {} was named", name.row)));
+        }
+        self.check_pusher(name.pusher, name.incarnation)?;
+        let count = self.shards.len();
+        let Some(own) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else {
+            let range = self.first..self.first + count as u32;
+            return Err(PushError::Program {
+                table: self.schema.name.clone(),
+                why: format!("shard {shard} is not here, {} to {} are", range.start, range.end - 1),
+            });
+        };
+        own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())
+    }
+}
+
+impl Shard {
+    fn run_program(
+        &mut self,
+        name: &PushName,
+        program: &Program,
+        mut blocks: Blocks,
+        floats: usize,
+    ) -> Result<Vec<f64>, PushError> {
+        // A part that was cut short begins again: what it has written already comes out the same.
+        let piece = match self.begin_part(name, ALL_ROWS)? {
+            PartStart::From(piece) => Some(piece),
+            PartStart::Duplicate => None,
+        };
+        let fresh = piece.is_some();
+        let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
+        let mut slots = Vec::with_capacity(BLOCK);
+        let mut next = 0;
+        while next < end {
+            slots.clear();
+            let mut free = None;
+            while next < end && slots.len() < BLOCK {
+                let row = self.image.row(next);
+                if row.version() & LIVE != 0 {
+                    free = free.or((program.free == Some(row.key())).then_some(slots.len()));
+                    self.load(&mut blocks, slots.len(), next, floats, program.pass, fresh);
+                    slots.push(next);
+                }
+                next += 1;
+            }
+            if fresh {
+                blocks.run(program, free);
+                for (i, &slot) in slots.iter().enumerate() {
+                    self.store(&blocks, i, slot, floats);
+                }
+            }
+            blocks.reduce(program, slots.len(), free);
+        }
+        if let Some(piece) = piece {
+            self.end_part(piece, &Ok(()));
+        }
+        Ok(blocks.sums.iter().map(Sum::value).collect())
+    }
+
+    /// Reads a row's columns into place `i` of the block; those that the program writes too when they are not to be
+    /// written again.
+    fn load(&mut self, blocks: &mut Blocks, i: usize, slot: u32, floats: usize, pass: u64, fresh: bool) {
+        let row = self.image.row(slot);
+        let row = row.floats(floats);
+        let Blocks { vectors, places, values, loaded, written, .. } = blocks;
+        let written = if fresh { &[] } else { &written[..] };
+        for &column in loaded.iter().chain(written) {
+            values[places[column as usize]][i] = vectors.value(row, column, pass);
+        }
+    }
+
+    /// Writes the columns that the program made, as one step of the journal. A row that would hold NaN or infinity stays as
+    /// it is; the sums tell of it.
+    fn store(&mut self, blocks: &Blocks, i: usize, slot: u32, floats: usize) {
+        let made = blocks.written.iter().map(|&column| (column, blocks.column(column)[i]));
+        if blocks.written.is_empty() || made.clone().any(|(_, value)| !value.is_finite()) {
+            return;
+        }
+        if self.image.row(slot).version() >> 2 == self.version {
+            self.version += 1;
+            self.image.word(VERSION).store(self.version, Release);
+        }
+        if self.journal.on {
+            self.journal.arm_row(&mut self.image, slot, 16 + floats * 4);
+        }
+        let (version, vectors) = (self.version, blocks.vectors);
+        self.image.row(slot).write(floats, version, |row| {
+            made.for_each(|(column, value)| vectors.store(row, column, value));
+            debug_assert!(all_finite(row));
+        });
+        self.journal.done();
+    }
+}

@@ -1,0 +1,221 @@
+//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own (a wide
+//! weight with FTRL beside a factor vector with AdaGrad). To the hot paths they are one more rule, [`Segmented`], which
+//! runs each segment's rule on its share of the row. Tables of one segment never come here.
+
+use crate::schema::segment::{Segment, Segments};
+use crate::schema::table_schema::Schema;
+use crate::table::effect::Effect;
+use crate::table::width::Width;
+use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
+
+impl Schema {
+    /// The segments at the rate of a push's clock, at their own without one. None for a row of one segment: that has a hot
+    /// path to itself.
+    pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
+        let part = |s: Segment| SegmentPart {
+            dim: s.dim as usize,
+            floats: s.rule.floats(s.dim as usize),
+            rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
+            shaping: s.shaping,
+        };
+        if self.more.is_empty() { Vec::new() } else { self.segments().map(part).collect() }
+    }
+
+    /// The rule of the first segment whose state cannot be pushed as a change.
+    pub(crate) fn kept_from_replay(&self) -> &'static str {
+        let kept = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
+        kept.map_or(self.rule.name(), |s| s.rule.name())
+    }
+}
+
+/// A segment as the rows of one call need it.
+pub(crate) struct SegmentPart {
+    dim: usize,
+    floats: usize,
+    rule: Rule,
+    shaping: GradientTransform,
+}
+
+/// The rules of a row's segments as one rule.
+#[derive(Clone, Copy)]
+pub(crate) struct Segmented<'a>(pub(crate) &'a [SegmentPart]);
+
+/// Weights and stored floats of a row of several segments.
+#[derive(Clone, Copy)]
+pub(crate) struct WholeRow {
+    dim: usize,
+    floats: usize,
+}
+
+impl Width for WholeRow {
+    fn dim(self) -> usize {
+        self.dim
+    }
+
+    fn floats<U: Update>(self) -> usize {
+        self.floats
+    }
+}
+
+impl Segmented<'_> {
+    pub(crate) fn width(&self) -> WholeRow {
+        let parts = self.0.iter();
+        parts.fold(WholeRow { dim: 0, floats: 0 }, |w, p| WholeRow {
+            dim: w.dim + p.dim,
+            floats: w.floats + p.floats,
+        })
+    }
+
+    /// Calls `step` for each segment with its share of the row and of `weights`.
+    #[inline(always)]
+    fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&SegmentPart, &mut [f32], &[f32])) {
+        let (mut row, mut weights) = (row, weights);
+        for part in self.0 {
+            let (own, behind) = row.split_at_mut(part.floats);
+            let (of_weights, weights_behind) = weights.split_at(part.dim);
+            step(part, own, of_weights);
+            (row, weights) = (behind, weights_behind);
+        }
+        assert!(row.is_empty() && weights.is_empty(), "a row and weights of these segments");
+    }
+}
+
+impl Update for Segmented<'_> {
+    /// Not a number of planes: [`WholeRow`] says how long a row is.
+    const PLANES: usize = 0;
+    const DERIVES: bool = true;
+
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        self.with(row, weights, |part, row, weights| part.rule.visit(InitialRow(weights, row)));
+    }
+
+    fn update_on<I: Isa>(&self, _: I, row: &mut [f32], gradient: &[f32]) {
+        self.with(row, gradient, |part, row, gradient| part.rule.visit(SegmentStep(row, gradient)));
+    }
+
+    fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
+        let (mut row, mut out) = (row, out);
+        for part in self.0 {
+            let (own, behind) = row.split_at(part.floats);
+            let (weights, out_behind) = out.split_at_mut(part.dim);
+            part.rule.visit(ReadWeights(own, weights));
+            (row, out) = (behind, out_behind);
+        }
+        assert!(row.is_empty() && out.is_empty(), "a row and weights of these segments");
+    }
+
+    fn is_sound(&self, row: &[f32]) -> bool {
+        let mut row = row;
+        self.0.iter().all(|part| {
+            let (own, behind) = row.split_at(part.floats);
+            row = behind;
+            part.rule.visit(FiniteCheck(own))
+        })
+    }
+}
+
+/// Some of a row's segments, as the rule of a pull: what it answers is theirs alone, weights or with `state` all that is
+/// stored of them.
+#[derive(Clone, Copy)]
+pub(crate) struct SelectedSegments<'a> {
+    pub(crate) of: Segmented<'a>,
+    pub(crate) segments: Segments,
+    pub(crate) state: bool,
+}
+
+impl Update for SelectedSegments<'_> {
+    const PLANES: usize = 0;
+    const DERIVES: bool = true;
+
+    fn init(&self, weights: &[f32], row: &mut [f32]) {
+        self.of.init(weights, row);
+    }
+
+    fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
+        self.of.update_on(isa, row, gradient);
+    }
+
+    fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
+        let (mut row, mut out) = (row, out);
+        for (number, part) in self.of.0.iter().enumerate() {
+            let (own, behind) = row.split_at(part.floats);
+            row = behind;
+            if !self.segments.has(number) {
+                continue;
+            }
+            let (answer, out_behind) = out.split_at_mut(if self.state { part.floats } else { part.dim });
+            if self.state {
+                answer.copy_from_slice(own);
+            } else {
+                part.rule.visit(ReadWeights(own, answer));
+            }
+            out = out_behind;
+        }
+        assert!(row.is_empty() && out.is_empty(), "a row and an answer of these segments");
+    }
+}
+
+/// Gradients of rows of several segments, each shaped as its segment asks.
+pub(crate) struct SegmentGradients<'a> {
+    rule: Segmented<'a>,
+    shaped: Vec<f32>,
+}
+
+impl<'a> SegmentGradients<'a> {
+    pub(crate) fn new(rule: Segmented<'a>) -> SegmentGradients<'a> {
+        SegmentGradients { rule, shaped: vec![0.0; rule.width().dim] }
+    }
+}
+
+impl Effect for SegmentGradients<'_> {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+        let SegmentGradients { rule, shaped } = self;
+        rule.with(row, value, |part, row, gradient| {
+            if part.shaping.changes_gradients() {
+                let shaped = &mut shaped[..part.dim];
+                // Schema::check leaves no rule here whose weights are not its first plane.
+                part.shaping.gradient(&row[..part.dim], gradient, shaped);
+                part.rule.visit(SegmentStep(row, shaped));
+            } else {
+                part.rule.visit(SegmentStep(row, gradient));
+            }
+        });
+    }
+}
+
+struct InitialRow<'a>(&'a [f32], &'a mut [f32]);
+impl Visitor for InitialRow<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.init(self.0, self.1);
+    }
+}
+
+struct SegmentStep<'a>(&'a mut [f32], &'a [f32]);
+impl Visitor for SegmentStep<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.update(self.0, self.1);
+    }
+}
+
+/// The weights of the row, into the answer.
+pub(crate) struct ReadWeights<'a>(pub(crate) &'a [f32], pub(crate) &'a mut [f32]);
+impl Visitor for ReadWeights<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) {
+        rule.weights(self.0, self.1);
+    }
+}
+
+struct FiniteCheck<'a>(&'a [f32]);
+impl Visitor for FiniteCheck<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<U: Update>(self, rule: U) -> bool {
+        rule.is_sound(self.0)
+    }
+}

@@ -1,0 +1,357 @@
+//! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
+
+use crate::error::{GrowError, OpenError};
+use crate::hash::hash;
+use crate::image::filesystem::Medium;
+use crate::image::grower::Grower;
+use crate::image::head::{self, OtherHead, check_head, write_head};
+use crate::image::journal::Journal;
+use crate::image::layout::*;
+use crate::image::open_shards::OpenShard;
+use crate::image::owned_image::Image;
+use crate::image::row_version::LIVE;
+use crate::index::expansion::ExpansionBuffers;
+use crate::index::geometry::Geometry;
+use crate::index::hash_index;
+use crate::index::hash_index::NONE;
+use crate::index::resolve::ShardIndex;
+use crate::schema::identity::{Origin, TableIdentity};
+use crate::schema::table_schema::Schema;
+use crate::table::pushers::{PusherEntry, Pushers, offset};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+pub(crate) struct Shard {
+    pub(crate) image: Image,
+    pub(crate) journal: Journal,
+    pub(crate) geometry: Geometry,
+    pub(crate) pushers: Pushers,
+    /// The version counter, kept at hand; the image's word follows it.
+    pub(crate) version: u64,
+    pub(crate) number: u32,
+    pub(crate) moved: ExpansionBuffers,
+    /// Where the stretches of rows end that were listed as readable.
+    pub(crate) listed: Vec<usize>,
+    /// Given back when the image is no longer mapped: fields are dropped in their order.
+    _claim: OpenShard,
+}
+
+/// Where a shard's file is and how it is kept.
+pub(crate) struct ShardFile<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) medium: Medium,
+    /// The file outlives the process, so steps are journaled.
+    pub(crate) durable: bool,
+    pub(crate) boot: [u8; 16],
+    pub(crate) grower: &'a Arc<Grower>,
+    /// What a new image is made as.
+    pub(crate) origin: &'a Origin,
+}
+
+impl Shard {
+    /// Makes a new image of an empty shard.
+    pub(crate) fn create(
+        file: File,
+        place: &ShardFile<'_>,
+        schema: &Schema,
+        number: u32,
+        claim: OpenShard,
+    ) -> Result<Shard, OpenError> {
+        let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
+        let sketch = schema.admission.sketch_bytes();
+        let mut image =
+            Image::create(file, schema.stride(), sketch, place.medium, place.durable, place.grower)
+                .map_err(io)?;
+        image.grow(Region::Index, 4096).map_err(|error| match error {
+            GrowError::System(source) => io(source),
+            source => OpenError::Limit { path: place.path.into(), source },
+        })?;
+        (0..2).for_each(|i| image.bucket(i).reset());
+        image.word(INCARNATION).store(1, Relaxed);
+        write_head(&mut image, schema, number, place.origin);
+        mark_open(&image, place);
+        if place.durable {
+            // Whole, boot id and all, before it gets its name.
+            image.sync().map_err(io)?;
+        }
+        Shard::start(image, place, schema, number, claim)
+    }
+
+    /// Opens an image that is there, and undoes the step that was under way when its process died.
+    pub(crate) fn reopen(
+        file: File,
+        place: &ShardFile<'_>,
+        schema: &Schema,
+        number: u32,
+        claim: OpenShard,
+    ) -> Result<Shard, OpenError> {
+        let path = place.path;
+        let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
+        let torn = |why: String| OpenError::Torn { path: path.into(), why };
+        let length = file.metadata().map_err(io)?.len();
+        if length < crate::limits::CHUNK_BYTES as u64 {
+            return Err(torn(format!("{length} bytes are less than a header")));
+        }
+        let mut image = Image::map(
+            file,
+            schema.stride(),
+            schema.admission.sketch_bytes(),
+            place.medium,
+            place.durable,
+            place.grower,
+        )
+        .map_err(io)?;
+        check_image(&image, place, schema, number)?;
+        image.check_extents(length).map_err(torn)?;
+        image.map_extents().map_err(io)?;
+        // Who has the former life mapped must see that it is over before anything of the image changes.
+        image.word(INCARNATION).fetch_add(1, Relaxed);
+        fence(SeqCst);
+        mark_open(&image, place);
+        // And so must whoever opens it after a power loss: until this is on the medium nothing else may get there.
+        image.sync_head().map_err(io)?;
+        Shard::start(image, place, schema, number, claim)
+    }
+
+    fn start(
+        mut image: Image,
+        place: &ShardFile<'_>,
+        schema: &Schema,
+        number: u32,
+        claim: OpenShard,
+    ) -> Result<Shard, OpenError> {
+        let torn = |why: String| OpenError::Torn { path: place.path.into(), why };
+        let journal = Journal::recover(&mut image, schema.stride(), place.durable).map_err(torn)?;
+        settle_current(&image, journal.step());
+        let geometry = Geometry::load(&image);
+        geometry.check(&image).map_err(torn)?;
+        let words = |at| image.word(at).load(Relaxed);
+        if words(HIGH_WATER) > u64::from(image.slots())
+            || words(LIVE_ROWS) > words(HIGH_WATER)
+            || words(FREE_HEAD) > words(HIGH_WATER)
+            || words(OVERFLOW_USED) as usize > image.overflow_buckets()
+        {
+            return Err(torn("its counters do not fit its regions".into()));
+        }
+        hash_index::check_links(&image, geometry).map_err(torn)?;
+        image.word(LOWEST).store(NO_CLOCK, Release);
+        image.word(SERVING).store(1, Release);
+        let pushers = Pushers::load(&image);
+        let version = words(VERSION);
+        Ok(Shard {
+            image,
+            journal,
+            geometry,
+            pushers,
+            version,
+            number,
+            moved: ExpansionBuffers::default(),
+            listed: Vec::new(),
+            _claim: claim,
+        })
+    }
+
+    /// Rows that are live.
+    pub(crate) fn live(&self) -> u64 {
+        self.image.word(LIVE_ROWS).load(Relaxed)
+    }
+
+    /// The slot of a key; `NONE` when it has no row.
+    pub(crate) fn find(&self, key: u64) -> u32 {
+        let h = hash(key);
+        hash_index::find(&self.image, self.geometry.home(h), h, key)
+    }
+
+    /// A row of a part that changes nothing is a step too.
+    #[cold]
+    pub(crate) fn skip_step(&mut self) {
+        self.journal.settle(&self.image);
+        self.journal.done();
+        self.journal.settle(&self.image);
+    }
+
+    /// Frees the row of `key`; `false` when there is none.
+    pub(crate) fn free(&mut self, key: u64) -> bool {
+        let slot = self.find(key);
+        if slot == NONE {
+            return false;
+        }
+        let h = hash(key);
+        self.version += 1;
+        self.image.word(VERSION).store(self.version, Release);
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+        let home = self.geometry.home(h);
+        hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let next = self.image.word(FREE_HEAD).load(Relaxed);
+        self.image.row(slot).free(self.version, next);
+        crate::kill_point!();
+        self.image.word(FREE_HEAD).store(u64::from(slot) + 1, Release);
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live.saturating_sub(1), Release);
+        self.journal.done();
+        self.journal.settle(&self.image);
+        true
+    }
+
+    /// Calls `row` for up to `most` live rows from slot `from` on; the slot to go on at, or `None` at the end.
+    pub(crate) fn scan(
+        &mut self,
+        from: u32,
+        most: usize,
+        floats: usize,
+        mut row: impl FnMut(u64, u64, &[f32]),
+    ) -> Option<u32> {
+        let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
+        let mut seen = 0;
+        for slot in from..end {
+            if seen == most {
+                return Some(slot);
+            }
+            let r = self.image.row(slot);
+            if r.version() & LIVE != 0 {
+                row(r.key(), r.version() >> 2, r.floats(floats));
+                seen += 1;
+            }
+        }
+        None
+    }
+
+    /// Marks the image as closed in order, once everything is on its medium. Nothing of it changes afterwards: it does not
+    /// grow any more.
+    pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
+        self.image.close();
+        self.journal.settle(&self.image);
+        if self.image.word(CLEAN).load(Relaxed) == UNSYNCED {
+            return Err(std::io::Error::other("an earlier attempt to write the image to its medium failed"));
+        }
+        if let Err(error) = self.image.sync() {
+            // The kernel says so once, and counts the pages as written from then on.
+            self.image.word(CLEAN).store(UNSYNCED, Release);
+            return Err(error);
+        }
+        self.image.word(CLEAN).store(CLOSED_IN_ORDER, Release);
+        self.image.sync()
+    }
+
+    /// Says which shards it is served with: those of one owner, by the first of them.
+    pub(crate) fn served_with(&self, first: u32) {
+        self.image.word(SERVED_WITH).store(u64::from(first), Release);
+    }
+
+    /// Tells those who have mapped the image that it is the truth no longer.
+    pub(crate) fn stop_serving(&self) {
+        self.image.word(SERVING).store(0, Release);
+    }
+
+    /// Tells those who have mapped the image which steps of all workers are in its rows.
+    pub(crate) fn set_lowest(&self, clock: u64) {
+        self.image.word(LOWEST).store(clock, Release);
+    }
+
+    /// Which table it is of, as its head says.
+    pub(crate) fn identity(&self) -> TableIdentity {
+        head::identity_of(self.image.head())
+    }
+
+    /// What was drawn when its image was made.
+    pub(crate) fn birth(&self) -> u64 {
+        head::birth_of(self.image.head())
+    }
+
+    /// All servers of the table have made their images.
+    pub(crate) fn confirm(&self) {
+        self.image.word(CONFIRMED).store(1, Release);
+    }
+
+    /// This life of the shard: grows with every opening.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.image.word(INCARNATION).load(Relaxed)
+    }
+}
+
+impl ShardIndex for Shard {
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> usize {
+        let home = self.geometry.home(hash);
+        self.image.prefetch_bucket(home);
+        home
+    }
+
+    #[inline(always)]
+    fn candidate(&self, home: usize, hash: u64) -> u32 {
+        hash_index::candidate(&self.image, home, hash)
+    }
+
+    #[inline(always)]
+    fn second_candidate(&self, home: usize, hash: u64) -> u32 {
+        hash_index::second_candidate(&self.image, home, hash)
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, slot: u32, bytes: usize) {
+        self.image.prefetch_row(slot, bytes);
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.stop_serving();
+    }
+}
+
+/// A piece that was under way keeps the number of its push's rows that are applied.
+fn settle_current(image: &Image, step: u64) {
+    let current = image.word(CURRENT).load(Relaxed) as usize;
+    if current != 0 && current <= crate::limits::PUSHERS_MAX {
+        let mut entry = PusherEntry::load(image, current - 1);
+        entry.done = step.wrapping_sub(entry.start).min(u64::from(entry.rows)) as u32;
+        // One word: a kill here finds it done, or does it again.
+        image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
+    }
+    image.word(CURRENT).store(0, Release);
+}
+
+/// The image is open in this boot. The flag comes last: with it as it was the image is as it was.
+fn mark_open(image: &Image, place: &ShardFile<'_>) {
+    let [a, b] = boot_words(place.boot);
+    image.word(BOOT).store(a, Release);
+    image.word(BOOT + 8).store(b, Release);
+    image.word(CLEAN).store(OPEN, Release);
+}
+
+fn boot_words(boot: [u8; 16]) -> [u64; 2] {
+    let (a, b) = boot.split_at(8);
+    [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
+}
+
+/// Checks that an image is that of this shard and was left in order.
+fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
+    let path = || place.path.to_path_buf();
+    check_head(image.head(), schema, number).map_err(|other| match other {
+        OtherHead::Foreign(why) => OpenError::Foreign { path: path(), why },
+        OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
+        OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
+    })?;
+    let (found, wanted) = (head::identity_of(image.head()), place.origin.identity);
+    if found != wanted {
+        return Err(OpenError::OtherTable { path: path(), found, wanted });
+    }
+    let boot = [image.word(BOOT).load(Relaxed), image.word(BOOT + 8).load(Relaxed)];
+    let torn = |why: &str| Err(OpenError::Torn { path: path(), why: why.into() });
+    match image.word(CLEAN).load(Relaxed) {
+        _ if boot == [0, 0] => torn("it was never written whole: no boot id"),
+        CLOSED_IN_ORDER => Ok(()),
+        OPEN if boot == boot_words(place.boot) => Ok(()),
+        OPEN => Err(OpenError::OlderBoot { path: path() }),
+        UNSYNCED => torn("some of it could not be written to its medium when it was closed"),
+        flag => torn(&format!("its clean flag is {flag}")),
+    }
+}
