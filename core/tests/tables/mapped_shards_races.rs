@@ -142,7 +142,7 @@ impl Drop for Child {
 fn spawn(place: &str) -> (Child, MappedShards) {
     use std::io::BufRead;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["view_races::child", "--exact", "--nocapture"]).env("VIEW_CHILD", place);
+    command.args(["mapped_shards_races::child", "--exact", "--nocapture"]).env("VIEW_CHILD", place);
     let mut child = Child(command.stdout(std::process::Stdio::piped()).spawn().unwrap());
     let out = std::io::BufReader::new(child.0.stdout.take().unwrap());
     let line = out.lines().map(Result::unwrap).find(|line| line.starts_with("images ")).unwrap();
