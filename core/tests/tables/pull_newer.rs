@@ -99,7 +99,7 @@ fn run(steps: &[Step], durable: bool) -> usize {
             Step::Push(keys) => {
                 seq += 1;
                 let values: Vec<f32> = (0..keys.len() * 3).map(|i| (i as u64 + seq) as f32).collect();
-                let name = PushName { pusher: 1, incarnation: incarnation, seq, row: 0 };
+                let name = PushName { pusher: 1, incarnation, seq, row: 0 };
                 here.push(&name, Write::Gradient, keys, None, &values).unwrap();
             }
             Step::Free(key) => {
