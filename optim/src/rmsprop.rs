@@ -6,8 +6,8 @@ use crate::error::Checks;
 use crate::slices::{CoordinateStep, none_negative, sweep};
 use crate::{RuleError, Update};
 
-/// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`; a row that is not pushed to stands
-/// still.
+/// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`. A row changes only when it is
+/// pushed to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsProp {
     /// The learning rate: finite, above 0.

@@ -1,8 +1,8 @@
-//! Waits for sockets and for sessions over shared memory at once.
+//! Waits for sockets, shared-memory sessions and RDMA sessions at once.
 //!
-//! Sessions that are awake are looked at in memory with every wait. Before the thread sleeps it arms them: from then on
-//! the other side sends a nudge, which the sockets' poll hears as it hears a socket; then it looks once more. An armed
-//! session costs nothing until its nudge comes.
+//! Every wait looks at the memory of awake sessions. Before the thread sleeps it arms them: from then on the peer sends
+//! a wake-up over the control socket, which the sockets' poll watches. Then it looks once more. An armed session costs
+//! nothing until its wake-up comes.
 
 use super::listener::MultiListener;
 use super::rdma::RdmaWatches;
@@ -15,28 +15,28 @@ use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tokens from here on, a number behind it for each session, are the poll's own.
+/// Tokens from here on belong to the poll itself; each session adds its number.
 const OWN: u64 = 0xFFFF_FFFE << 32;
-/// Of those numbers, the ones of sessions over RDMA.
+/// Numbers from here on belong to sessions over RDMA.
 const FAR: u32 = 1 << 31;
 
-/// Waits for the connections of one thread, whatever carries them.
+/// Waits for the connections of one thread, over every transport.
 pub struct MultiPoll {
     sockets: TcpPoll,
-    /// By the number in their tokens.
+    /// Sessions by the number in their tokens.
     sessions: Vec<Option<MultiWatch>>,
-    /// Sessions that are looked at.
+    /// Sessions whose memory every wait looks at.
     awake: Vec<u32>,
     far: RdmaWatches,
-    /// Sessions that were not, and are to be: their streams took in a nudge themselves, or found no room.
+    /// Sessions that must be looked at again: their streams took in a wake-up themselves, or found no space.
     roused: Arc<WokenSessions>,
-    /// What the sockets' poll saw.
+    /// The events of the sockets' poll.
     seen: Vec<Event>,
-    /// When the system was last asked.
+    /// The time of the last system call.
     asked_at: Instant,
 }
 
-/// A session that is waited for.
+/// A session that is watched.
 struct MultiWatch {
     session: Arc<ShmSession>,
     token: u64,
@@ -63,7 +63,7 @@ impl MultiPoll {
         Ok(())
     }
 
-    /// Stops watching these.
+    /// Stops watching the sessions that match.
     fn forget(&mut self, which: impl Fn(&MultiWatch) -> bool) -> Result<(), NetError> {
         for (number, place) in self.sessions.iter_mut().enumerate() {
             if let Some(watch) = place.take_if(|watch| which(watch)) {
@@ -75,7 +75,7 @@ impl MultiPoll {
         Ok(())
     }
 
-    /// Sessions that were woken by their own streams are looked at again.
+    /// Adds the sessions that their own streams have woken to the awake ones.
     fn take_roused(&mut self) {
         for number in std::mem::take(&mut *lock(&self.roused)) {
             if !self.awake.contains(&number) {
@@ -84,7 +84,7 @@ impl MultiPoll {
         }
     }
 
-    /// What the sessions that are awake have to tell. No system call.
+    /// Collects the events of the awake sessions, without a system call.
     fn look(&mut self, events: &mut Vec<Event>) -> Result<(), NetError> {
         let mut gone = false;
         for watch in self.awake.iter().filter_map(|&number| self.sessions[number as usize].as_ref()) {
@@ -96,7 +96,8 @@ impl MultiPoll {
         if gone { self.forget(|watch| watch.session.is_gone()) } else { Ok(()) }
     }
 
-    /// From now on the sessions send nudges; what came before that is told of. `true`: nothing did, and nobody is awake.
+    /// Arms the sessions, so that their peers send wake-ups, and reports events that came before. `true`: there were
+    /// none, and no session is awake.
     fn arm(&mut self, events: &mut Vec<Event>) -> bool {
         let MultiPoll { sessions, awake, .. } = self;
         for watch in awake.iter().filter_map(|&number| sessions[number as usize].as_ref()) {
@@ -117,7 +118,7 @@ impl MultiPoll {
         events.is_empty()
     }
 
-    /// Asks the system, for at most so long.
+    /// Asks the system for events, and waits at most this long.
     fn ask(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         let mut seen = std::mem::take(&mut self.seen);
         let asked = self.sockets.wait(timeout, &mut seen);
@@ -133,7 +134,7 @@ impl MultiPoll {
         asked
     }
 
-    /// A session's control socket has something.
+    /// Handles an event of a session's control socket.
     fn hear(&mut self, number: u32, events: &mut Vec<Event>) -> Result<(), NetError> {
         let Some(Some(watch)) = self.sessions.get_mut(number as usize) else { return Ok(()) };
         if watch.session.is_gone() {
@@ -218,7 +219,7 @@ impl Poll for MultiPoll {
 
 impl Drop for MultiPoll {
     fn drop(&mut self) {
-        // Sessions that live on are not to end with the ring that heard them.
+        // Sessions that live on must not end with the ring that watched them.
         for watch in self.sessions.drain(..).flatten() {
             watch.session.end_watch();
             if let Err(error) = self.sockets.unwatch(watch.watched) {

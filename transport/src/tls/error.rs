@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and those who show them.
+//! What can be wrong with certificates, keys and the peers that present them.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
@@ -18,29 +18,29 @@ pub enum TlsFileError {
         /// What the system said.
         source: io::Error,
     },
-    /// It holds no such thing.
+    /// It holds no certificate or no key.
     #[error("{flag} {}: there is no {what} in it; a PEM file with a line -----BEGIN {label}----- is needed", path.display())]
     Nothing {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// What is missing: a certificate or a private key.
         path: PathBuf,
         /// A certificate or a private key.
         what: &'static str,
-        /// What the PEM line says.
+        /// The label of the PEM line.
         label: &'static str,
     },
-    /// What it holds cannot be used.
+    /// Its content cannot be used.
     #[error("{flag} {}: {why}", path.display())]
     Unusable {
         /// The flag that names it.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// In words.
+        /// The reason.
         why: String,
     },
-    /// The certificate is another key's.
+    /// The certificate belongs to another key.
     #[error("--tls-key {} is not the key of the first certificate of --tls-cert {}", key.display(), cert.display())]
     Pair {
         /// The certificates.
@@ -67,40 +67,40 @@ pub enum TlsError {
         "the server does not speak TLS: start it with --tls-cert FILE and --tls-key FILE, or leave --tls-ca out here"
     )]
     PlainServer,
-    /// A client that does not speak TLS.
+    /// The client does not speak TLS.
     #[error("the client does not speak TLS: give the worker --tls-ca FILE")]
     PlainClient,
-    /// The server's certificate is not believed.
+    /// The server's certificate is not trusted.
     #[error("the server's certificate is not good: {0}")]
     Certificate(String),
-    /// The client's certificate is not believed.
+    /// The client's certificate is not trusted.
     #[error("the client's certificate is not good: {0}")]
     ClientCertificate(String),
-    /// The client has shown no certificate.
+    /// The client has presented no certificate.
     #[error(
         "the client showed no certificate, and --tls-client-ca asks for one: give the worker --tls-cert and --tls-key"
     )]
     NoClientCertificate,
-    /// The other side refused.
+    /// The peer refused.
     #[error("the other side ended TLS: {0}")]
     Alert(String),
-    /// The name to be found in the server's certificate is none.
+    /// The expected name of the server's certificate is not a name.
     #[error(
         "{0:?} is neither a host name nor an IP address: give --tls-name as it stands in the server's certificate"
     )]
     Name(String),
-    /// Anything else that is not TLS as it should be.
+    /// Any other fault of TLS.
     #[error("TLS failed: {0}")]
     Other(String),
 }
 
 impl TlsError {
-    /// The one in an error of a stream.
+    /// The TLS error inside an error of a stream.
     pub(crate) fn of(error: &io::Error) -> Option<TlsError> {
         error.get_ref()?.downcast_ref::<TlsError>().cloned()
     }
 
-    /// What rustls says, in words with a remedy. `of_server`: this side is the client.
+    /// An error of rustls as a message with a remedy. `of_server`: this side is the client.
     pub(super) fn new(error: &Error, of_server: bool) -> TlsError {
         match error {
             Error::InvalidCertificate(error) if of_server => TlsError::Certificate(words(error, true)),
@@ -112,7 +112,7 @@ impl TlsError {
     }
 }
 
-/// A certificate's fault and what to do about it.
+/// What is wrong with a certificate, and what to do about it.
 fn words(error: &CertificateError, of_server: bool) -> String {
     let (cert, ca) = match of_server {
         true => ("the server's --tls-cert", "--tls-ca"),
@@ -158,7 +158,7 @@ fn words(error: &CertificateError, of_server: bool) -> String {
     }
 }
 
-/// What the other side's last word means here.
+/// What the peer's last alert means.
 fn heard(alert: AlertDescription, of_server: bool) -> String {
     use AlertDescription::*;
     match (alert, of_server) {
