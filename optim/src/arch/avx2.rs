@@ -74,8 +74,8 @@ impl Lanes for Eight {
 
     #[inline(always)]
     fn larger(self, other: Eight) -> Eight {
-        // SAFETY: an Eight proves By definition the instruction takes the second operand where the first is not larger.
-        // AVX2.
+        // SAFETY: an Eight proves AVX2. By definition the instruction takes the second operand where the first is not
+        // larger.
         Eight(unsafe { _mm256_max_ps(self.0, other.0) })
     }
 }

@@ -84,8 +84,8 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     fn larger(self, other: Sixteen) -> Sixteen {
-        // SAFETY: a Sixteen By definition the instruction takes the second operand where the first is not larger.
-        // proves AVX-512 F.
+        // SAFETY: a Sixteen proves AVX-512 F. By definition the instruction takes the second operand where the first is
+        // not larger.
         Sixteen(unsafe { _mm512_max_ps(self.0, other.0) })
     }
 }

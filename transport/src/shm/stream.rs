@@ -1,4 +1,4 @@
-//! A session's bytes: copied into one ring, out of the other.
+//! The bytes of a session: copied into one ring and out of the other.
 
 use super::connect::other_end;
 use super::error::ShmError;
@@ -18,7 +18,7 @@ pub struct ShmStream {
     peer: Arc<str>,
     reader: RingReader,
     writer: RingWriter,
-    /// Which steps of the outgoing ring have pages, a bit each.
+    /// Which steps of the outgoing ring have pages, one bit each.
     taken: u64,
 }
 
@@ -32,17 +32,17 @@ impl ShmStream {
         &self.session
     }
 
-    /// Why there is no session, when the server has refused it or what it sent cannot be used.
+    /// Why there is no session, if the server has refused it or what it sent cannot be used.
     pub fn failure(&self) -> Option<&ShmError> {
         self.session.failure()
     }
 
-    /// The user and the process at the other end, as the kernel knows them.
+    /// The user and the process of the peer, as the kernel knows them.
     pub fn other(&self) -> Option<(u32, i32)> {
         other_end(&*self.session).ok()
     }
 
-    /// The rings are here; until then nothing can be sent.
+    /// Whether the rings have arrived. Nothing can be sent before.
     pub fn is_open(&self) -> bool {
         self.session.memory().is_some()
     }
@@ -55,7 +55,7 @@ impl Stream for ShmStream {
         if available == 0 {
             session.drain_unasked();
             session.check()?;
-            // What was written before the end is here.
+            // What was written before the end is here now.
             available = look(session, reader)?;
             if available == 0 {
                 return if session.is_closed() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
@@ -72,7 +72,7 @@ impl Stream for ShmStream {
             reader.take(&ring, &mut chunk[..count]);
             got += count;
             if count == RING_STEP_BYTES {
-                // The writer goes on while the rest is copied.
+                // The writer can continue while the rest is copied.
                 wake |= reader.release(&ring);
             }
         }
@@ -138,7 +138,7 @@ impl Stream for ShmStream {
         "shm"
     }
 
-    /// Only servers give: a worker's side takes.
+    /// Only servers give files; a worker takes them.
     fn is_near(&self) -> bool {
         true
     }
@@ -160,7 +160,7 @@ impl Stream for ShmStream {
         let ShmStream { session, writer, taken, .. } = self;
         let Some(memory) = session.memory().filter(|_| *taken != 0) else { return };
         let direction = session.side().outgoing();
-        // What is wrong with a position is told by the next send.
+        // The next send reports a wrong position.
         if writer.is_drained(&memory.ring(direction)).unwrap_or(false) {
             match memory.give_back(direction) {
                 Ok(()) => *taken = 0,
@@ -169,7 +169,7 @@ impl Stream for ShmStream {
         }
     }
 
-    /// The outgoing ring's; the incoming one is the other side's to take pages for and to give back.
+    /// The pages of the outgoing ring. The other side allocates and returns those of the incoming ring.
     fn held_bytes(&self) -> usize {
         self.taken.count_ones() as usize * RING_STEP_BYTES
     }
@@ -182,7 +182,7 @@ fn look(session: &ShmSession, reader: &mut RingReader) -> io::Result<usize> {
     reader.look(&ring).map_err(|error| session.fail(error.into()))
 }
 
-/// Makes sure of pages for `count` bytes (at most a step) from this position on.
+/// Allocates pages for `count` bytes (at most a step) from this position on.
 #[inline]
 fn take_pages(
     memory: &SharedMemory,
@@ -194,7 +194,7 @@ fn take_pages(
     let from = at as usize & (memory.ring_bytes() - 1);
     let (first, last) = (from / RING_STEP_BYTES, (from + count - 1) / RING_STEP_BYTES);
     for step in [first, last] {
-        // Behind the last step comes the first.
+        // The first step follows the last one.
         let step = step % (memory.ring_bytes() / RING_STEP_BYTES);
         if *taken & 1 << step == 0 {
             memory.take_step(session.side().outgoing(), step)?;

@@ -1,4 +1,5 @@
-//! How sockets come to a ring and leave it (the cold part): with nothing of theirs left in the kernel's hands.
+//! How sockets are attached to a ring and detached from it, so that the kernel keeps nothing of theirs. This is cold
+//! code.
 
 use super::driver::Driver;
 use super::refusal::Refusal;
@@ -11,12 +12,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long operations may take to end once they were asked to.
+/// How long cancelled operations may take to end.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Driver {
-    /// A ring for the calling thread, woken by this event descriptor.
+    /// Makes a ring for the calling thread. This event descriptor wakes it.
     pub(super) fn new(wake: Arc<dyn OpenDescriptor>) -> Result<Driver, Refusal> {
         Ok(Driver {
             ring: Ring::new()?,
@@ -33,7 +34,7 @@ impl Driver {
         })
     }
 
-    /// A seat for a socket; `early` has been received from it before.
+    /// Attaches a socket. `early` are bytes that were received from it before.
     pub(super) fn seat(
         &mut self,
         of: Arc<dyn OpenDescriptor>,
@@ -54,16 +55,16 @@ impl Driver {
         self.seats[at as usize] = Some(traffic);
         self.touch(at);
         if !is_listener {
-            // A link that was told elsewhere that there is no room tries again here, and is promised room here.
+            // A link that found no space elsewhere tries again here, and the ring will report space.
             self.note(at, |event| (event.readable, event.writable) = (is_early, true));
         }
         at
     }
 
-    /// Takes a socket that lives on off the ring: what came from it and was not read.
+    /// Detaches a socket that lives on. Returns the bytes that came and were not read.
     ///
     /// # Errors
-    /// Bytes that it was given cannot all be sent now: it can only be dropped.
+    /// Bytes given to it cannot all be sent now. The socket can only be dropped then.
     pub(super) fn leave(&mut self, at: u32) -> io::Result<Vec<u8>> {
         self.go_home()?;
         let give_up = Instant::now() + LEAVE_TIME;
@@ -77,7 +78,7 @@ impl Driver {
                 asked &= ring.cancel(op);
                 traffic.reading = if asked { ReceiveMode::Stopping(op) } else { traffic.reading };
             }
-            // A send that is not over when it was submitted waits for room.
+            // A send that was submitted and is not complete waits for space.
             let waits = matches!(traffic.reading, ReceiveMode::Received(_) | ReceiveMode::Stopping(_));
             if traffic.flying.is_none() && !waits {
                 break;
@@ -101,7 +102,7 @@ impl Driver {
         Ok(early)
     }
 
-    /// Sends what was held back, when nothing is under way before it.
+    /// Sends the bytes that were held back, if no operation comes before them.
     fn settle_held(&mut self, at: u32) -> io::Result<()> {
         let Driver { ring, seats, .. } = self;
         let traffic = seats[at as usize].as_mut().expect("a seat is left once");
@@ -115,12 +116,12 @@ impl Driver {
         }
     }
 
-    /// A socket is about to be dropped: what it was given goes if it can, the peer hears at once, and what is under way
-    /// is asked to end. The ring keeps its descriptor and buffers until it has.
+    /// Prepares a socket to be dropped: held-back bytes are sent if possible, the peer sees the end at once, and
+    /// operations in flight are cancelled. The ring keeps its descriptor and buffers until they have ended.
     pub(super) fn drop_seat(&mut self, at: u32) {
         if self.ring.is_at_home() {
             self.reap();
-            // What does not go now is lost, as what stands in the out queue of a link that is dropped.
+            // Bytes that cannot be sent now are lost, like those in the out queue of a dropped link.
             let _ = self.settle_held(at);
         }
         let _ = shutdown(&*self.traffic(at).of, Shutdown::Both);
@@ -131,7 +132,7 @@ impl Driver {
         self.vacate(at);
     }
 
-    /// The seat's operations become nobody's.
+    /// Frees the index. Completions of its operations are ignored from now on.
     fn vacate(&mut self, at: u32) {
         let Some(traffic) = self.seats[at as usize].take() else { return };
         let reading = match traffic.reading {
@@ -140,15 +141,15 @@ impl Driver {
         };
         let flying = traffic.flying.map(|(op, _)| op);
         for op in [reading, flying, traffic.room].into_iter().flatten() {
-            // When the queue is full, the end of the connection ends them.
+            // If the queue is full, the end of the connection ends the operations.
             self.ring.cancel(op);
         }
         self.generations[at as usize] = self.generations[at as usize].wrapping_add(1);
         self.free.push(at);
     }
 
-    /// The kernel lets in only the thread that made a ring: on another one, there is a new ring, and everything that
-    /// was under way begins again. A send that was under way breaks its connection: nobody can hear how much has gone.
+    /// The kernel lets only the thread that made a ring use it. On another thread this makes a new ring and begins all
+    /// operations again. A send in flight breaks its connection, because its result can no longer be known.
     pub(super) fn go_home(&mut self) -> io::Result<()> {
         if self.ring.is_at_home() || self.closed {
             return Ok(());
@@ -160,7 +161,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what every socket has in the ring out of it. What is still under way will never be heard of.
+    /// Takes the bytes of every socket out of the ring. Completions of operations in flight will not be seen.
     fn unseat_all(&mut self) {
         self.reap();
         for at in 0..self.seats.len() as u32 {
@@ -181,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// The poll is dropped: from now on its sockets are served plainly.
+    /// The poll is dropped: from now on its sockets are served by plain system calls.
     pub(super) fn close(&mut self) {
         if self.ring.is_at_home() && self.ring.cancel_all().is_ok() {
             let give_up = Instant::now() + LEAVE_TIME;

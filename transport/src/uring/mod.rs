@@ -1,4 +1,4 @@
-//! TCP over io_uring: what [`crate::tcp`] does with it. One ring a thread; see `driver` for how bytes move.
+//! TCP over io_uring, for [`crate::tcp`]. Each thread has one ring; see `driver` for how bytes move.
 //!
 //! ```text
 //! links   send, recv            wait                       events, bytes to read
@@ -31,7 +31,7 @@ impl UringPoll {
         Ok(UringPoll(Arc::new(Mutex::new(Driver::new(wake)?))))
     }
 
-    /// A seat for a socket; `early` has been received from it before.
+    /// Attaches a socket. `early` are bytes that were received from it before.
     pub(crate) fn seat(
         &self,
         of: Arc<dyn OpenDescriptor>,
@@ -58,7 +58,7 @@ impl Drop for UringPoll {
     }
 }
 
-/// A socket's place at a ring. Dropping it ends the connection.
+/// A socket attached to a ring. Dropping it ends the connection.
 pub(crate) struct Registration {
     driver: Arc<Mutex<Driver>>,
     at: Option<u32>,
@@ -73,12 +73,12 @@ impl Registration {
         lock(&self.driver).send(self.at(), pieces)
     }
 
-    /// An accept found nothing more.
+    /// An accept found nothing more: report the next connection.
     pub(crate) fn want_more(&self) {
         lock(&self.driver).want_more(self.at());
     }
 
-    /// Leaves the ring: what came and was not read.
+    /// Detaches from the ring. Returns the bytes that came and were not read.
     pub(crate) fn leave(mut self) -> io::Result<Vec<u8>> {
         let left = lock(&self.driver).leave(self.at());
         if left.is_ok() {
@@ -106,7 +106,8 @@ impl Drop for Registration {
     }
 }
 
-/// The thread's own, so that nobody waits for it; save for a drop from elsewhere, which waits for the wait under way.
+/// Only one thread uses the driver, so nobody waits for it. An exception is a drop on another thread, which waits for
+/// the current wait to end.
 fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
     driver.lock().unwrap_or_else(PoisonError::into_inner)
 }
