@@ -1,9 +1,9 @@
-//! Holds the house: edges between rooms, banned names, where unsafe code may stand, file length.
+//! Rules of the repository: edges between crates, banned names, which files may hold unsafe code, file length.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The rooms and what each may use.
+/// The crates, and the crates that each may use.
 const EDGES: &[(&str, &[&str])] = &[
     ("optim", &[]),
     ("transport", &[]),
@@ -82,7 +82,7 @@ fn rooms_keep_to_their_edges() {
     }
 }
 
-/// The asynchronous crates serve metrics, in the command's own folder: no room knows them.
+/// Asynchronous crates serve metrics, in the command's own folder. No other crate uses them.
 #[test]
 fn async_stays_at_the_door() {
     let names = ["axum", "hyper", "tokio"];
@@ -100,7 +100,7 @@ fn async_stays_at_the_door() {
     }
 }
 
-/// A trial by hand left five files at the root once, and they were committed.
+/// Five files from a manual test were once committed at the root.
 #[test]
 fn the_root_holds_what_is_listed() {
     const LISTED: [&str; 17] = [
@@ -188,7 +188,7 @@ fn files_say_what_they_are_for() {
     }
 }
 
-/// core reads no clock and opens no socket; no wall clock decides anything in the rooms; only the facade prints.
+/// core reads no clock and opens no socket. No crate decides anything by a wall clock. Only the command prints.
 #[test]
 fn absences_hold() {
     let never: &[(&str, &[&str])] = &[

@@ -1,4 +1,5 @@
-//! What the benchmarks in benches/ share: how long they run, the rules, keys in cut order, links that ask and answer.
+//! What the benchmarks in benches/ share: how long they run, the rules, keys in shard order, and links that send
+//! requests and answer them.
 //!
 //! `cargo bench -p gannet-bench` measures; `cargo test -p gannet-bench --benches` runs each once, on small tables.
 #![forbid(unsafe_code)]
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Dimensions that are measured.
 pub const DIMS: [u32; 3] = [1, 16, 64];
 
-/// Criterion's settings: short, since ratios within a run are what is read.
+/// Criterion's settings: short, because only ratios within a run matter.
 pub fn criterion() -> Criterion {
     Criterion::default()
         .sample_size(15)
@@ -51,13 +52,13 @@ pub fn key(n: u64) -> u64 {
     mix(n ^ 0x1234_5678)
 }
 
-/// These keys in cut order: by ascending shard, as a push wants them.
+/// These keys in shard order: by ascending shard, as a push requires.
 pub fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
     keys.sort_by_cached_key(|&key| shard_of(hash(key), shards));
     keys
 }
 
-/// `count` batches of `size` keys each, uniform over the rows `0..rows`, in cut order.
+/// `count` batches of `size` keys each, uniform over the rows `0..rows`, in shard order.
 pub fn batches(count: usize, size: usize, rows: u64, shards: u32) -> Vec<Vec<u64>> {
     let mut random = 1;
     let mut next = || {
