@@ -72,7 +72,7 @@ impl Adam {
             self.lr * self.decay <= 1.0,
             "decay",
             self.decay,
-            "such that lr * decay is at most 1: more would turn a weight's sign",
+            "such that lr * decay is at most 1: more would flip a weight's sign",
         )
     }
 

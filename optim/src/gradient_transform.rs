@@ -193,12 +193,12 @@ impl GradientTransform {
 /// Why `rule` does not support this part.
 fn unfit(rule: &Rule, what: &str) -> Option<&'static str> {
     match (rule, what) {
-        (Rule::Add(_), _) => Some("it adds what is pushed, which is no gradient"),
+        (Rule::Add(_), _) => Some("it adds pushed values, which are not gradients"),
         (Rule::Ftrl(_) | Rule::GroupFtrl(_), "schedule") => Some(
-            "its weights are derived from alpha, so another rate would change all that was learned before",
+            "its weights are computed from alpha, so another rate would change everything learned before",
         ),
         (Rule::Ftrl(_) | Rule::GroupFtrl(_), "l2 beside its own") => {
-            Some("its weights are derived with an l2 of the rule itself: set that one")
+            Some("the rule has an l2 of its own: set that one")
         }
         _ => None,
     }

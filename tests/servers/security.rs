@@ -258,7 +258,7 @@ fn a_job_over_tls_learns_and_shows_nothing_on_the_way_or_in_its_logs() {
     let done = Process::start(worker(&data, &server.addr, &format!("{own} {}", authority.believed()))).wait();
     assert_eq!(done.json()["examples"], 2_000, "{done:?}");
     let done = Process::start(worker(&data, &server.addr, &authority.believed())).wait();
-    fails(&done, 3, &[&server.addr, "asks for a certificate: give --tls-cert FILE and --tls-key FILE"]);
+    fails(&done, 3, &[&server.addr, "requires a certificate: give --tls-cert FILE and --tls-key FILE"]);
 }
 
 #[test]

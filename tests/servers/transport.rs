@@ -24,7 +24,7 @@ fn worker(data: &Path, addr: &str, flags: &str) -> Command {
 
 /// The log line about the choice, and the report's word for it.
 fn chosen(done: &Done) -> (String, String) {
-    let line = done.err.lines().rfind(|line| line.contains("how a server is reached"));
+    let line = done.err.lines().rfind(|line| line.contains("chose the transport to a server"));
     let transport = done.json()["transport"].as_str().unwrap().to_owned();
     (line.unwrap_or_else(|| panic!("{done:?}")).to_owned(), transport)
 }
@@ -48,7 +48,7 @@ fn a_worker_says_what_it_chose_and_why() {
         assert!(line.contains(&server.addr) && line.contains(why), "{line}");
         assert!(line.contains(&format!("transport=\"{transport}\"")), "{line}");
         // There is one line for all links of a server.
-        assert_eq!(done.err.matches("how a server is reached").count(), 1, "{done:?}");
+        assert_eq!(done.err.matches("chose the transport to a server").count(), 1, "{done:?}");
     }
 }
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum HeadError {
     /// The first two bytes are not "GN".
-    #[error("not a gannet frame: it starts with {got:#06x}; is this port gannet's?")]
+    #[error(
+        "not a gannet frame (it starts with {got:#06x}): check that a gannet server listens on this port"
+    )]
     Magic {
         /// The first two bytes, little-endian.
         got: u16,
@@ -22,7 +24,9 @@ pub enum HeadError {
     #[error("the server speaks TLS: give the worker --tls-ca FILE")]
     TlsServer,
     /// The first bytes begin a TLS handshake.
-    #[error("the client speaks TLS, which this server was not told to: --tls-cert FILE and --tls-key FILE")]
+    #[error(
+        "the client speaks TLS, but this server does not: start it with --tls-cert FILE and --tls-key FILE"
+    )]
     TlsClient,
     /// The peer speaks another version of the frame format.
     #[error("frame format version {got}, ours is {ours}: run the same gannet on both sides")]
@@ -33,7 +37,7 @@ pub enum HeadError {
         ours: u8,
     },
     /// As received.
-    #[error("the head's checksum is {got:#010x}, its bytes give {want:#010x}")]
+    #[error("the head's checksum is {got:#010x}, but its bytes have {want:#010x}")]
     HeadCrc {
         /// As sent.
         got: u32,
@@ -41,7 +45,7 @@ pub enum HeadError {
         want: u32,
     },
     /// The payload's checksum is wrong.
-    #[error("the payload's checksum is {got:#010x}, its bytes give {want:#010x} ({len} bytes)")]
+    #[error("the payload's checksum is {got:#010x}, but its {len} bytes have {want:#010x}")]
     PayloadCrc {
         /// As received.
         got: u32,
@@ -51,13 +55,13 @@ pub enum HeadError {
         len: u32,
     },
     /// A payload longer than a frame may carry.
-    #[error("a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}")]
+    #[error("a payload of {len} bytes, above the limit of {FRAME_BYTES_MAX}")]
     TooLarge {
         /// Payload bytes, as the head says.
         len: u32,
     },
     /// A payload length that would misalign the next frame.
-    #[error("a payload of {len} bytes, which is no multiple of {PAYLOAD_ALIGN}")]
+    #[error("a payload of {len} bytes, which is not a multiple of {PAYLOAD_ALIGN}")]
     Unaligned {
         /// Payload bytes, as the head says.
         len: u32,
@@ -156,7 +160,7 @@ pub enum NetError {
         source: ShmError,
     },
     /// The address cannot be listened on.
-    #[error("cannot listen on {addr}: {source}; choose another port, or end what uses this one")]
+    #[error("cannot listen on {addr}: {source}; choose another port, or stop the process that uses this one")]
     Listen {
         /// As given.
         addr: String,
@@ -164,7 +168,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// The chosen transport is not available.
-    #[error("cannot connect to {addr}: {why}; another --transport may serve")]
+    #[error("cannot connect to {addr}: {why}; try another --transport")]
     Transport {
         /// As given.
         addr: String,

@@ -40,7 +40,7 @@ pub const URING_SEND_BYTES: usize = 8 << 10;
 pub const URING_SENDS_HELD: usize = 64;
 /// A stream with this many unread bytes ends its multishot receive. Plain receives bring bulk data directly to its
 /// place.
-pub const URING_HOARD_BYTES: usize = 8 << 10;
+pub const URING_UNREAD_BYTES: usize = 8 << 10;
 /// After this many turns with less than [`URING_SMALL_BYTES`], a stream's receives are multishot again.
 pub const URING_SMALL_TURNS: u32 = 8;
 /// See [`URING_SMALL_TURNS`].
@@ -139,10 +139,10 @@ const _: () = {
     assert!(RING_STEP_BYTES * 64 >= *RING_BYTES_LIMITS.end());
     assert!(RING_STEP_BYTES <= *RING_BYTES_LIMITS.start());
     assert!(URING_RECEIVE_BUFFERS.is_power_of_two());
-    assert!(URING_HOARD_BYTES >= 2 * URING_RECEIVE_BYTES);
+    assert!(URING_UNREAD_BYTES >= 2 * URING_RECEIVE_BYTES);
     // One stream holds at most an eighth of the buffers before it must stop.
-    assert!(URING_HOARD_BYTES * 8 <= URING_RECEIVE_BUFFERS as usize * URING_RECEIVE_BYTES);
-    assert!(URING_SMALL_BYTES < URING_HOARD_BYTES);
+    assert!(URING_UNREAD_BYTES * 8 <= URING_RECEIVE_BUFFERS as usize * URING_RECEIVE_BYTES);
+    assert!(URING_SMALL_BYTES < URING_UNREAD_BYTES);
 };
 
 /// `bytes` rounded up to a payload's alignment.

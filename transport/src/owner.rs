@@ -79,7 +79,7 @@ impl<'a> Parts<'a> {
         let short = len.wrapping_sub(self.offered);
         assert!(
             short < PAYLOAD_ALIGN,
-            "the owner of {token:#x} lent {} bytes, the head says {len}",
+            "the owner of {token:#x} lent {} bytes, but the head says {len}",
             self.offered
         );
         self.push(&PADDING[..short]);

@@ -219,10 +219,10 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
     says(&serving(&good, None), &asking(&other.ca, None, None), "--tls-ca", "UnknownCA");
     says(&serving(&good, None), &asking(&twin.ca, None, None), "but another key", "DecryptError");
     let wants = serving(&good, Some(&authority.ca));
-    says(&wants, &client, "asks for a certificate: give --tls-cert", "--tls-client-ca asks for one");
+    says(&wants, &client, "requires a certificate: give --tls-cert", "--tls-client-ca requires one");
     let stranger = other.sign("stranger", &["worker"], 2999);
     let stranger = asking(&authority.ca, None, Some(&stranger));
-    says(&wants, &stranger, "does not believe our --tls-cert", "no authority in --tls-client-ca");
+    says(&wants, &stranger, "does not trust our --tls-cert", "no authority in --tls-client-ca");
 }
 
 #[test]
@@ -275,15 +275,15 @@ fn files_that_cannot_be_used_are_named() {
     };
     let server = |cert: &Path, key: &Path| TlsServer::load(cert, key, None).unwrap_err();
     says(server(&authority.path("none"), &key), &["--tls-cert", "none", "No such file"]);
-    says(server(&cert, authority.folder.path()), &["--tls-key", "no regular file"]);
+    says(server(&cert, authority.folder.path()), &["--tls-key", "not a regular file"]);
     says(server(&key, &key), &["--tls-cert", "BEGIN CERTIFICATE"]);
     says(server(&cert, &cert), &["--tls-key", "BEGIN PRIVATE KEY"]);
     says(server(&cert, &other), &["--tls-key", "other.key", "is not the key of", "server.pem"]);
-    says(server(&cert, &file("cut", &text[..text.len() - 30])), &["--tls-key", "cut off"]);
+    says(server(&cert, &file("cut", &text[..text.len() - 30])), &["--tls-key", "truncated"]);
     let bad = text.replace(&secret, &format!("!{}", &secret[1..]));
     says(server(&cert, &file("bad", &bad)), &["--tls-key", "not base64"]);
     let client = |ca: &Path, name| TlsClient::load(ca, name, None).unwrap_err();
-    says(client(&file("empty", ""), None), &["--tls-ca", "no certificate in it"]);
+    says(client(&file("empty", ""), None), &["--tls-ca", "it has no certificate"]);
     says(client(&authority.ca, Some("not a name")), &["--tls-name", "not a name"]);
     let own = TlsClient::load(&authority.ca, None, Some((&cert, &other))).unwrap_err();
     says(own, &["--tls-key", "is not the key of"]);

@@ -346,48 +346,55 @@ fn a_poll_that_moves_to_another_thread_goes_on() {
     }
 }
 
+/// Accepts one link and answers each of `frames` frames with its first 8 bytes. Returns the link and its poll.
+fn answer_frames(
+    net: &Tcp,
+    mut listener: <Tcp as Net>::Listener,
+    frames: u64,
+) -> (Link<TcpStream>, <Tcp as Net>::Poll) {
+    let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
+    poll.add_listener(&listener, 9).unwrap();
+    let mut link = loop {
+        if let Some(stream) = listener.accept().unwrap() {
+            break Link::new(stream);
+        }
+        poll.wait(PATIENCE, &mut events).unwrap();
+    };
+    poll.add(link.stream(), 0).unwrap();
+    let mut answered = 0;
+    while answered < frames || !link.transmit().is_empty() {
+        if link.is_readable() {
+            link.fill(&mut NoOwner).unwrap();
+        }
+        let ((receive, transmit), mut full) = (link.halves(), false);
+        while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
+            let head = Head::new(2, 0, frame.head.id, [0; 4]);
+            full = transmit.send_copy(head, &frame.payload[..8]).is_err();
+            if full {
+                break;
+            }
+            receive.consume();
+            answered += 1;
+        }
+        // A frame that found no space is answered when there is space; no event reports it.
+        let waits = !(link.flush(&mut NoOwner).unwrap() && full);
+        if waits && !link.is_readable() && !link.can_send() && answered < frames {
+            poll.wait(PATIENCE, &mut events).unwrap();
+            events.iter().for_each(|event| link.note(event));
+        }
+    }
+    poll.wait(Duration::ZERO, &mut events).unwrap();
+    (link, poll)
+}
+
 /// Both halves at once: tens of thousands of small frames are answered while the requesting side reads slowly.
 #[test]
 fn thousands_of_small_frames_come_back_in_order() {
     for tcp in drivers() {
-        let mut listener = tcp.listen("127.0.0.1:0").unwrap();
+        let listener = tcp.listen("127.0.0.1:0").unwrap();
         let addr = listener.addr().to_owned();
         let (net, frames) = (tcp.clone(), 40_000u64);
-        let server = std::thread::spawn(move || {
-            let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
-            poll.add_listener(&listener, 9).unwrap();
-            let mut link = loop {
-                if let Some(stream) = listener.accept().unwrap() {
-                    break Link::new(stream);
-                }
-                poll.wait(PATIENCE, &mut events).unwrap();
-            };
-            poll.add(link.stream(), 0).unwrap();
-            let mut answered = 0;
-            while answered < frames || !link.transmit().is_empty() {
-                if link.is_readable() {
-                    link.fill(&mut NoOwner).unwrap();
-                }
-                let ((receive, transmit), mut full) = (link.halves(), false);
-                while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
-                    let head = Head::new(2, 0, frame.head.id, [0; 4]);
-                    full = transmit.send_copy(head, &frame.payload[..8]).is_err();
-                    if full {
-                        break;
-                    }
-                    receive.consume();
-                    answered += 1;
-                }
-                // A frame that found no space is answered when there is space; no event reports it.
-                let waits = !(link.flush(&mut NoOwner).unwrap() && full);
-                if waits && !link.is_readable() && !link.can_send() && answered < frames {
-                    poll.wait(PATIENCE, &mut events).unwrap();
-                    events.iter().for_each(|event| link.note(event));
-                }
-            }
-            poll.wait(Duration::ZERO, &mut events).unwrap();
-            (link, poll)
-        });
+        let server = std::thread::spawn(move || answer_frames(&net, listener, frames));
         let mut link = Link::new(tcp.connect(&addr, PATIENCE).unwrap());
         let (mut poll, mut events, mut prng) = (tcp.poll().unwrap(), Vec::new(), Prng::new(8));
         poll.add(link.stream(), 0).unwrap();

@@ -309,8 +309,8 @@ fn nobody_there_is_told_and_remembered() {
             Err(error) => break error,
         }
     };
-    assert!(error.to_string().contains("nobody listens for RDMA there"), "{error}");
-    assert!(verbs.avoided(&name).unwrap().contains("nobody listens"));
+    assert!(error.to_string().contains("no server listens for RDMA there"), "{error}");
+    assert!(verbs.avoided(&name).unwrap().contains("no server listens"));
     assert!(verbs.avoided("another").is_none() && !verbs.has_reached(&name));
 }
 
@@ -492,7 +492,7 @@ fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
         let mut link = Link::new(auto.begin_connect(&addr, 0).unwrap());
         match ask(&auto, &mut link, 3, 96) {
             Ok(()) => break link,
-            Err(error) => assert!(error.to_string().contains("nobody listens for RDMA"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("no server listens for RDMA"), "{error}"),
         }
     };
     assert_eq!(link.stream().transport(), "tcp");
@@ -502,7 +502,7 @@ fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
     // If only RDMA is allowed, it reports that at once.
     let verbs = Transports::new().with_transport(Transport::Verbs);
     let refused = verbs.connect(&addr, LIMIT).err().unwrap().to_string();
-    assert!(refused.contains(&addr) && refused.contains("nobody listens for RDMA there"), "{refused}");
+    assert!(refused.contains(&addr) && refused.contains("no server listens for RDMA there"), "{refused}");
     let near = verbs.connect("127.0.0.1:1", LIMIT).err().unwrap().to_string();
     assert!(near.contains("loopback"), "{near}");
 }

@@ -48,7 +48,7 @@ impl MultiListener {
                 return Err(NetError::Listen { addr: tcp.addr().to_owned(), source: source.io() });
             }
             Some(Err(why)) => {
-                tracing::warn!(addr = tcp.addr(), %why, "no shared memory is offered: workers on this host use tcp");
+                tracing::warn!(addr = tcp.addr(), %why, "cannot offer shared memory: workers on this host use tcp");
                 None
             }
         };
@@ -69,7 +69,7 @@ impl MultiListener {
             if self.tcp_is_open {
                 return Ok(Some(MultiStream::tcp(stream)));
             }
-            tracing::debug!("a connection over tcp was ended: this server does not take them (--transport)");
+            tracing::debug!("closed a connection over tcp: this server does not accept tcp (--transport)");
         }
         Ok(None)
     }

@@ -160,7 +160,7 @@ impl Transports {
         let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         let choice = choices.entry(addr.to_owned()).or_default();
         if std::mem::replace(&mut choice.last, transport) != transport {
-            tracing::info!(server = addr, transport, why, "how a server is reached");
+            tracing::info!(server = addr, transport, why, "chose the transport to a server");
         }
     }
 
@@ -170,10 +170,10 @@ impl Transports {
             Transport::Tcp => Ok(Err("it was asked for".to_owned())),
             Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
             Transport::Verbs => self.begin_verbs_only(addr, attempt),
-            Transport::Auto => Ok(self.begin_auto(addr).or_else(|near| {
-                self.begin_verbs(addr, attempt).map_err(|far| match BUILT {
-                    Some(_) => format!("no shared memory: {near}; no RDMA: {far}"),
-                    None => near,
+            Transport::Auto => Ok(self.begin_auto(addr).or_else(|shm_error| {
+                self.begin_verbs(addr, attempt).map_err(|rdma_error| match BUILT {
+                    Some(_) => format!("no shared memory: {shm_error}; no RDMA: {rdma_error}"),
+                    None => shm_error,
                 })
             })),
         }
@@ -264,7 +264,7 @@ impl Net for Transports {
             return false;
         };
         let (user, process) = stream.other().unwrap_or_default();
-        let kept = format!("process {process} of user {user} did not prove over it to be the server: {why}");
+        let kept = format!("process {process} of user {user} did not prove that it is the server: {why}");
         let seconds = doubt(&self.choices, addr, kept).as_secs();
         tracing::warn!(
             server = addr,
@@ -309,7 +309,7 @@ impl Transports {
                 break;
             }
             if left.is_zero() {
-                let text = "the server makes no rings for the session";
+                let text = "the server sent no rings for the session in time";
                 return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
             poll.wait(left, &mut events)?;

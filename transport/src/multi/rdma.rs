@@ -40,17 +40,17 @@ impl RdmaWatches {
         self.0.is_empty()
     }
 
-    /// Adds a session. `own` makes a token from its number.
+    /// Adds a session. `token_of` makes a token from its number.
     pub(super) fn add(
         &mut self,
         sockets: &TcpPoll,
         stream: &VerbsStream,
         token: u64,
-        own: impl FnOnce(u32) -> u64,
+        token_of: impl FnOnce(u32) -> u64,
     ) -> Result<(), NetError> {
         self.remove(sockets, stream)?;
         let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
-        let watched = sockets.watch(stream.bell(), own(free as u32))?;
+        let watched = sockets.watch(stream.bell(), token_of(free as u32))?;
         let watch = RdmaWatch { watch: stream.watch(), token, watched };
         if free == self.0.len() {
             self.0.push(None);
@@ -71,8 +71,8 @@ impl RdmaWatches {
         which: impl Fn(&Watch) -> bool,
     ) -> Result<(), NetError> {
         for place in &mut self.0 {
-            if let Some(far) = place.take_if(|far| which(&far.watch)) {
-                sockets.unwatch(far.watched)?;
+            if let Some(session) = place.take_if(|session| which(&session.watch)) {
+                sockets.unwatch(session.watched)?;
             }
         }
         while self.0.pop_if(|last| last.is_none()).is_some() {}
@@ -81,7 +81,7 @@ impl RdmaWatches {
 
     /// Collects the events of the sessions.
     pub(super) fn look(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<(), NetError> {
-        let gone = self.0.iter().flatten().filter(|far| far.look(events).is_err()).count();
+        let gone = self.0.iter().flatten().filter(|session| session.look(events).is_err()).count();
         if gone > 0 { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
     }
 
@@ -89,22 +89,22 @@ impl RdmaWatches {
     /// none.
     pub(super) fn arm(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<bool, NetError> {
         let before = events.len();
-        self.0.iter().flatten().for_each(|far| far.watch.arm());
+        self.0.iter().flatten().for_each(|session| session.watch.arm());
         self.look(sockets, events)?;
         Ok(events.len() == before)
     }
 
     /// Handles an event of a session's descriptor.
-    pub(super) fn hear(
+    pub(super) fn handle_event(
         &mut self,
         sockets: &TcpPoll,
         number: u32,
         events: &mut Vec<Event>,
     ) -> Result<(), NetError> {
-        let Some(Some(far)) = self.0.get(number as usize) else { return Ok(()) };
-        far.watch.woken();
-        far.watched.want_more();
-        let gone = far.look(events).is_err();
+        let Some(Some(session)) = self.0.get(number as usize) else { return Ok(()) };
+        session.watch.woken();
+        session.watched.want_more();
+        let gone = session.look(events).is_err();
         if gone { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
     }
 }

@@ -54,7 +54,7 @@ impl Transports {
 
     fn listen_verbs(&self, bound: Option<SocketAddr>, must: bool) -> Result<(String, VerbsListener), String> {
         let verbs = self.verbs()?;
-        let bound = bound.ok_or("the address is no number")?;
+        let bound = bound.ok_or("the address is not numeric")?;
         if bound.ip().is_loopback() {
             return Err(format!("{} is a loopback address, which RDMA devices do not have", bound.ip()));
         }

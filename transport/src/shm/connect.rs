@@ -47,7 +47,8 @@ fn own_user() -> u32 {
 /// listen.
 pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     let other = sockopt::socket_peercred(socket);
-    let other = other.map_err(|error| ShmError::System("see whose the control socket is", error))?;
+    let other =
+        other.map_err(|error| ShmError::System("find the user of the control socket's peer", error))?;
     Ok((other.uid.as_raw(), other.pid.as_raw_nonzero().get()))
 }
 
@@ -165,7 +166,7 @@ impl ShmListener {
     fn warn(&mut self, error: &ShmError) {
         if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) {
             self.warned_at = Some(Instant::now());
-            tracing::warn!(%error, "a worker was refused shared memory");
+            tracing::warn!(%error, "refused shared memory to a worker");
         }
     }
 }
@@ -186,7 +187,7 @@ fn admit(socket: OwnedFd, anyone: bool) -> Result<ShmStream, ShmError> {
         let _ = packet::send_refusal(&socket, &why.to_string());
     })?;
     packet::send_rings(&socket, file.as_fd(), RING_BYTES)
-        .map_err(|error| ShmError::System("hand over the rings of a session", error))?;
+        .map_err(|error| ShmError::System("send the rings of a session", error))?;
     let session = ShmSession::new(socket, ShmSide::Server, Some(memory));
     Ok(ShmStream::new(session, format!("process {pid} (shm)").into()))
 }
@@ -203,7 +204,7 @@ mod tests {
     /// Runs `work` as another user. `None` if this process is not root.
     fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
         if own_user() != 0 {
-            eprintln!("not root: nobody else can be played");
+            eprintln!("skipped: only root can run as another user");
             return None;
         }
         // This changes the user of this thread only.

@@ -10,18 +10,18 @@ use std::io;
 pub enum ShmError {
     /// No server of this host listens for shared memory at this address.
     #[error(
-        "no server of this host offers shared memory there (or it does not run, or was started with --transport tcp)"
+        "no server of this host offers shared memory at this address: it is elsewhere, does not run, or has --transport tcp"
     )]
     Absent,
     /// The address belongs to another machine: a process that offers shared memory under it here is not the server.
-    #[error("the address is another machine's")]
+    #[error("the address belongs to another machine")]
     Elsewhere,
     /// Too many connections wait there.
     #[error("the server has too many connections waiting")]
     Busy,
     /// The other process belongs to another user, and no token proves who it is.
     #[error(
-        "the {who} is a process of user {theirs} and this one of user {ours}: run both as the same user, or give both \
+        "the {who} runs as user {theirs} and this process as user {ours}: run both as the same user, or give both \
          --token-file"
     )]
     User {
@@ -36,7 +36,9 @@ pub enum ShmError {
     #[error("the server refused shared memory: {0}")]
     Refused(String),
     /// The server's first packet has another format version.
-    #[error("format {got} of shared memory, ours is {ours}: run the same gannet on both sides")]
+    #[error(
+        "the server has version {got} of shared memory, ours is {ours}: run the same gannet on both sides"
+    )]
     Version {
         /// The server's version.
         got: u8,

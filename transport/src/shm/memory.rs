@@ -62,7 +62,7 @@ impl SharedMemory {
         }
         let (size, wanted) = (rustix::fs::fstat(&file)?.st_size, total_bytes(ring_bytes));
         if u64::try_from(size) != Ok(wanted as u64) {
-            return wrong(format!("rings in a file of {size} bytes where {wanted} are right"));
+            return wrong(format!("rings in a file of {size} bytes, but it must have {wanted}"));
         }
         let map = MmapOptions::new().len(wanted).map_raw(file.as_fd().as_raw_fd())?;
         Ok(SharedMemory { map, ring_bytes })
@@ -94,8 +94,8 @@ impl SharedMemory {
     /// access is a race. This slice is the only view of the memory.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`; its
-        // file is sealed against shrinking, so that every page of it can be touched.
+        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`.
+        // Its file is sealed against shrinking, so every page of it can be touched.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), total_bytes(self.ring_bytes) / 8) }
     }
 

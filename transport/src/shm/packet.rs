@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 
 const RINGS: u8 = 1;
 const REFUSED: u8 = 2;
-const NUDGE: u8 = 3;
+const WAKE_UP: u8 = 3;
 const FILE: u8 = 4;
 
 /// A packet.
@@ -28,7 +28,7 @@ pub(super) enum Packet {
     /// The server's only packet if it refuses the session: the reason.
     Refused(String),
     /// A wake-up: look at the rings.
-    Nudge,
+    WakeUp,
     /// A file for the user of the session.
     File(OwnedFd),
 }
@@ -58,8 +58,8 @@ pub(super) fn send_refusal<Fd: AsFd>(socket: Fd, why: &str) -> Result<(), Errno>
 }
 
 /// Wakes the peer.
-pub(super) fn send_nudge<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
-    send(socket, &[NUDGE], None)
+pub(super) fn send_wake_up<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
+    send(socket, &[WAKE_UP], None)
 }
 
 /// Hands over a file.
@@ -96,7 +96,7 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
         Err(Errno::AGAIN) => return Ok(PacketOutcome::Nothing),
         // The peer ended without having read all that we sent.
         Err(Errno::CONNRESET | Errno::PIPE) => return Ok(PacketOutcome::Ended),
-        Err(error) => return Err(ShmError::System("hear from the control socket", error)),
+        Err(error) => return Err(ShmError::System("read the control socket", error)),
     };
     let mut files: Vec<OwnedFd> = Vec::new();
     for message in ancillary.drain() {
@@ -107,7 +107,7 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
     if files.len() > 1 || got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         // If the system did not hand over a file, the reason may be a lack of descriptors, but nothing says so.
         return Err(ShmError::Packet(if takes_files {
-            "it is too long, has several files, or its file found no descriptor free (`ulimit -n`)"
+            "it is too long, has several files, or no descriptor was free for its file (raise `ulimit -n`)"
         } else {
             "it is too long, or has a file"
         }));
@@ -121,15 +121,15 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Result<Packet, ShmError> {
             [0, 0, 0, 0, 0, 0, size @ ..] => size
                 .try_into()
                 .map(|size| Packet::Rings(file, u64::from_le_bytes(size)))
-                .map_err(|_| ShmError::Packet("its first one has another length")),
-            _ => Err(ShmError::Packet("its first one has unknown bytes")),
+                .map_err(|_| ShmError::Packet("the first packet has a wrong length")),
+            _ => Err(ShmError::Packet("the first packet has unknown bytes")),
         },
         ([RINGS, version, ..], _) if *version != VERSION => {
             Err(ShmError::Version { got: *version, ours: VERSION })
         }
         ([REFUSED, why @ ..], None) => Ok(Packet::Refused(String::from_utf8_lossy(why).into_owned())),
-        ([NUDGE], None) => Ok(Packet::Nudge),
+        ([WAKE_UP], None) => Ok(Packet::WakeUp),
         ([FILE], Some(file)) => Ok(Packet::File(file)),
-        _ => Err(ShmError::Packet("it is of no known kind")),
+        _ => Err(ShmError::Packet("its kind is unknown")),
     }
 }

@@ -49,22 +49,22 @@ pub(crate) struct ShmSession {
     /// A worker's rings come with the server's first packet.
     memory: OnceLock<SharedMemory>,
     /// The write position of the incoming ring that the link knows of.
-    heard_to: AtomicU64,
+    known_tail: AtomicU64,
     /// The write position of the outgoing ring.
-    sent_to: AtomicU64,
+    sent_tail: AtomicU64,
     /// The link was told that the ring is full.
     wants_room: AtomicBool,
     /// The other side has gone. Bytes in the ring can still be read.
     closed: AtomicBool,
     /// The end was reported to the link.
-    told_closed: AtomicBool,
+    closed_reported: AtomicBool,
     /// The stream has been dropped.
     gone: AtomicBool,
     /// Whether the poll looks at it with every wait. Otherwise the poll waits for a wake-up packet.
     awake: AtomicBool,
     watcher: Mutex<Option<(Arc<WokenSessions>, u32)>>,
     failure: OnceLock<ShmError>,
-    given: Mutex<VecDeque<OwnedFd>>,
+    files: Mutex<VecDeque<OwnedFd>>,
 }
 
 impl ShmSession {
@@ -77,16 +77,16 @@ impl ShmSession {
             socket,
             side,
             memory: kept,
-            heard_to: AtomicU64::new(0),
-            sent_to: AtomicU64::new(0),
+            known_tail: AtomicU64::new(0),
+            sent_tail: AtomicU64::new(0),
             wants_room: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            told_closed: AtomicBool::new(false),
+            closed_reported: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             awake: AtomicBool::new(true),
             watcher: Mutex::default(),
             failure: OnceLock::new(),
-            given: Mutex::default(),
+            files: Mutex::default(),
         }
     }
 
@@ -118,31 +118,31 @@ impl ShmSession {
     }
 
     /// Records that the link knows of the bytes before this position.
-    pub(super) fn heard_to(&self, tail: u64) {
-        self.heard_to.store(tail, Relaxed);
+    pub(super) fn known_tail(&self, tail: u64) {
+        self.known_tail.store(tail, Relaxed);
     }
 
     /// Records that the link has written the bytes before this position. `full`: it had more.
-    pub(super) fn sent_to(&self, tail: u64, full: bool) {
-        self.sent_to.store(tail, Relaxed);
+    pub(super) fn sent_tail(&self, tail: u64, full: bool) {
+        self.sent_tail.store(tail, Relaxed);
         self.wants_room.store(full, Relaxed);
         if full {
-            self.rouse();
+            self.mark_woken();
         }
     }
 
     /// Makes the poll look at the session again, because its state has changed.
-    fn rouse(&self) {
+    fn mark_woken(&self) {
         if !self.wake()
-            && let Some((roused, number)) = &*lock(&self.watcher)
+            && let Some((woken, number)) = &*lock(&self.watcher)
         {
-            lock(roused).push(*number);
+            lock(woken).push(*number);
         }
     }
 
     /// Wakes the other side.
-    pub(super) fn nudge(&self) {
-        match packet::send_nudge(&self.socket) {
+    pub(super) fn wake_peer(&self) {
+        match packet::send_wake_up(&self.socket) {
             // Full: the other side has not yet read earlier wake-ups, so it will wake.
             Ok(()) | Err(Errno::AGAIN) => {}
             // The other side has gone. A receive reports that in order, after the bytes that it had written.
@@ -159,14 +159,14 @@ impl ShmSession {
     }
 
     pub(super) fn take_given(&self) -> Option<OwnedFd> {
-        lock(&self.given).pop_front()
+        lock(&self.files).pop_front()
     }
 
     /// As [`ShmSession::drain`], for the stream. It makes the poll look, because the poll does not see a wake-up that
     /// was read here.
     pub(super) fn drain_unasked(&self) {
         if self.drain() {
-            self.rouse();
+            self.mark_woken();
         }
     }
 
@@ -191,29 +191,29 @@ impl ShmSession {
                 return true;
             }
         }
-        self.fail(ShmError::Packet("there are too many"));
+        self.fail(ShmError::Packet("there are too many packets"));
         true
     }
 
     fn take_in(&self, packet: Packet) -> Result<(), ShmError> {
         let is_open = self.memory.get().is_some();
         match packet {
-            Packet::Nudge if is_open => Ok(()),
+            Packet::WakeUp if is_open => Ok(()),
             Packet::Rings(file, ring_bytes) if !is_open && self.side == ShmSide::Worker => {
                 let memory = SharedMemory::open(&file, ring_bytes);
                 let memory = memory.map_err(|error| ShmError::Rings(error.to_string()))?;
-                self.memory.set(memory).map_err(|_| ShmError::Packet("rings come once"))
+                self.memory.set(memory).map_err(|_| ShmError::Packet("the rings came twice"))
             }
             Packet::Refused(why) if !is_open && self.side == ShmSide::Worker => Err(ShmError::Refused(why)),
             Packet::File(file) if is_open && self.side == ShmSide::Worker => {
-                let mut given = lock(&self.given);
-                if given.len() == GIVEN_FILES_MAX {
-                    return Err(ShmError::Packet("more files than are taken"));
+                let mut files = lock(&self.files);
+                if files.len() == GIVEN_FILES_MAX {
+                    return Err(ShmError::Packet("too many files wait to be taken"));
                 }
-                given.push_back(file);
+                files.push_back(file);
                 Ok(())
             }
-            _ => Err(ShmError::Packet("it is out of turn")),
+            _ => Err(ShmError::Packet("it is not allowed at this point")),
         }
     }
 
@@ -223,13 +223,13 @@ impl ShmSession {
         if let Some(memory) = self.memory.get() {
             let incoming = memory.ring(self.side.incoming());
             let tail = incoming.tail.load(Acquire);
-            event.readable = self.heard_to.swap_if(tail);
+            event.readable = self.known_tail.swap_if(tail);
             if self.wants_room.load(Relaxed) && self.has_room(&memory.ring(self.side.outgoing())) {
                 self.wants_room.store(false, Relaxed);
                 event.writable = true;
             }
         }
-        if (self.is_closed() || self.failure.get().is_some()) && !self.told_closed.swap(true, Relaxed) {
+        if (self.is_closed() || self.failure.get().is_some()) && !self.closed_reported.swap(true, Relaxed) {
             (event.readable, event.writable, event.closed) = (true, true, true);
         }
         (event.readable || event.writable || event.closed).then_some(event)
@@ -237,7 +237,7 @@ impl ShmSession {
 
     /// Whether there is space, as far as the reader claims. The claim is checked when bytes are written.
     fn has_room(&self, outgoing: &Ring<'_, AtomicU64>) -> bool {
-        let unread = self.sent_to.load(Relaxed).wrapping_sub(outgoing.head.load(Acquire));
+        let unread = self.sent_tail.load(Relaxed).wrapping_sub(outgoing.head.load(Acquire));
         // An impossible claim counts as space too, so that the link finds the error.
         unread as usize > outgoing.byte_count()
             || outgoing.byte_count() - unread as usize >= outgoing.room_bytes()
@@ -273,12 +273,12 @@ impl ShmSession {
     }
 
     /// A poll begins to watch the session under this number. It shall report what is already there.
-    pub(crate) fn begin_watch(&self, roused: &Arc<WokenSessions>, number: u32) {
-        *lock(&self.watcher) = Some((roused.clone(), number));
+    pub(crate) fn begin_watch(&self, woken: &Arc<WokenSessions>, number: u32) {
+        *lock(&self.watcher) = Some((woken.clone(), number));
         self.awake.store(true, Relaxed);
         // No position has this value.
-        self.heard_to.store(u64::MAX, Relaxed);
-        self.told_closed.store(false, Relaxed);
+        self.known_tail.store(u64::MAX, Relaxed);
+        self.closed_reported.store(false, Relaxed);
     }
 
     /// The poll stops watching.

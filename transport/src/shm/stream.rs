@@ -19,13 +19,13 @@ pub struct ShmStream {
     reader: RingReader,
     writer: RingWriter,
     /// Which steps of the outgoing ring have pages, one bit each.
-    taken: u64,
+    pages: u64,
 }
 
 impl ShmStream {
     pub(super) fn new(session: ShmSession, peer: Arc<str>) -> ShmStream {
         let (reader, writer) = (RingReader::default(), RingWriter::default());
-        ShmStream { session: Arc::new(session), peer, reader, writer, taken: 0 }
+        ShmStream { session: Arc::new(session), peer, reader, writer, pages: 0 }
     }
 
     pub(crate) fn session(&self) -> &Arc<ShmSession> {
@@ -77,18 +77,18 @@ impl Stream for ShmStream {
             }
         }
         wake |= reader.release(&ring);
-        session.heard_to(reader.tail());
+        session.known_tail(reader.tail());
         if wake {
-            session.nudge();
+            session.wake_peer();
         }
         Ok(Some(got))
     }
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.session.check()?;
-        let ShmStream { session, writer, taken, .. } = self;
+        let ShmStream { session, writer, pages, .. } = self;
         let Some(memory) = session.memory() else {
-            session.sent_to(0, true);
+            session.sent_tail(0, true);
             return Ok(None);
         };
         let direction = session.side().outgoing();
@@ -103,11 +103,11 @@ impl Stream for ShmStream {
                 if count == 0 {
                     break;
                 }
-                take_pages(memory, session, writer.tail(), count, taken)?;
+                take_pages(memory, session, writer.tail(), count, pages)?;
                 writer.put(&ring, &rest[..count]);
                 (sent, rest) = (sent + count, &rest[count..]);
                 if writer.is_worth_publishing() && writer.publish(&ring) {
-                    session.nudge();
+                    session.wake_peer();
                 }
             }
             if !rest.is_empty() {
@@ -116,9 +116,9 @@ impl Stream for ShmStream {
             }
         }
         if writer.publish(&ring) {
-            session.nudge();
+            session.wake_peer();
         }
-        session.sent_to(writer.tail(), full);
+        session.sent_tail(writer.tail(), full);
         if sent == 0 && full {
             return if session.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(None) };
         }
@@ -157,21 +157,21 @@ impl Stream for ShmStream {
     }
 
     fn rest(&mut self) {
-        let ShmStream { session, writer, taken, .. } = self;
-        let Some(memory) = session.memory().filter(|_| *taken != 0) else { return };
+        let ShmStream { session, writer, pages, .. } = self;
+        let Some(memory) = session.memory().filter(|_| *pages != 0) else { return };
         let direction = session.side().outgoing();
         // The next send reports a wrong position.
         if writer.is_drained(&memory.ring(direction)).unwrap_or(false) {
             match memory.give_back(direction) {
-                Ok(()) => *taken = 0,
-                Err(error) => tracing::debug!(%error, "a ring's pages were not given back"),
+                Ok(()) => *pages = 0,
+                Err(error) => tracing::debug!(%error, "cannot return the pages of a ring to the system"),
             }
         }
     }
 
     /// The pages of the outgoing ring. The other side allocates and returns those of the incoming ring.
     fn held_bytes(&self) -> usize {
-        self.taken.count_ones() as usize * RING_STEP_BYTES
+        self.pages.count_ones() as usize * RING_STEP_BYTES
     }
 }
 
@@ -189,16 +189,16 @@ fn take_pages(
     session: &ShmSession,
     at: u64,
     count: usize,
-    taken: &mut u64,
+    pages: &mut u64,
 ) -> io::Result<()> {
     let from = at as usize & (memory.ring_bytes() - 1);
     let (first, last) = (from / RING_STEP_BYTES, (from + count - 1) / RING_STEP_BYTES);
     for step in [first, last] {
         // The first step follows the last one.
         let step = step % (memory.ring_bytes() / RING_STEP_BYTES);
-        if *taken & 1 << step == 0 {
+        if *pages & 1 << step == 0 {
             memory.take_step(session.side().outgoing(), step)?;
-            *taken |= 1 << step;
+            *pages |= 1 << step;
         }
     }
     Ok(())

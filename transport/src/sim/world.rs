@@ -59,13 +59,13 @@ struct Direction {
     sent: u64,
     taken: u64,
     /// Bytes that were reported to the reader's poll.
-    told: u64,
+    reported: u64,
     /// The sender found no space, and space has not yet been reported to it.
     writer_waits: bool,
     closed: bool,
     close_told: bool,
     /// Files that were given and not yet taken.
-    given: VecDeque<OwnedFd>,
+    files: VecDeque<OwnedFd>,
     /// Whether the sender lets the receiver read its memory.
     reads: bool,
 }
@@ -121,11 +121,11 @@ pub(super) struct SimWorld {
     /// Sends and receives so far, their number at the last step, and the steps without any.
     moves: u64,
     moves_seen: u64,
-    still_steps: u32,
+    idle_steps: u32,
 }
 
 /// After this many steps without a send or a receive, bytes that nobody reads no longer hold time back.
-const STILL_STEPS_MAX: u32 = 8;
+const IDLE_STEPS_MAX: u32 = 8;
 
 impl SimWorld {
     pub(super) fn new(seed: u64, faults: Faults) -> SimWorld {
@@ -143,7 +143,7 @@ impl SimWorld {
             resets: 0,
             moves: 0,
             moves_seen: 0,
-            still_steps: 0,
+            idle_steps: 0,
         }
     }
 
@@ -239,12 +239,12 @@ impl SimWorld {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        connection.ways[side.side].given.push_back(file);
+        connection.ways[side.side].files.push_back(file);
         Ok(())
     }
 
     pub(super) fn take_given(&mut self, side: ConnectionSide) -> Option<OwnedFd> {
-        self.connections.get_mut(&side.connection)?.ways[1 - side.side].given.pop_front()
+        self.connections.get_mut(&side.connection)?.ways[1 - side.side].files.pop_front()
     }
 
     pub(super) fn allow_reads(&mut self, side: ConnectionSide) -> bool {
@@ -327,7 +327,7 @@ impl SimWorld {
         way.in_flight -= got;
         self.moves += 1;
         // A short read means "nothing more", so the rest is reported again.
-        way.told = way.taken;
+        way.reported = way.taken;
         Ok(Some(got))
     }
 
@@ -340,8 +340,8 @@ impl SimWorld {
         let mut edge = Edge::default();
         let incoming = &mut connection.ways[1 - side.side];
         let due = incoming.due(now);
-        if due > incoming.told {
-            incoming.told = due;
+        if due > incoming.reported {
+            incoming.reported = due;
             edge.readable = true;
         }
         let ended = reset || incoming.closed && incoming.pieces.is_empty();
@@ -358,17 +358,17 @@ impl SimWorld {
         edge
     }
 
-    /// When the next bytes become due. That is almost at once while a poll has not been told of bytes that have
+    /// When the next bytes become due. That is almost at once while a poll has not reported bytes that have
     /// arrived, unless nobody looks at that poll for now.
     pub(super) fn next_due(&mut self) -> Option<Duration> {
-        self.still_steps = if self.moves == self.moves_seen { self.still_steps + 1 } else { 0 };
+        self.idle_steps = if self.moves == self.moves_seen { self.idle_steps + 1 } else { 0 };
         self.moves_seen = self.moves;
         let mut next: Option<Duration> = None;
         for connection in self.connections.values() {
             for (side, way) in connection.ways.iter().enumerate() {
-                let told_soon = self.still_steps < STILL_STEPS_MAX && connection.open[1 - side];
-                let untold = told_soon && way.due(self.now) > way.told;
-                let at = match untold {
+                let reports_soon = self.idle_steps < IDLE_STEPS_MAX && connection.open[1 - side];
+                let unreported = reports_soon && way.due(self.now) > way.reported;
+                let at = match unreported {
                     true => Some(self.now + Duration::from_micros(1)),
                     false => way.pieces.iter().map(|(at, _)| *at).find(|at| *at > self.now),
                 };

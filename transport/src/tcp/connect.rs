@@ -142,7 +142,7 @@ pub struct TcpListener {
     addr: String,
     checksums: bool,
     tls: Option<TlsServer>,
-    seat: RefCell<Option<Registration>>,
+    registration: RefCell<Option<Registration>>,
 }
 
 impl TcpListener {
@@ -153,12 +153,12 @@ impl TcpListener {
         socket.set_nonblocking(true).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG as i32).map_err(|error| failed(error.into()))?;
         let addr = socket.local_addr().map_err(failed)?.to_string();
-        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, tls, seat: RefCell::default() })
+        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, tls, registration: RefCell::default() })
     }
 
     /// Moves the listener to this ring, and away from any other.
-    pub(super) fn take_seat(&self, seat: Registration) {
-        if let Some(before) = self.seat.replace(Some(seat)) {
+    pub(super) fn set_registration(&self, registration: Registration) {
+        if let Some(before) = self.registration.replace(Some(registration)) {
             // Nothing was received there, and a ring's own poll reports its errors.
             let _ = before.leave();
         }
@@ -188,12 +188,14 @@ impl Listener for TcpListener {
                     {
                         Ok(stream) => return Ok(Some(stream)),
                         // This one has ended again; take the next one.
-                        Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),
+                        Err(error) => {
+                            tracing::debug!(%peer, %error, "a connection ended during its handshake")
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Some(seat) = self.seat.get_mut() {
-                        seat.want_more();
+                    if let Some(registration) = self.registration.get_mut() {
+                        registration.want_more();
                     }
                     return Ok(None);
                 }

@@ -74,7 +74,7 @@ impl Tcp {
             tracing::warn!(%refusal, "io_uring is refused: plain sockets and epoll are used instead");
         }
         let uring = wants_uring && refused.is_none();
-        tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "what moves bytes over tcp");
+        tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "chose the driver of tcp");
         Tcp { uring, ..self }
     }
 

@@ -32,7 +32,7 @@ impl TcpPoll {
         let wake = Arc::new(wake);
         let ring = match uring.then(|| UringPoll::new(wake.clone())) {
             Some(Err(refusal)) => {
-                tracing::warn!(%refusal, "no ring of io_uring for a thread: it uses plain sockets and epoll");
+                tracing::warn!(%refusal, "cannot make an io_uring ring for a thread: it uses plain sockets and epoll");
                 None
             }
             ring => ring.and_then(Result::ok),
@@ -56,8 +56,8 @@ pub(crate) enum WatchedDescriptor {
 impl WatchedDescriptor {
     /// Everything has been read: report the next event.
     pub(crate) fn want_more(&self) {
-        if let WatchedDescriptor::Ring(seat) = self {
-            seat.want_more();
+        if let WatchedDescriptor::Ring(registration) = self {
+            registration.want_more();
         }
     }
 
@@ -65,7 +65,7 @@ impl WatchedDescriptor {
     pub(crate) fn leave(self) -> io::Result<()> {
         match self {
             WatchedDescriptor::Epoll(_) => Ok(()),
-            WatchedDescriptor::Ring(seat) => seat.leave().map(drop),
+            WatchedDescriptor::Ring(registration) => registration.leave().map(drop),
         }
     }
 }
@@ -83,7 +83,7 @@ impl TcpPoll {
                 epoll.add_listener(&*of, token)?;
                 Ok(WatchedDescriptor::Epoll(of))
             }
-            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.seat(of, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(of, token, Vec::new(), true))),
         }
     }
 
@@ -115,7 +115,7 @@ impl Poll for TcpPoll {
                 epoll.add(&*stream.socket, token)
             }
             WatchKind::Uring(ring) => {
-                stream.take_seat(ring.seat(stream.socket.clone(), token, early, false));
+                stream.set_registration(ring.register(stream.socket.clone(), token, early, false));
                 Ok(())
             }
         }
@@ -136,7 +136,7 @@ impl Poll for TcpPoll {
         match &self.kind {
             WatchKind::Epoll(epoll) => epoll.add_listener(&*listener.socket, token),
             WatchKind::Uring(ring) => {
-                listener.take_seat(ring.seat(listener.socket.clone(), token, Vec::new(), true));
+                listener.set_registration(ring.register(listener.socket.clone(), token, Vec::new(), true));
                 Ok(())
             }
         }

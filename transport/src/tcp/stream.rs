@@ -39,7 +39,7 @@ impl TcpStream {
     /// Leaves its ring, if it is at one. Returns the bytes that were received and not read.
     pub(super) fn leave(&self) -> io::Result<Vec<u8>> {
         match self.way.replace(StreamDriver::Plain(io::Cursor::default())) {
-            StreamDriver::Ring(seat) => seat.leave(),
+            StreamDriver::Ring(registration) => registration.leave(),
             StreamDriver::Plain(early) => Ok(early.get_ref()[early.position() as usize..].to_vec()),
         }
     }
@@ -48,8 +48,8 @@ impl TcpStream {
         self.way.replace(StreamDriver::Plain(io::Cursor::new(early)));
     }
 
-    pub(super) fn take_seat(&self, seat: Registration) {
-        self.way.replace(StreamDriver::Ring(seat));
+    pub(super) fn set_registration(&self, registration: Registration) {
+        self.way.replace(StreamDriver::Ring(registration));
     }
 
     /// From now on received and sent bytes go through this TLS session.
@@ -123,7 +123,7 @@ struct Raw<'a> {
 impl Raw<'_> {
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(seat) => seat.recv(pieces),
+            StreamDriver::Ring(registration) => registration.recv(pieces),
             StreamDriver::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
                 let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
                 let got = early.read_vectored(pieces)?;
@@ -141,7 +141,7 @@ impl Raw<'_> {
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(seat) => seat.send(pieces),
+            StreamDriver::Ring(registration) => registration.send(pieces),
             StreamDriver::Plain(_) => send_now(self.socket, pieces),
         }
     }

@@ -147,7 +147,7 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
         return Err(TlsFileError::Unusable {
             flag,
             path: path.to_owned(),
-            why: "it is no regular file".into(),
+            why: "it is not a regular file".into(),
         });
     }
     std::fs::read(path).map_err(failed)
@@ -156,9 +156,9 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
 /// Says where a file stops being PEM. The error does not repeat the content: it may be a key.
 fn not_pem(flag: &'static str, path: &Path, error: &pem::Error) -> TlsFileError {
     let why = match error {
-        pem::Error::MissingSectionEnd { .. } => "it is cut off: a line -----END ...----- is missing",
+        pem::Error::MissingSectionEnd { .. } => "it is truncated: a line -----END ...----- is missing",
         pem::Error::IllegalSectionStart { .. } => "a line -----BEGIN ...----- in it is broken",
-        pem::Error::Base64Decode(_) => "what stands between its BEGIN and END lines is not base64",
+        pem::Error::Base64Decode(_) => "the text between its BEGIN and END lines is not base64",
         _ => "it is not a PEM file",
     };
     TlsFileError::Unusable { flag, path: path.to_owned(), why: why.into() }
@@ -167,10 +167,17 @@ fn not_pem(flag: &'static str, path: &Path, error: &pem::Error) -> TlsFileError 
 fn unusable(error: &rustls::Error, cert: &Path, key: &Path) -> TlsFileError {
     let at = |flag, path: &Path, why| TlsFileError::Unusable { flag, path: path.to_owned(), why };
     match error {
-        rustls::Error::InconsistentKeys(_) => TlsFileError::Pair { cert: cert.to_owned(), key: key.to_owned() },
+        rustls::Error::InconsistentKeys(_) => {
+            TlsFileError::Pair { cert: cert.to_owned(), key: key.to_owned() }
+        }
         rustls::Error::InvalidCertificate(error) => {
             at("--tls-cert", cert, format!("its first certificate cannot be used: {error:?}"))
         }
-        _ => at("--tls-key", key, "this kind of key cannot be used: RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519 is needed".into()),
+        _ => at(
+            "--tls-key",
+            key,
+            "this kind of key cannot be used: give RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519"
+                .into(),
+        ),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct TlsSession {
     /// sender keeps offering them, and tries again when there is space.
     accepted: usize,
     /// A send was delayed until the handshake is over.
-    put_off: bool,
+    delayed: bool,
 }
 
 /// The result of reading more records.
@@ -64,7 +64,7 @@ impl TlsSession {
 
     fn new(connection: Connection) -> TlsSession {
         let (received, start, end) = (Vec::new(), 0, 0);
-        TlsSession { connection, received, start, end, begun: false, accepted: 0, put_off: false }
+        TlsSession { connection, received, start, end, begun: false, accepted: 0, delayed: false }
     }
 
     fn is_client(&self) -> bool {
@@ -90,7 +90,7 @@ impl TlsSession {
 
     /// Whether a send that was delayed until the handshake is over may be tried now. This is reported once.
     pub(crate) fn may_send_now(&mut self) -> bool {
-        !self.connection.is_handshaking() && std::mem::take(&mut self.put_off)
+        !self.connection.is_handshaking() && std::mem::take(&mut self.delayed)
     }
 
     /// As [`crate::Stream::recv`].
@@ -132,7 +132,7 @@ impl TlsSession {
     ) -> io::Result<Option<usize>> {
         let flushed = self.flush(socket)?;
         if self.connection.is_handshaking() {
-            self.put_off = true;
+            self.delayed = true;
             return Ok(None);
         }
         if !flushed {
@@ -177,14 +177,14 @@ impl TlsSession {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.last_word(socket).unwrap_or(error)),
+                Err(error) => return Err(self.last_alert(socket).unwrap_or(error)),
             }
         }
         Ok(true)
     }
 
     /// What the peer said before it ended the connection, if that is a reason.
-    fn last_word(&mut self, socket: &mut impl Read) -> Option<io::Error> {
+    fn last_alert(&mut self, socket: &mut impl Read) -> Option<io::Error> {
         let mut bytes = [0; 1024];
         while let Ok(got @ 1..) = socket.read(&mut bytes) {
             self.connection.read_tls(&mut &bytes[..got]).ok()?;

@@ -103,10 +103,7 @@ impl Drop for Buffers {
         if self.lent_count == 0 {
             self.pages.free();
         } else {
-            tracing::debug!(
-                buffers = self.lent_count,
-                "memory that the kernel may still use is kept for good"
-            );
+            tracing::debug!(buffers = self.lent_count, "memory that the kernel may still use is never freed");
         }
     }
 }

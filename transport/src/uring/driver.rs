@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The completion target of the poll that other threads wake.
-const WAKE: CompletionTarget = CompletionTarget { seat: u32::MAX, generation: 0 };
+const WAKE: CompletionTarget = CompletionTarget { socket: u32::MAX, generation: 0 };
 
 pub(super) struct Driver {
     pub(super) ring: Ring,
-    pub(super) seats: Vec<Option<Traffic>>,
+    pub(super) sockets: Vec<Option<Traffic>>,
     /// How often each index has been used. Completions for an earlier user are ignored.
     pub(super) generations: Vec<u32>,
     pub(super) free: Vec<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn traffic(&mut self, at: u32) -> &mut Traffic {
-        self.seats[at as usize].as_mut().expect("a seat is left once")
+        self.sockets[at as usize].as_mut().expect("a socket leaves its ring once")
     }
 
     /// Marks a socket that has something for the kernel.
@@ -64,8 +64,8 @@ impl Driver {
     /// As [`crate::Stream::recv`].
     pub(super) fn recv(&mut self, at: u32, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let read = traffic.read(ring, pieces);
         let some = |bytes: usize| (bytes > 0).then_some(bytes);
         if read == asked {
@@ -113,15 +113,15 @@ impl Driver {
 
     /// As [`crate::Stream::send`]. Small sends go out with the next wait or [`Driver::submit`].
     pub(super) fn send(&mut self, at: u32, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        if self.traffic(at).flying.is_some() {
+        if self.traffic(at).sending.is_some() {
             self.reap();
         }
-        let Driver { ring, seats, closed, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, closed, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         if let Some(end) = traffic.broken {
             return Err(end.error());
         }
-        if traffic.flying.is_some() {
+        if traffic.sending.is_some() {
             traffic.is_full = true;
             return Ok(None);
         }
@@ -150,8 +150,8 @@ impl Driver {
 
     /// Sends at once: first the bytes that were held back, then these slices.
     fn send_plainly(&mut self, at: u32, pieces: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
         let mut held = 0;
         if let Some((buffer, range)) = &traffic.filling {
@@ -183,9 +183,9 @@ impl Driver {
         // A single send is cheaper as a system call of its own.
         let is_lone = std::mem::take(&mut self.sends_held) == 1;
         for at in std::mem::take(&mut self.dirty) {
-            let Some(traffic) = &mut self.seats[at as usize] else { continue };
+            let Some(traffic) = &mut self.sockets[at as usize] else { continue };
             traffic.is_dirty = false;
-            let name = CompletionTarget { seat: at, generation: self.generations[at as usize] };
+            let name = CompletionTarget { socket: at, generation: self.generations[at as usize] };
             if is_lone {
                 traffic.send_held(&mut self.ring);
             }
@@ -207,9 +207,9 @@ impl Driver {
         }
     }
 
-    fn is_seated(&self, name: CompletionTarget) -> bool {
-        let at = name.seat as usize;
-        self.seats.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
+    fn is_registered(&self, name: CompletionTarget) -> bool {
+        let at = name.socket as usize;
+        self.sockets.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
     }
 
     fn take_in(&mut self, done: Completion) {
@@ -219,22 +219,22 @@ impl Driver {
                 self.wake_watched &= !last;
             }
             // The socket has been detached.
-            Completion::Received { name, got, .. } if !self.is_seated(name) => {
+            Completion::Received { name, got, .. } if !self.is_registered(name) => {
                 if let Ok(Some(received)) = got {
                     self.ring.give_back(received);
                 }
             }
-            Completion::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
-            Completion::Seen { name, .. } if !self.is_seated(name) => {}
-            Completion::Received { name, got, last } => self.take_received(name.seat, got, last),
-            Completion::Sent { name, buffer, sent } => self.take_sent(name.seat, buffer, sent),
-            Completion::Seen { name, op, seen, .. } => self.take_seen(name.seat, op, seen),
+            Completion::Sent { name, buffer, .. } if !self.is_registered(name) => self.ring.free(buffer),
+            Completion::Seen { name, .. } if !self.is_registered(name) => {}
+            Completion::Received { name, got, last } => self.take_received(name.socket, got, last),
+            Completion::Sent { name, buffer, sent } => self.take_sent(name.socket, buffer, sent),
+            Completion::Seen { name, op, seen, .. } => self.take_seen(name.socket, op, seen),
         }
     }
 
     fn take_received(&mut self, at: u32, got: Result<Option<ReceivedBytes>, Errno>, last: bool) {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("it is seated");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("it is seated");
         match got {
             Ok(Some(received)) => {
                 if traffic.keep(received)
@@ -262,9 +262,9 @@ impl Driver {
     }
 
     fn take_sent(&mut self, at: u32, buffer: SendBuffer, sent: Result<usize, Errno>) {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("it is seated");
-        let (_, mut range) = traffic.flying.take().expect("a send was under way");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("it is seated");
+        let (_, mut range) = traffic.sending.take().expect("a send was under way");
         let was_full = std::mem::take(&mut traffic.is_full);
         match sent {
             Ok(_) | Err(Errno::CANCELED) => {
@@ -309,7 +309,7 @@ impl Driver {
         if self.dirty.is_empty() || self.closed {
             return Ok(());
         }
-        self.go_home()?;
+        self.move_to_this_thread()?;
         self.settle();
         self.ring.submit()?;
         // Most sends have completed by now, and their buffers serve the next ones.
@@ -319,7 +319,7 @@ impl Driver {
 
     /// As [`crate::Poll::wait`].
     pub(super) fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> io::Result<()> {
-        self.go_home()?;
+        self.move_to_this_thread()?;
         self.reap();
         self.settle();
         let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
@@ -345,7 +345,7 @@ impl Driver {
     fn report(&mut self, events: &mut Vec<Event>) {
         for _ in 0..EVENTS_MAX {
             let Some(at) = self.noted.pop_front() else { break };
-            let Some(traffic) = &mut self.seats[at as usize] else { continue };
+            let Some(traffic) = &mut self.sockets[at as usize] else { continue };
             // An index that was freed and used again may be in the queue twice.
             if std::mem::take(&mut traffic.is_noted) {
                 let nothing = Event { token: traffic.event.token, ..Event::default() };

@@ -32,14 +32,14 @@ impl UringPoll {
     }
 
     /// Attaches a socket. `early` are bytes that were received from it before.
-    pub(crate) fn seat(
+    pub(crate) fn register(
         &self,
         of: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
     ) -> Registration {
-        let at = lock(&self.0).seat(of, token, early, is_listener);
+        let at = lock(&self.0).register(of, token, early, is_listener);
         Registration { driver: self.0.clone(), at: Some(at) }
     }
 
@@ -88,7 +88,7 @@ impl Registration {
     }
 
     fn at(&self) -> u32 {
-        self.at.expect("a seat is left once")
+        self.at.expect("a socket leaves its ring once")
     }
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(at) = self.at {
-            lock(&self.driver).drop_seat(at);
+            lock(&self.driver).deregister(at);
         }
     }
 }

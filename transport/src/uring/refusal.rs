@@ -73,7 +73,7 @@ pub(crate) fn probe() -> Result<(), Refusal> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (to, from) = pair.map_err(|error| Refusal::Other(error.to_string()))?;
     let sent = send(&to, b"!", SendFlags::NOSIGNAL);
-    let name = CompletionTarget { seat: 0, generation: 0 };
+    let name = CompletionTarget { socket: 0, generation: 0 };
     let from: Arc<dyn OpenDescriptor> = Arc::new(from);
     if sent.is_err() || ring.receive(&from, name).is_none() {
         return Err(other("no byte could be sent"));
@@ -94,7 +94,7 @@ pub(crate) fn probe() -> Result<(), Refusal> {
             _ => {}
         }
     }
-    Err(other("a byte that was sent did not come within a second"))
+    Err(other("a sent byte did not arrive within a second"))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) struct OpId(u64);
 /// Which socket an operation's completions belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CompletionTarget {
-    pub(super) seat: u32,
+    pub(super) socket: u32,
     pub(super) generation: u32,
 }
 
@@ -135,7 +135,7 @@ impl Ring {
     }
 
     /// Whether the calling thread made the ring. The kernel lets no other thread use it.
-    pub(super) fn is_at_home(&self) -> bool {
+    pub(super) fn is_on_own_thread(&self) -> bool {
         std::thread::current().id() == self.owner
     }
 
@@ -373,7 +373,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.is_at_home() && self.drain().is_ok() {
+        if self.is_on_own_thread() && self.drain().is_ok() {
             self.retire();
         }
         // Completions of another thread's ring can no longer be seen. Memory that was not retired there is never freed.

@@ -1,7 +1,7 @@
 //! The traffic of one socket: bytes that came and were not yet read, bytes to send, and operations in flight.
 
 use super::ring::{CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
-use crate::limits::{URING_HOARD_BYTES, URING_SMALL_BYTES, URING_SMALL_TURNS};
+use crate::limits::{URING_SMALL_BYTES, URING_SMALL_TURNS, URING_UNREAD_BYTES};
 use crate::net::Event;
 use crate::tcp::send_now;
 use rustix::event::PollFlags;
@@ -69,7 +69,7 @@ pub(super) struct Traffic {
     /// Bytes taken from the link and not yet given to the kernel.
     pub(super) filling: Option<(SendBuffer, Range<usize>)>,
     /// What the kernel is sending: the operation, and the range of its buffer.
-    pub(super) flying: Option<(OpId, Range<usize>)>,
+    pub(super) sending: Option<(OpId, Range<usize>)>,
     /// The link found no space: report when there is some.
     pub(super) is_full: bool,
     /// A poll that reports space.
@@ -96,7 +96,7 @@ impl Traffic {
             small_turns: 0,
             is_listener,
             filling: None,
-            flying: None,
+            sending: None,
             is_full: false,
             room: None,
             wants_room: false,
@@ -112,7 +112,7 @@ impl Traffic {
     pub(super) fn keep(&mut self, received: ReceivedBytes) -> bool {
         self.chunk_bytes += received.len();
         self.chunks.push_back(Chunk::Provided(received, 0));
-        self.chunk_bytes >= URING_HOARD_BYTES
+        self.chunk_bytes >= URING_UNREAD_BYTES
     }
 
     /// Keeps bytes that came before the socket was attached.
@@ -173,7 +173,7 @@ impl Traffic {
         if self.is_listener {
             return;
         }
-        if moved >= URING_HOARD_BYTES {
+        if moved >= URING_UNREAD_BYTES {
             (self.is_bulk, self.small_turns) = (true, 0);
         } else if moved < URING_SMALL_BYTES {
             self.small_turns += 1;
@@ -185,7 +185,7 @@ impl Traffic {
 
     /// Sends what was held back now, as far as possible, if no operation comes before it.
     pub(super) fn send_held(&mut self, ring: &mut Ring) {
-        if self.flying.is_some() {
+        if self.sending.is_some() {
             return;
         }
         let Some((buffer, mut range)) = self.filling.take() else { return };
@@ -203,20 +203,20 @@ impl Traffic {
     /// Makes sure that a link that found no space learns when there is some: from the end of an operation in flight or
     /// held back, or else from a poll. (The link may have sent since: TLS does while it receives.)
     pub(super) fn promise_room(&mut self) {
-        self.wants_room |= self.is_full && self.flying.is_none() && self.filling.is_none();
+        self.wants_room |= self.is_full && self.sending.is_none() && self.filling.is_none();
     }
 
     /// Hands over what was held back. `false`: the queue is full.
     pub(super) fn settle_send(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
-        if self.flying.is_some() {
+        if self.sending.is_some() {
             return true;
         }
         let Some((buffer, range)) = self.filling.take() else { return true };
         match ring.send(&self.of, name, buffer, range.clone()) {
-            Ok(op) => self.flying = Some((op, range)),
+            Ok(op) => self.sending = Some((op, range)),
             Err(buffer) => self.filling = Some((buffer, range)),
         }
-        self.flying.is_some()
+        self.sending.is_some()
     }
 
     /// Asks for reports of new bytes and of space, if they are wanted. `false`: the queue is full.

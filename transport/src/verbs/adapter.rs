@@ -252,7 +252,7 @@ fn queues_of(context: Context) -> io::Result<Queues> {
             sends,
             wanted = wanted.sends,
             reads,
-            "the device's queues are small: RDMA is slower"
+            "the device's queues are small, so RDMA is slower"
         );
     }
     Ok(queues)

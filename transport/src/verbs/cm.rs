@@ -197,8 +197,8 @@ impl Id {
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             return if nothing { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters, whose
-        // data is as long as they say.
+        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters,
+        // whose data is as long as they say.
         let (kind, status, said, request) = unsafe {
             let event = &*event;
             let carries = matches!(

@@ -54,22 +54,25 @@ impl Hello {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Hello, String> {
         let Some(bytes) = bytes.first_chunk::<HELLO_BYTES>() else {
-            return Err(format!("{} bytes where gannet's {HELLO_BYTES} are due", bytes.len()));
+            return Err(format!("a hello of {} bytes instead of {HELLO_BYTES}", bytes.len()));
         };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if word(0) != MAGIC {
             return Err(format!(
-                "it speaks {:#010x} and not {MAGIC:#010x}: run the same gannet on both sides",
+                "it speaks protocol {:#010x} instead of {MAGIC:#010x}: run the same gannet on both sides",
                 word(0)
             ));
         }
         if word(16) as usize != VERBS_RING_BYTES {
-            return Err(format!("a ring of {} bytes; ours are of {VERBS_RING_BYTES}", word(16)));
+            return Err(format!(
+                "a ring of {} bytes, but ours have {VERBS_RING_BYTES}: run the same gannet on both sides",
+                word(16)
+            ));
         }
         let addr = u64::from(word(8)) | u64::from(word(12)) << 32;
         let messages = u16::from_le_bytes([bytes[26], bytes[27]]);
         if messages == 0 {
-            return Err("it takes no messages: run the same gannet on both sides".to_owned());
+            return Err("it accepts no messages: run the same gannet on both sides".to_owned());
         }
         let ring = RemoteRing { addr, key: word(4) };
         Ok(Hello { ring, reader: word(20), reads: bytes[24], messages })
@@ -104,7 +107,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Each session has a protection domain of its own. The key of its ring is told before the peer has proved
+    /// Each session has a protection domain of its own. The key of its ring is sent before the peer has proved
     /// anything, and must open nothing of any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
@@ -146,7 +149,7 @@ impl Flow {
     }
 
     /// Records where the peer's ring is, and how many messages it accepts.
-    fn heed(&mut self, hello: &Hello) {
+    fn set_peer(&mut self, hello: &Hello) {
         self.to = hello.ring;
         self.staging.window.limit_messages(hello.messages.into());
     }
@@ -166,15 +169,15 @@ impl VerbsSession {
 
     /// Takes the steps that the events of rdma_cm call for.
     pub(super) fn step(&mut self) -> io::Result<()> {
-        while let Some(told) = self.id.next()? {
-            match told {
+        while let Some(event) = self.id.next()? {
+            match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
                 CmEvent::RouteResolved => self.ask()?,
                 CmEvent::Answered(said) => {
                     let hello = Hello::decode(&said).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
-                    flow.heed(&hello);
+                    flow.set_peer(&hello);
                     let reads = hello.reads.min(self.verbs.reads());
                     match &self.reading {
                         Some(pair) if hello.reader != 0 && reads > 0 => {
@@ -223,7 +226,7 @@ impl VerbsSession {
         let mut flow = Flow::new(verbs, context)?;
         flow.prepare(&id)?;
         flow.pair.make_ready(&id)?;
-        flow.heed(hello);
+        flow.set_peer(hello);
         let reads = hello.reads.min(verbs.reads());
         let reading = if hello.reader != 0 && reads > 0 { verbs.reading_pair(context)? } else { None };
         if let Some(pair) = &reading {
@@ -241,7 +244,7 @@ impl VerbsSession {
 fn rejected(status: i32, said: &[u8]) -> io::Error {
     let said = said.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = match String::from_utf8_lossy(said) {
-        _ if status == NOBODY => "nobody listens for RDMA there".to_owned(),
+        _ if status == NOBODY => "no server listens for RDMA there".to_owned(),
         said if said.is_empty() => format!("the other side refuses RDMA (reason {status})"),
         said => format!("the other side refuses RDMA: {said}"),
     };
@@ -292,16 +295,16 @@ impl VerbsListener {
     /// When the system does not say who waits.
     pub fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
         loop {
-            let told = self.id.next();
-            let told =
-                told.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
-            match told {
+            let event = self.id.next();
+            let event =
+                event.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
+            match event {
                 None => return Ok(None),
                 Some(CmEvent::Request(id, said)) => match self.admit(id, &said) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
                     Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
                         self.warned_at = Some(Instant::now());
-                        tracing::warn!(%error, "a connection over RDMA was not accepted");
+                        tracing::warn!(%error, "cannot accept a connection over RDMA");
                     }
                     Err(_) => {}
                 },
@@ -348,7 +351,7 @@ mod tests {
         assert!(Hello::decode(&other).unwrap_err().contains("the same gannet"));
         other = bytes;
         (other[26], other[27]) = (0, 0);
-        assert!(Hello::decode(&other).unwrap_err().contains("takes no messages"));
+        assert!(Hello::decode(&other).unwrap_err().contains("accepts no messages"));
         other = bytes;
         other[16] = 1;
         assert!(Hello::decode(&other).unwrap_err().contains("a ring of"));

@@ -89,7 +89,7 @@ impl OpenDevice {
     pub(crate) fn limits(&self) -> Result<Limits, DeviceError> {
         // SAFETY: the context is open for as long as `self` is.
         let limits = unsafe { limits_of(self.context.as_ptr()) };
-        let mut limits = limits.map_err(|source| self.error("ask for the limits", source))?;
+        let mut limits = limits.map_err(|source| self.error("query the limits", source))?;
         limits.inline_bytes = self.try_inline()?;
         Ok(limits)
     }
@@ -119,7 +119,7 @@ impl OpenDevice {
         if code == 0 {
             Ok(())
         } else {
-            Err(self.error("let a region go", io::Error::from_raw_os_error(code)))
+            Err(self.error("release a memory region", io::Error::from_raw_os_error(code)))
         }
     }
 
@@ -171,7 +171,8 @@ impl Domain<'_> {
         wanted.cap.max_send_sge = 1;
         wanted.cap.max_recv_sge = 1;
         wanted.cap.max_inline_data = bytes;
-        // SAFETY: domain and completion queue are alive; the attributes are ours, and what was granted is written into them.
+        // SAFETY: domain and completion queue are alive. The attributes are ours, and the granted ones are written into
+        // them.
         let pair = unsafe { ibv_create_qp(self.domain.as_ptr(), &mut wanted) };
         let pair = NonNull::new(pair)?;
         // SAFETY: made above, destroyed once, never used.
@@ -185,7 +186,7 @@ impl Drop for Domain<'_> {
         // SAFETY: made once, released once, and what was made in it is gone.
         let code = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
         if code != 0 {
-            tracing::warn!(device = self.of.name, code, "a protection domain could not be let go");
+            tracing::warn!(device = self.of.name, code, "cannot release a protection domain");
         }
     }
 }

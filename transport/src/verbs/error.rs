@@ -8,14 +8,14 @@ use std::io;
 #[non_exhaustive]
 pub enum DeviceError {
     /// A build without RDMA.
-    #[error("{device}: this gannet was built without RDMA: build it with --features rdma, or rdma-dlopen")]
+    #[error("{device}: this gannet was built without RDMA; build it with --features rdma, or rdma-dlopen")]
     NotBuilt {
         /// The device's name.
         device: String,
     },
     /// The library is not installed (for builds that load it).
     #[error(
-        "{device}: libibverbs.so.1 and librdmacm.so.1 are not here: install libibverbs1 and librdmacm1 (rdma-core)"
+        "{device}: libibverbs.so.1 and librdmacm.so.1 are not installed: install libibverbs1 and librdmacm1 (rdma-core)"
     )]
     NoLibrary {
         /// The device's name.
@@ -65,7 +65,7 @@ pub enum DeviceError {
     },
     /// Its queues are too small.
     #[error(
-        "{device}: its queues take {} work requests, {} completions and {} pieces a request; gannet needs at least {}, {} \
+        "{device}: its queues hold {} work requests, {} completions and {} slices a request; gannet needs at least {}, {} \
          and {}: use another device, or --transport tcp", has[0], has[1], has[2], needs[0], needs[1], needs[2]
     )]
     Queues {

@@ -83,14 +83,14 @@ fn garbage_ends_one_session_with_what_it_was() {
     let flood = vec![message(1, nothing); VERBS_MESSAGES_MAX + 1];
     let overrun = vec![message(VERBS_MESSAGE_BYTES, nothing); VERBS_RING_BYTES / VERBS_MESSAGE_BYTES + 1];
     let cases: [(&[Message], &str); 5] = [
-        (&[message(0, Credit { bytes: 1, messages: 0 })], "gives back 1 bytes and 0 messages"),
+        (&[message(0, Credit { bytes: 1, messages: 0 })], "credit for 1 bytes and 0 messages"),
         (
             &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })],
-            "gives back 1048575 bytes and 4095 messages",
+            "credit for 1048575 bytes and 4095 messages",
         ),
-        (&[message(0, nothing), message(8, nothing)], "a message behind the end"),
+        (&[message(0, nothing), message(8, nothing)], "a message after the end"),
         (&flood, "more than 128 messages"),
-        (&overrun, "a message of 65536 bytes where there was room for 0"),
+        (&overrun, "a message of 65536 bytes, but 0 were free"),
     ];
     for (messages, want) in cases {
         let (bad, mut server, _listener) = pair(&verbs, ip);

@@ -154,5 +154,5 @@ fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
     words.tell("over", "");
     let ends = words.hear("ends");
     assert!(ends.lines().count() >= 4, "{ends}");
-    assert!(ends.contains("gives back 1048575 bytes and 4095 messages"), "{ends}");
+    assert!(ends.contains("credit for 1048575 bytes and 4095 messages"), "{ends}");
 }

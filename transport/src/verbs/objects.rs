@@ -207,9 +207,9 @@ pub(super) enum FailedWork {
     Status { status: u32, vendor: u32, what: String },
     #[error("the completion queue cannot be read")]
     Queue,
-    #[error("the peer did what no gannet does: {0}")]
+    #[error("the peer broke the protocol: {0}")]
     Garbage(#[from] ProtocolViolation),
-    #[error("the peer sent a message of another kind (opcode {0})")]
+    #[error("the peer sent a message of an unknown kind (opcode {0})")]
     Opcode(u32),
 }
 

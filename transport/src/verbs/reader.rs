@@ -36,7 +36,10 @@ impl VerbsReader {
 
     fn read_all(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()> {
         let (Some(pair), Some(key), Some(landing)) = (&self.pair, &self.key, &self.landing) else {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "reads over RDMA have failed before"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "an earlier READ failed, so this session does no more READs",
+            ));
         };
         let memory = Local { addr: landing.as_ptr() as usize, key: key.lkey() };
         let give_up = Instant::now() + timeout;
@@ -89,7 +92,7 @@ fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
 fn sleep(pair: &QueuePair, give_up: Instant) -> io::Result<()> {
     let left = give_up.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "READs were not over in time"));
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "READs did not complete in time"));
     }
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
     let fd = pair.completions().fd();

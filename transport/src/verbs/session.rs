@@ -41,7 +41,7 @@ pub(super) struct VerbsSession {
     /// The address that was connected to, or the peer's.
     pub(super) name: Arc<str>,
     /// Whether this side connects.
-    asks: bool,
+    connects: bool,
     edges: PollEdges,
     /// A send found no space: report when there is some.
     refused: bool,
@@ -69,7 +69,7 @@ impl VerbsSession {
             give_up: Instant::now() + VERBS_CONNECT_TIME,
             verbs,
             name,
-            asks: phase == Phase::Resolving,
+            connects: phase == Phase::Resolving,
             edges: PollEdges::default(),
             refused: false,
             ended: None,
@@ -107,7 +107,7 @@ impl VerbsSession {
         if self.ended.is_none() {
             if kind != io::ErrorKind::UnexpectedEof && !self.gone {
                 tracing::info!(peer = %self.name, why = text, "a session over RDMA broke");
-                if self.asks {
+                if self.connects {
                     let fault = match self.phase {
                         Phase::Open => SessionFault::Broke,
                         _ if kind == io::ErrorKind::TimedOut => SessionFault::Silent,
@@ -173,20 +173,20 @@ impl VerbsSession {
             (Err(failed), _) => self.end(kind_of(&failed), format!("a work request failed: {failed}")),
             (Ok(_), Err(error)) => self.end(error.kind(), format!("cannot post a receive: {error}")),
             (Ok(_), Ok(())) if ended => self.close(),
-            _ => self.repay(),
+            _ => self.return_credit(),
         }
     }
 
     /// Returns credit to the peer, if it is much and no message carries it.
-    fn repay(&mut self) {
+    fn return_credit(&mut self) {
         if self.phase != Phase::Open {
             return;
         }
         if let Some(flow) = &mut self.flow
-            && flow.into.owes_much()
+            && flow.into.has_much_credit()
             && flow.staging.window.has_place()
         {
-            let message = flow.staging.window.post_credit(flow.into.tell());
+            let message = flow.staging.window.post_credit(flow.into.take_credit());
             self.post(&[message]);
         }
     }
@@ -204,7 +204,7 @@ impl VerbsSession {
         if got > 0 {
             self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
             if self.ended.is_none() {
-                self.repay();
+                self.return_credit();
             }
             return Ok(Some(got));
         }
@@ -343,7 +343,7 @@ fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut
                 (number, done) = (number + 1, 0);
             }
         }
-        messages.push(space.post(flow.into.tell()));
+        messages.push(space.post(flow.into.take_credit()));
     }
     sent
 }

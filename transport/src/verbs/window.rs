@@ -43,15 +43,15 @@ impl Credit {
 /// The peer did something that no honest peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
-    #[error("an immediate that gives back {bytes} bytes and {messages} messages, more than there were")]
+    #[error("credit for {bytes} bytes and {messages} messages, more than were sent")]
     Credit { bytes: u32, messages: u32 },
-    #[error("a message of {bytes} bytes where there was room for {room}")]
+    #[error("a message of {bytes} bytes, but {room} were free")]
     Overrun { bytes: u32, room: u64 },
-    #[error("more than {0} messages that it was not told of")]
+    #[error("more than {0} messages without credit")]
     Flood(usize),
-    #[error("a message behind the end")]
+    #[error("a message after the end")]
     AfterEnd,
-    #[error("a completion (of work request {0}) that nobody waits for")]
+    #[error("a completion of the unknown work request {0}")]
     Completion(u64),
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Outgoing {
     /// Bytes posted, bytes whose memory is ours again, and bytes that the peer has read.
     posted: u64,
     freed: u64,
-    taken: u64,
+    read_by_peer: u64,
     /// Messages with bytes posted, and those that the peer has reaped.
     messages: u64,
     reaped: u64,
@@ -85,7 +85,7 @@ pub(super) struct Outgoing {
     sends: u64,
     done: u64,
     /// Work requests and bytes posted since the last signalled one.
-    quiet: (usize, u64),
+    unsignalled: (usize, u64),
     /// The signalled ones in flight: the id, and the bytes posted up to and with it.
     signals: VecDeque<(u64, u64)>,
 }
@@ -98,12 +98,12 @@ impl Outgoing {
             messages_max: queues.messages,
             posted: 0,
             freed: 0,
-            taken: 0,
+            read_by_peer: 0,
             messages: 0,
             reaped: 0,
             sends: 0,
             done: 0,
-            quiet: (0, 0),
+            unsignalled: (0, 0),
             signals: VecDeque::new(),
         }
     }
@@ -117,7 +117,7 @@ impl Outgoing {
     pub(super) fn room(&self) -> usize {
         let full = self.messages - self.reaped >= self.messages_max as u64
             || self.sends - self.done >= (self.queues.sends - self.queues.credits) as u64;
-        if full { 0 } else { (RING - (self.posted - self.freed.min(self.taken))) as usize }
+        if full { 0 } else { (RING - (self.posted - self.freed.min(self.read_by_peer))) as usize }
     }
 
     /// The place of the next bytes, and the most that fit there: up to the ring's end.
@@ -151,17 +151,17 @@ impl Outgoing {
         if !self.has_place() {
             return None;
         }
-        self.quiet.0 = self.queues.signal_every;
+        self.unsignalled.0 = self.queues.signal_every;
         Some(self.send(0, 0, Credit::default()))
     }
 
     fn send(&mut self, at: usize, bytes: usize, credit: Credit) -> Message {
         let id = self.sends;
         self.sends += 1;
-        self.quiet = (self.quiet.0 + 1, self.quiet.1 + bytes as u64);
-        let signalled = self.quiet.0 >= self.queues.signal_every || self.quiet.1 >= RING / 4;
+        self.unsignalled = (self.unsignalled.0 + 1, self.unsignalled.1 + bytes as u64);
+        let signalled = self.unsignalled.0 >= self.queues.signal_every || self.unsignalled.1 >= RING / 4;
         if signalled {
-            self.quiet = (0, 0);
+            self.unsignalled = (0, 0);
             self.signals.push_back((id, self.posted));
         }
         Message { id, at, bytes, credit, signalled }
@@ -178,12 +178,12 @@ impl Outgoing {
 
     /// The peer returns credit.
     pub(super) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
-        let (taken, reaped) =
-            (self.taken + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
-        if taken > self.posted || reaped > self.messages {
+        let (read_by_peer, reaped) =
+            (self.read_by_peer + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
+        if read_by_peer > self.posted || reaped > self.messages {
             return Err(ProtocolViolation::Credit { bytes: credit.bytes, messages: credit.messages });
         }
-        (self.taken, self.reaped) = (taken, reaped);
+        (self.read_by_peer, self.reaped) = (read_by_peer, reaped);
         Ok(())
     }
 
@@ -200,9 +200,9 @@ pub(super) struct Incoming {
     arrived: u64,
     read: u64,
     /// How much of `read` and `messages` the peer knows of.
-    told: u64,
+    reported: u64,
     messages: u64,
-    messages_told: u64,
+    messages_reported: u64,
     ended: bool,
 }
 
@@ -213,9 +213,9 @@ impl Incoming {
             messages_max: queues.messages,
             arrived: 0,
             read: 0,
-            told: 0,
+            reported: 0,
             messages: 0,
-            messages_told: 0,
+            messages_reported: 0,
             ended: false,
         }
     }
@@ -229,13 +229,13 @@ impl Incoming {
             self.ended = credit.is_none();
             return Ok(());
         }
-        let room = RING - (self.arrived - self.told);
+        let room = RING - (self.arrived - self.reported);
         if u64::from(bytes) > room {
             return Err(ProtocolViolation::Overrun { bytes, room });
         }
         self.arrived += u64::from(bytes);
         self.messages += 1;
-        if self.messages - self.messages_told > self.messages_max as u64 {
+        if self.messages - self.messages_reported > self.messages_max as u64 {
             return Err(ProtocolViolation::Flood(self.messages_max));
         }
         Ok(())
@@ -262,15 +262,15 @@ impl Incoming {
     }
 
     /// Whether the unreported credit deserves a message of its own.
-    pub(super) fn owes_much(&self) -> bool {
-        self.read - self.told >= RING / 4
-            || self.messages - self.messages_told >= self.messages_max as u64 / 4
+    pub(super) fn has_much_credit(&self) -> bool {
+        self.read - self.reported >= RING / 4
+            || self.messages - self.messages_reported >= self.messages_max as u64 / 4
     }
 
     /// Takes the unreported credit; the caller sends it to the peer.
-    pub(super) fn tell(&mut self) -> Credit {
-        let (bytes, messages) = (self.read - self.told, self.messages - self.messages_told);
-        (self.told, self.messages_told) = (self.read, self.messages);
+    pub(super) fn take_credit(&mut self) -> Credit {
+        let (bytes, messages) = (self.read - self.reported, self.messages - self.messages_reported);
+        (self.reported, self.messages_reported) = (self.read, self.messages);
         Credit { bytes: bytes as u32, messages: messages as u32 }
     }
 }
@@ -369,7 +369,7 @@ mod tests {
                 sides[side].staging[at + i] = byte(from + i as u64);
             }
             sides[side].sent += bytes as u64;
-            let credit = sides[side].into.tell();
+            let credit = sides[side].into.take_credit();
             let message = sides[side].out.post(bytes, credit);
             assert_eq!((message.at, message.bytes), (at, bytes));
             let copy = sides[side].staging[at..at + bytes].to_vec();
@@ -397,8 +397,8 @@ mod tests {
     }
 
     fn repay(sides: &mut [WindowSide; 2], side: usize) {
-        if sides[side].into.owes_much() && sides[side].out.has_place() {
-            let credit = sides[side].into.tell();
+        if sides[side].into.has_much_credit() && sides[side].out.has_place() {
+            let credit = sides[side].into.take_credit();
             let message = sides[side].out.post_credit(credit);
             sides[1 - side].wire.push_back((message, Vec::new()));
         }
