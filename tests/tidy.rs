@@ -130,7 +130,7 @@ fn the_root_holds_what_is_listed() {
         let name = path.split('/').next().unwrap();
         let known =
             LISTED.contains(&name) || name == ".ci" || [".md", ".toml"].iter().any(|end| name.ends_with(end));
-        assert!(known, "{path}: put it into a folder, or take it out of the repository");
+        assert!(known, "{path}: move it into a folder, or remove it from the repository");
     }
 }
 
@@ -150,7 +150,7 @@ fn every_room_is_listed() {
 fn no_room_or_file_has_a_name_that_says_nothing() {
     for path in files("rs") {
         for part in short(&path).trim_end_matches(".rs").split('/') {
-            assert!(!BANNED.contains(&part), "{}: name it for what it holds", short(&path));
+            assert!(!BANNED.contains(&part), "{}: name it after what it holds", short(&path));
         }
     }
 }
@@ -176,7 +176,7 @@ fn unsafe_code_stands_where_it_may() {
 fn files_are_short() {
     for path in files("rs") {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines: a second room may want out", short(&path));
+        assert!(lines <= LINES_MAX, "{} has {lines} lines: split it by subject", short(&path));
     }
 }
 
@@ -211,7 +211,7 @@ fn absences_hold() {
         for (_, words) in never.iter().filter(|(room, _)| name.starts_with(room)) {
             for word in *words {
                 let used = product.lines().any(|l| !l.trim_start().starts_with("//") && l.contains(word));
-                assert!(!used, "{name} uses {word}, which its room never does");
+                assert!(!used, "{name} uses {word}, which its crate must not use: see ARCHITECTURE.md");
             }
         }
     }
