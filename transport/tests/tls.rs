@@ -217,7 +217,7 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
     says(&serving(&named, None), &client, "--tls-name", "ended TLS");
     says(&serving(&named, None), &client, "ps.example.org", "ended TLS");
     says(&serving(&good, None), &asking(&other.ca, None, None), "--tls-ca", "UnknownCA");
-    says(&serving(&good, None), &asking(&twin.ca, None, None), "but another key", "DecryptError");
+    says(&serving(&good, None), &asking(&twin.ca, None, None), "but with another key", "DecryptError");
     let wants = serving(&good, Some(&authority.ca));
     says(&wants, &client, "requires a certificate: give --tls-cert", "--tls-client-ca requires one");
     let stranger = other.sign("stranger", &["worker"], 2999);
