@@ -1,8 +1,8 @@
-# make demo       trains on the data in data/ and says what came out
+# make demo       trains on the data in data/ and prints the quality
 # make test       every check and test (what .ci/run calls)
-# make test-rdma  the tests of RDMA by themselves: in guests with soft-RoCE, or on GANNET_RDMA_DEVICE=name
-# make soak       chaos: GANNET_SOAK_ROUNDS (20) jobs of each mode whose workers and servers are killed; then the same randomised tests
-#                 for SECONDS seconds (default 600; 0: chaos alone)
+# make test-rdma  only the tests of RDMA: in guests with soft-RoCE, or on GANNET_RDMA_DEVICE=name
+# make soak       chaos: GANNET_SOAK_ROUNDS (20) jobs of each mode whose workers and servers are killed; then the
+#                 randomised tests for SECONDS seconds (default 600; 0: chaos alone)
 .PHONY: demo test test-rdma soak bench clean
 SECONDS ?= 600
 

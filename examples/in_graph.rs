@@ -1,5 +1,6 @@
-//! In-graph: one client has the data and feeds two workers that have none; logistic regression of invented clicks. `gannet train
-//! --job-name client` and `--job-name worker --feed` do the same by processes (docs/jobs.md).
+//! In-graph training: one client has the data and sends it to two workers that have none. The model is logistic
+//! regression of invented clicks. `gannet train --job-name client` and `--job-name worker --feed` do the same with
+//! processes (docs/jobs.md).
 use gannet::job::{DataLink, DataServerConfig, FeedStatus, Heartbeat, JobClient, JobPlan};
 use gannet::optim::Ftrl;
 use gannet::train::{
@@ -12,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether it is clicked depends on the first feature.
+/// Lines of invented clicks. Whether a line is clicked depends on its first feature.
 fn clicks() -> String {
     (0..50_000u64).fold(String::new(), |mut text, i| {
         let (who, what) = (gannet::table::mix(i) % 10, 10 + gannet::table::mix(i + (1 << 32)) % 100);
@@ -24,7 +25,7 @@ fn clicks() -> String {
 
 /// A worker: it knows two addresses and has no file.
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
-    // One life, whomever it talks to.
+    // The server and the client know the worker by the same incarnation.
     let numbered = WorkerConfig::builder([server]).worker(rank).build();
     let incarnation = Worker::allocate_incarnation(Transports::new(), &numbered)?;
     let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(incarnation).build();
@@ -34,7 +35,7 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let started = seat.joined().started;
     let worker = Worker::connect(Transports::new(), config(server))?;
     let (to, its) = (server.to_owned(), schema.clone());
-    // What fences a worker that dies.
+    // Fences a worker that has died.
     let fence = Box::new(move |dead: gannet::job::WorkerIncarnation| {
         let mut worker = Worker::connect(
             Transports::new(),

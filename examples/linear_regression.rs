@@ -1,4 +1,4 @@
-//! Linear regression: y = 2x + 10 and noise, learned by two workers over two servers, which do not wait for each other.
+//! Linear regression: y = 2x + 10 with noise. Two workers learn it over two servers, without waiting for each other.
 use gannet::optim::{AdaGrad, GradientTransform};
 use gannet::table::Admission;
 use gannet::train::models::{Linear, Model, ModelSettings, fit};
@@ -17,7 +17,7 @@ fn model() -> Linear {
     Linear::new(ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 })
 }
 
-/// 20,000 examples as CSV; the noise is a sum of uniform numbers, of deviation 0.3.
+/// 20,000 examples as CSV. The noise is a sum of uniform numbers with a deviation of 0.3.
 fn examples() -> String {
     let (mut text, mut state) = ("y,x\n".to_owned(), 1u64);
     let mut uniform = || {

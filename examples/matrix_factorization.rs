@@ -1,5 +1,5 @@
-//! Matrix factorization, in one process: ratings of users for items, made of two hidden factors each, found again.
-//! `gannet train --model mf` does the same with MovieLens (docs/data.md).
+//! Matrix factorization, in one process. The ratings of users for items are made of two hidden factors each, and
+//! training finds them again. `gannet train --model mf` does the same with MovieLens (docs/data.md).
 use gannet::Rule;
 use gannet::optim::{AdaGrad, GradientTransform};
 use gannet::storage::Store;

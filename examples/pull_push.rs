@@ -5,7 +5,7 @@ use gannet::{Read, Rule, Schema, Server, ServerConfig, Transports, Worker, Worke
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 
-    // pusher 1, first life: what names this worker's pushes.
+    // Worker 0 of a job. The server gives it an incarnation, which names its pushes.
     let config = WorkerConfig::builder([server.addr()]).worker(0).build();
     let mut worker = Worker::connect(Transports::new(), config)?;
     let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });

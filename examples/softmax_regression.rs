@@ -1,5 +1,5 @@
-//! Softmax regression, in one process: which of three points a point of the plane belongs to. `gannet train --model softmax` does
-//! the same with digits (docs/data.md).
+//! Softmax regression, in one process: to which of three points does a point of the plane belong? `gannet train --model
+//! softmax` does the same with digits (docs/data.md).
 use gannet::Rule;
 use gannet::optim::{AdaGrad, GradientTransform};
 use gannet::storage::Store;
@@ -9,7 +9,7 @@ use gannet::train::{Data, Labels, LocalTables, Options};
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
-/// Lines of libsvm: a class, and coordinates up to 1.5 from its point.
+/// Lines of libsvm: a class, and coordinates at most 1.5 from the point of that class.
 fn examples(n: u64) -> String {
     const POINTS: [[f64; 2]; 3] = [[0.0, 1.0], [1.0, -1.0], [-1.0, -1.0]];
     let chance = |i: u64| (gannet::table::mix(i) >> 11) as f64 / (1u64 << 53) as f64 * 3.0 - 1.5;

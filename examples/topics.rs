@@ -1,5 +1,5 @@
-//! Topics of documents (LDA), in one process: a few invented ones about the sea and the mountains. `gannet train --model lda` does
-//! the same with articles of Reuters (docs/data.md).
+//! Topics of documents (LDA), in one process: a few invented documents about the sea and the mountains. `gannet train
+//! --model lda` does the same with articles of Reuters (docs/data.md).
 use gannet::storage::Store;
 use gannet::train::models::Lda;
 use gannet::train::{Data, Labels, LocalTables, Options};
@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 const WORDS: [&str; 12] =
     ["sea", "fish", "wave", "gannet", "salt", "boat", "peak", "snow", "goat", "rock", "climb", "hut"];
 
-/// LDA-C, which is libsvm: the number of different words, then word:count. Two thirds of a document are about its subject.
+/// LDA-C, which is a form of libsvm: the number of different words, then word:count. Two thirds of a document's words
+/// are about its subject.
 fn documents(n: u64) -> String {
     (0..n).fold(String::new(), |mut text, document| {
         let mut counts = [0; WORDS.len()];

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Jobs with and without a cache in the workers: bytes over the wire (the server's own count, heads included), examples a second, CPU
-seconds and test loss. One server, two workers over tcp, the settings in turn, ROUNDS rounds; medians.
+"""Compares jobs with and without a cache in the workers: bytes over the network (the server's count, with heads),
+examples a second, CPU seconds and test loss. There are one server and two workers over tcp. The settings take turns
+for ROUNDS rounds; it prints medians.
 
-    scripts/bench_cache.py TRAIN TEST [--rounds 3] [--gannet target/release/gannet] [--flags "--label label"] [--only 0,2]
+    scripts/bench_cache.py TRAIN TEST [--rounds 3] [--gannet target/release/gannet] [--flags "--label label"]
     scripts/bench_cache.py TRAIN TEST --settings "--cache-bytes 64MB;--cache-bytes 64MB --cache-staleness 32"
 """
 import argparse
@@ -52,7 +53,8 @@ def job(args, setting):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.time()
     other = subprocess.Popen(worker(1, []), stdout=subprocess.PIPE, text=True)
-    # The chief waits for the other before it tests: what the test adds to the bytes is the same for all settings, and is taken off.
+    # The chief waits for the other worker before it tests. So the bytes of the test are the same for all settings. The
+    # column of training bytes leaves them out.
     chief = subprocess.run(worker(0, ["--test", args.test]), stdout=subprocess.PIPE, text=True, check=True)
     second = json.loads(other.communicate()[0])
     first = json.loads(chief.stdout)
@@ -83,14 +85,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gannet", default="target/release/gannet")
     parser.add_argument("--flags", default="")
-    parser.add_argument("--settings", help="instead of those in here, between semicolons")
+    parser.add_argument("--settings", help="use these settings instead of the built-in ones; separate them by semicolons")
     args = parser.parse_args()
     settings = args.settings.split(";") if args.settings is not None else SETTINGS
     runs = {setting: [] for setting in settings}
     for _ in range(args.rounds):
         for setting in settings:
             runs[setting].append(job(args, setting))
-    print("| flags | training bytes an example | with the test and heads | examples/s | CPU s | rows had | the same | test log loss |")
+    print("| flags | training bytes an example | with the test and heads | examples/s | CPU s | rows cached | rows unchanged | test log loss |")
     print("|---|---|---|---|---|---|---|---|")
     for setting, all_of in runs.items():
         middle = {name: statistics.median(run[name] for run in all_of) for name in all_of[0]}

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A job whose workers are fed by a client (in-graph) beside the same job whose workers read for themselves. JSON on stdout.
+"""Compares a job whose workers get data from a client (in-graph) with the same job whose workers read files themselves.
+It prints JSON.
 
     cargo build --release
     python3 scripts/bench_feeding.py TRAIN --flags "--alpha 0.05" --epochs 3 --rounds 5
 
-Real processes on loopback over tcp: one server of one thread, and as many workers as `--workers` says. `read` is `--tasks on`, `fed` is
-`--job-name client` with workers in an empty folder. Rounds alternate. `speed` is all examples by the seconds of the slowest worker, `cpu`
-CPU seconds of all processes but the server, in us an example; `bytes` what the client fed an example.
+The processes are real and use tcp on loopback: one server of one thread, and `--workers` workers. `read` is
+`--tasks on`; `fed` is `--job-name client` with workers in an empty folder. The two take turns. `speed` is all
+examples divided by the seconds of the slowest worker. `cpu_us` is the CPU time of all processes except the server, in
+us an example. `bytes` is what the client sent for each example.
 """
 import argparse
 import json

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Jobs of several workers on one machine, beside one another (docs/benchmarks.md). Standard library only.
+"""Compares jobs of several workers on one machine (docs/benchmarks.md). Standard library only.
 
     cargo build --release
     python3 scripts/bench_jobs.py workers --data criteo.svm [--workers 1,2,4,8] [--rounds 2]
     python3 scripts/bench_jobs.py tasks --data criteo.svm [--epochs 1] [--rounds 5]
     python3 scripts/bench_jobs.py slow --data criteo.svm --test held-out.svm [--seconds 20] [--factor 5] [--rounds 2]
 
-workers: one server and 1 to 8 workers over tcp, the data handed out in pieces (--tasks on): the server's CPU time a row that it
-answers or applies, bytes of payload an example, the workers' CPU time an example.
-tasks: one server and 2 workers over tcp, with fixed shares (--tasks off) and with pieces (on) in turn: the same numbers.
-slow: two workers of which the second is stopped for all but 1/FACTOR of the time (SIGSTOP and SIGCONT, 50 ms a turn), under
-bsp, ssp:8 and asp, each for so many seconds over fixed shares: examples/s, and the log loss on the test set of what was learned by then.
+workers: one server and 1 to 8 workers over tcp; the scheduler hands out splits (--tasks on). It measures the server's
+CPU time for each row that it answers or applies, bytes of payload an example, and the workers' CPU time an example.
+tasks: one server and 2 workers over tcp, with fixed shares (--tasks off) and with splits (on) in turn. It measures the
+same numbers.
+slow: two workers under bsp, ssp:8 and asp, each for SECONDS seconds over fixed shares. The second worker runs only
+1/FACTOR of the time (SIGSTOP and SIGCONT, 50 ms a turn). It measures examples/s, and the log loss on the test set of
+the model at the end.
 """
 import argparse
 import json
@@ -71,7 +73,7 @@ def worker(o, server, index, workers, flags):
 
 
 def ended(process):
-    """The worker's report, and the CPU time that it had."""
+    """The worker's report, and the CPU time that it used."""
     out, err = process.communicate(timeout=LIMIT)
     if not out.strip():
         raise SystemExit(f"a worker ended with {process.returncode}: {err[-2000:]}")

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Objective, seconds and passes of `gannet train --optimizer lbfgs` beside scikit-learn's and `vw --bfgs`'s, in one run.
+"""Compares objective, seconds and passes of `gannet train --optimizer lbfgs`, scikit-learn and `vw --bfgs` in one run.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1 vowpalwabbit==9.11.9
     python3 scripts/fetch_census.py CACHE/census && python3 scripts/sklearn_flights.py --no-fit --split CACHE/flights
     cargo build --release
     CACHE/ml/bin/python scripts/bench_lbfgs.py CACHE/census/census-train.csv CACHE/flights/flights-train.csv
 
-Every column but the first is a category for all of them. L2: `sum of log losses + l2/2 |w|^2`, with an intercept without
-penalty (vw: has none to free, so it runs without, and gannet once more beside it). L1: `+ l1 |w|_1`, no intercept, since
-liblinear penalises it. scikit-learn runs at its default tolerance and at a tight one; the least objective of all is the
-reference, and `excess` is how far a system is above it, as a share. seconds: scikit-learn's fit; gannet's training and,
-apart, its reading; vw's whole run with its cache in a file (`python -m vowpalwabbit`'s driver, not Python's start).
-cpu_seconds: of all threads; scikit-learn's fit, vw's run, gannet's processes whole, servers and reading included.
-`--quick` leaves out liblinear at a tight tolerance, `--only` other tasks than those named. JSON on stdout.
+Every column except the first is a category in all systems.
+L2: the objective is `sum of log losses + l2/2 |w|^2`, with an intercept that has no penalty. vw cannot exclude its
+intercept from the penalty, so it runs without one, and gannet runs once more without one beside it.
+L1: the objective has `+ l1 |w|_1` and no intercept, because liblinear would penalise it.
+scikit-learn runs with its default tolerance and with a tight one. The lowest objective of all is the reference;
+`excess` is the relative distance of a system from it.
+seconds: scikit-learn's fit; gannet's training and, separately, its reading; vw's whole run with its cache in a file
+(the driver of `python -m vowpalwabbit`, without the start of Python).
+cpu_seconds: of all threads. For scikit-learn the fit, for vw the run, for gannet all processes, with servers and
+reading.
+`--quick` leaves out liblinear with a tight tolerance; `--only` runs only the named tasks. It prints JSON.
 """
 import argparse
 import csv
@@ -107,7 +111,8 @@ def gannet_job(o, path, flags, servers, workers):
 
 
 def vw_fit(directory, path, x, y, l2, passes):
-    """vw --bfgs without a constant; keys are numbers, which vw takes for places where no namespace is named. Its weights are read back for the objective."""
+    """vw --bfgs without a constant. Without a namespace, vw uses numeric keys as indexes of weights. The weights are
+    read back to compute the objective."""
     data, model = directory / f"{path.stem}.vw", directory / f"{path.stem}.txt"
     if not data.exists():
         with open(data, "w") as out:
@@ -169,7 +174,7 @@ def main():
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
     a.add_argument("--vw-passes", type=int, default=500, help="vw --passes")
     a.add_argument("--quick", action="store_true")
-    a.add_argument("--only", nargs="*", choices=["l2", "l2_no_intercept", "l1_no_intercept"], help="of the three tasks")
+    a.add_argument("--only", nargs="*", choices=["l2", "l2_no_intercept", "l1_no_intercept"], help="run only these tasks")
     o = a.parse_args()
     if not o.gannet.is_file():
         a.error(f"{o.gannet}: no such file; cargo build --release, or --gannet PATH")

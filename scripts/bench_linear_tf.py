@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Steps a second of linear regression, y = 2x + 10 and noise: TensorFlow's parameter server (tf.compat.v1) beside gannet, in turn in one run.
+"""Compares steps a second of linear regression (y = 2x + 10 with noise): TensorFlow's parameter server (tf.compat.v1)
+and gannet take turns in one run.
 
     python -m venv CACHE/tf && CACHE/tf/bin/pip install tensorflow-cpu==2.21.0
     cargo build --release
     CACHE/tf/bin/python scripts/bench_linear_tf.py [--rounds 3] [--modes async,sync] [--seconds 5] [--examples 200000]
 
-Both: one ps process and two worker processes on loopback; a step is one example: the worker reads the two weights, computes the gradient and sends
-it, and the ps applies it (gradient descent). sync: a step waits for both workers (SyncReplicasOptimizer; gannet's --issync 1) and counts once.
-TensorFlow as its scripts had it: replica_device_setter, one session a worker, feed_dict. gannet: `gannet train --model linear --batch 1` over
-EXAMPLES examples, half of them a worker's. Prints JSON: steps a second of each, medians and the rounds' own ratios; and both results' weights.
+Both have one ps process and two worker processes on loopback. A step is one example: the worker reads the two weights,
+computes the gradient and sends it, and the ps applies it (gradient descent). sync: a step waits for both workers
+(SyncReplicasOptimizer; gannet's --issync 1) and counts once. TensorFlow runs as in its scripts: replica_device_setter,
+one session a worker, feed_dict. gannet runs `gannet train --model linear --batch 1` over EXAMPLES examples, half of
+them for each worker. It prints JSON: steps a second of each, medians, each round's ratio, and both systems' weights.
 """
 import argparse
 import json
@@ -48,14 +50,14 @@ with tf1.device(tf1.train.replica_device_setter(worker_device=f"/job:worker/task
     if mode == "sync":
         hooks.append(optimizer.make_session_run_hook(index == 0))
 chance = np.random.default_rng(index)
-# A worker has to do with the ps alone: the other worker may end before it.
+# A worker talks only to the ps: the other worker may end first.
 config = tf1.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{index}"])
 with tf1.train.MonitoredTrainingSession(master=server.target, is_chief=index == 0, hooks=hooks, config=config, save_checkpoint_secs=None,
                                         save_summaries_steps=None, log_step_count_steps=None) as session:
     def run():
         value = chance.normal()
         return session.run([train, step], {x: value, y: 2 * value + 10 + 0.33 * chance.normal()})[1]
-    # Both are at work before the clock runs.
+    # Both workers run before the measurement begins.
     while run() < 100: pass
     before, start = run(), time.perf_counter()
     while time.perf_counter() < start + seconds: after = run()

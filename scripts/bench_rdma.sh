@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Pulls and pushes over RDMA beside tcp: `gannet bench`, built for release with the feature rdma, over each way in turn, a few rounds,
-# in one guest with soft-RoCE (tests/softroce/softroce-vm). The guest's processors are emulated and its RDMA device is software: its rates mean nothing,
-# the ratios between ways little more; what is counted (the server's CPU time, the share of rows read without asking) holds.
-# With GANNET_RDMA_DEVICE=name it runs on that device of this machine instead, where everything means something.
+# Compares pulls and pushes over RDMA and tcp. It runs `gannet bench`, a release build with the feature rdma, over each
+# transport in turn for a few rounds, in one guest with soft-RoCE (tests/softroce/softroce-vm).
+# The guest's processors are emulated and its RDMA device is software. So its rates mean nothing, and the ratios little
+# more. The counts are valid: the server's CPU time, and the share of rows read without a request.
+# With GANNET_RDMA_DEVICE=name it runs on that device of this machine instead, where all numbers are valid.
 #
 #   scripts/bench_rdma.sh [--rounds N] [--kernel stable|backports] [further flags of gannet bench]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Runs all ways in turn and leaves each answer in a folder. This is what the guest is told to do.
+# The guest's part: runs all transports in turn and writes each result into a folder.
 if [ "${1:-}" = --inside ]; then
     binary=$2 out=$3 rounds=$4
     shift 4
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
         *) break ;;
     esac
 done
-# What an emulated processor can do in a minute; later flags of the same name win.
+# Small enough for an emulated processor. Later flags of the same name override these.
 [ $# -gt 0 ] || set -- --dims 1,16 --rows 20000 --batch 2048 --seconds 2 --threads 1
 
 . scripts/needs.sh

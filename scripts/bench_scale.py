@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How cost grows: `gannet bench` over rows, workers and keys a batch, each beside the limit of the same size and run; markdown tables
-(docs/benchmarks.md). Standard library only.
+"""Measures how cost grows: `gannet bench` over rows, workers and keys a batch, each beside the limit of the same size
+and run. It prints markdown tables (docs/benchmarks.md). Standard library only.
 
     cargo build --release
     python3 scripts/bench_scale.py [--rounds 2] [--dims 1,16] [--seconds 1] [--what rows,workers,batch]
 
-A share is the median of the runs' own shares of the limit: one thread's gather (pull) or scatter-SGD (push) over as many rows, and the wire.
-With several workers the shares are of the same one-thread limit. 64,000,000 rows of dim 16 take 6 GB on the server and as much for the gather.
+A share is the median of each run's share of the limit. The limit is one thread's gather (pull) or scatter-SGD (push)
+over as many rows, and the network. With several workers the limit is still that of one thread. 64,000,000 rows of dim
+16 take 6 GB on the server, and as much for the gather.
 """
 import argparse
 import json

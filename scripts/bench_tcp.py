@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Rounds of `gannet bench` in turn on memfd and in data folders, or over each driver of tcp; medians as shares of the limit of the same run, as a
-markdown table (docs/benchmarks.md). Standard library only.
+"""Runs `gannet bench` in turn on memfd and in data folders, or over each driver of tcp. It prints medians as shares
+of the limit of the same run, as a markdown table (docs/benchmarks.md). Standard library only.
 
     cargo build --release
     python3 scripts/bench_tcp.py [--rounds 3] [--dims 1,16,64] [--seconds 3] [--data-dir /dev/shm/gannet-bench] [--keep DIR]
     python3 scripts/bench_tcp.py --io epoll --io uring      # the drivers in turn
     python3 scripts/bench_tcp.py --read DIR        # the table again, from what --keep wrote there
 
-A share is the median of the runs' own shares, never a quotient of medians: other work on the machine slows both sides.
-The lowest and the highest share stand in brackets.
+A share is the median of each run's share, never a quotient of medians, because other work on the machine slows both
+sides. The lowest and the highest share stand in brackets.
 """
 import argparse
 import itertools

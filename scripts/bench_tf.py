@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""TensorFlow's parameter server (tf.compat.v1) beside `gannet bench`: the same canonical work, in turn in one run; ratios.
+"""Compares TensorFlow's parameter server (tf.compat.v1) with `gannet bench`: both do the same canonical work, in turn
+in one run.
 
     python -m venv CACHE/tf && CACHE/tf/bin/pip install tensorflow-cpu==2.21.0
     cargo build --release
     CACHE/tf/bin/python scripts/bench_tf.py [--rounds 3] [--dims 1,16,64] [--rows 4000000] [--batch 65536] [--seconds 3]
 
-TensorFlow: one ps process and one worker process on loopback (grpc). The table is one variable of ROWS x dim on the ps, indexed directly: it
-has no look-up by key, no inserts and no exactly-once. Pull: tf.gather on the ps of the worker's keys, the rows copied to the worker.
-Push: scatter_sub of keys and gradients that the worker holds. The batches are constants in the worker's memory, nothing is fed; FLIGHT threads
-run the session. gannet: `gannet bench` (look-ups by key in hash-partitioned shards, windows of exactly-once), whose limit is measured in the same run.
-Prints JSON: M keys a second of each, medians of the rounds and of the rounds' own ratios.
+TensorFlow: one ps process and one worker process on loopback (grpc). The table is one variable of ROWS x dim on the ps,
+indexed directly: it has no look-up by key, no inserts and no exactly-once. A pull is tf.gather on the ps for the
+worker's keys; the rows are copied to the worker. A push is scatter_sub of keys and gradients that the worker holds.
+The batches are constants in the worker's memory, so no data is sent for them. FLIGHT threads run the session.
+gannet: `gannet bench` (look-ups by key in hash-partitioned shards, windows of exactly-once), with its limit measured in
+the same run. It prints JSON: M keys a second of each, as medians of the rounds, and the median of each round's ratio.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `gannet train` beside `vw --ftrl` on the same examples: rounds in turn in one run, medians, JSON on stdout.
+"""Times `gannet train` and `vw --ftrl` on the same examples, in turn in one run. It prints medians as JSON.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 vowpalwabbit==9.11.9
     CACHE/ml/bin/python scripts/criteo_like.py CACHE/criteo
@@ -7,10 +7,10 @@
     CACHE/ml/bin/python scripts/bench_vw.py CACHE/criteo [--rounds 5] [--systems vw,embedded,tcp]
 
 vw: the wheel has no binary; `python -m vowpalwabbit ARGS` runs the command line's own driver (its parse thread and
-its learn thread) inside `Workspace(ARGS)`. That call alone is timed, in a process of its own: Python's start, the
-import and the tear-down do not count. No cache file. gannet: the `seconds` that its JSON says; the wall time of either
-process is reported too. embedded is one process; tcp is one ps and one worker process on loopback, the ps started
-anew and empty for each round. Each system predicts an example before it learns it; logloss is the mean over the pass.
+its learn thread) inside `Workspace(ARGS)`. Only that call is timed, in a process of its own: the start of Python, the
+import and the tear-down do not count. There is no cache file. gannet: the `seconds` of its JSON. The wall time of each
+process is reported too. embedded is one process; tcp is one ps and one worker process on loopback, and each round
+starts with an empty ps. Each system predicts an example before it learns it; logloss is the mean over the pass.
 
 Both take --alpha, --beta, --l1, --l2 and have an intercept (--no-intercept: neither has). Files are read once before
 the first round, so that they come from the page cache.
@@ -73,7 +73,7 @@ def embedded(o):
 
 
 def free_ports(n):
-    """Ports that were free a moment ago: the sockets are open together, so that they differ."""
+    """Ports that were free a moment ago. The sockets are open together, so the ports differ."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
@@ -107,7 +107,7 @@ SYSTEMS = {"vw": vw, "embedded": embedded, "tcp": tcp}
 
 
 def summary(rounds, base):
-    """Medians of a system's rounds; the ratio to vw is the median of the rounds' own ratios."""
+    """Medians of a system's rounds; the ratio to vw is the median of each round's ratio."""
     rates = [r["examples"] / r["seconds"] for r in rounds]
     losses = sorted({r["logloss"] for r in rounds})
     out = {

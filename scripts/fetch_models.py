@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the data sets that models are tried on into DIR, from packages of public registries.
+"""Writes the data sets that the tests of models use into DIR, from packages of public registries.
 
     python scripts/fetch_models.py {digits,mnist,movielens,reuters} DIR [--package FILE]
 
@@ -8,8 +8,8 @@
   movielens  PyPI recbole 1.2.1: MovieLens 100k as TSV (user, item, rating), shuffled by a seed; every fifth is held out
   reuters    PyPI lda 3.0.2: 395 articles as counts of words (LDA-C, which is libsvm), and the words
 
-The package is downloaded into DIR with pip or npm, unless --package names a copy; the files' digests are checked, nothing is
-installed. Exit 1 with a message when the data cannot be had. Standard library only.
+The package is downloaded into DIR with pip or npm, unless --package names a copy; the files' digests are checked,
+nothing is installed. It exits with 1 and a message if the data is not available. Standard library only.
 """
 import argparse
 import gzip
@@ -39,18 +39,18 @@ def npm(package):
 
 
 def package(directory, copy, source):
-    """The package's file, from the directory when it is there already."""
+    """The package's file. It is not downloaded if the directory has it."""
     command, pattern = source(directory)
     found = [copy] if copy else sorted(directory.glob(pattern))
     if not found:
         try:
             subprocess.run([str(c) for c in command], check=True)
         except (OSError, subprocess.CalledProcessError) as e:
-            sys.exit(f"the data cannot be had: {command[-1]} was not downloaded ({e}).\n"
+            sys.exit(f"cannot get the data: downloading {command[-1]} failed ({e}).\n"
                      f"With a copy from elsewhere: --package {pattern}")
         found = sorted(directory.glob(pattern))
     if not found or not found[0].is_file():
-        sys.exit(f"the data cannot be had: there is no file {found[0] if found else directory / pattern}")
+        sys.exit(f"cannot get the data: there is no file {found[0] if found else directory / pattern}")
     return found[0]
 
 
@@ -64,7 +64,7 @@ def member(path, name, digest):
             with zipfile.ZipFile(path) as archive:
                 data = archive.read(name)
     except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as e:
-        sys.exit(f"the data cannot be had: {path}: {name}: {e}")
+        sys.exit(f"cannot get the data: {path}: {name}: {e}")
     if sha256(data) != digest:
         sys.exit(f"{path}: {name} has sha256 {sha256(data)}, expected {digest}; remove the package and try again")
     return data
@@ -98,7 +98,7 @@ def mnist(directory, copy):
         labels = member(path, f"package/data/{name}-labels-idx1-ubyte", MNIST[f"{name}-labels"])
         magic, count, height, width = struct.unpack(">4I", images[:16])
         if magic != 2051 or struct.unpack(">2I", labels[:8]) != (2049, count) or (height, width) != (28, 28):
-            sys.exit(f"{path}: {name}: not the images and labels of MNIST")
+            sys.exit(f"{path}: {name}: these are not the images and labels of MNIST")
         lines = [example(labels[8 + i], images[16 + 784 * i:16 + 784 * (i + 1)], 255) for i in range(count)]
         write(directory / f"mnist-{part}.svm", lines)
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Three million flights of npm's vega-datasets 3.2.1 as CSV files for `gannet train`, and scikit-learn on the same rows.
+"""Writes three million flights of npm's vega-datasets 3.2.1 as CSV for `gannet train`, and runs scikit-learn on them.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1 pyarrow
     (cd CACHE && npm pack vega-datasets@3.2.1)
     CACHE/ml/bin/python scripts/flights_3m.py CACHE/vega-datasets-3.2.1.tgz CACHE/flights-3m [--fit]
 
-Label: delay > 15 minutes. Columns, all categories: origin, destination, hour, weekday, month, date. Every fifth row (i % 5 == 0, in the order of
-the file, which is the order of departure) is held out. Writes DIR/train.csv and DIR/test.csv.
---fit prints JSON: the AUC and log loss of scikit-learn's logistic regression (one-hot, C = 1, lbfgs) on the held-out rows, and its seconds.
+The label is delay > 15 minutes. The columns are all categories: origin, destination, hour, weekday, month, date. Every
+fifth row (i % 5 == 0, in the order of the file, which is the order of departure) is held out. The script writes
+DIR/train.csv and DIR/test.csv. With --fit it prints JSON: the AUC and log loss of scikit-learn's logistic regression
+(one-hot, C = 1, lbfgs) on the held-out rows, and its seconds.
 """
 import argparse
 import io

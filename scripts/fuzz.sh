@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs one fuzz target for so many seconds: `scripts/fuzz.sh frames 600`. Without arguments it lists them. The stable
-# compiler is enough (`-s none`: no sanitizer; unsafe code stands behind bounds checks). What it finds
-# interesting stays in fuzz/corpus/TARGET, what crashes in fuzz/artifacts/TARGET.
+# Runs one fuzz target for some seconds: `scripts/fuzz.sh frames 600`. Without arguments it lists the targets. The
+# stable compiler is enough (`-s none`: no sanitizer; unsafe code stands behind bounds checks). Interesting inputs are
+# kept in fuzz/corpus/TARGET, inputs that crash in fuzz/artifacts/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh

@@ -1,4 +1,4 @@
-# Sourced: makes sure that a tool or a library is there, by the system's package manager when it is missing.
+# Sourced: installs a missing tool or library with the system's package manager.
 
 # Packages of the three package managers that are known here; a list may be several names.
 install() { # install WHAT APT DNF APK
@@ -10,7 +10,7 @@ install() { # install WHAT APT DNF APK
     elif command -v apk >/dev/null 2>&1; then
         apk add -q $4
     else
-        echo "$1 is missing and no package manager is known here: install $2" >&2
+        echo "$1 is missing, and this system has no known package manager: install $2" >&2
         return 1
     fi
 }
@@ -19,7 +19,8 @@ need() { # need COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1 || install "$1" "$2" "$2" "$2"
 }
 
-# What the features `rdma` (the libraries' headers) and `rdma-dlopen` (cmake) are built with; both read C headers by libclang.
+# What the features `rdma` (the libraries' headers) and `rdma-dlopen` (cmake) are built with; both read C headers by
+# libclang.
 need_rdma() {
     need pkg-config pkg-config && need cmake cmake || return 1
     pkg-config --exists libibverbs librdmacm ||

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes optim/tests/reference/*.csv: steps of a well-known implementation that the rules are checked against.
+"""Writes optim/tests/reference/*.csv: steps of a well-known implementation, with which the tests compare the rules.
 
 The implementation is TensorFlow's own kernels (float64 on the CPU; tensorflow-cpu 2.21.0 made the committed files):
   sgd      ResourceApplyGradientDescent   var -= alpha * g
@@ -119,7 +119,7 @@ def row_adagrad(name, lr, eps, initial):
         op.ResourceApplyAdagradV2(
             var=w.handle, accum=s.handle, lr=double(lr), epsilon=double(eps), grad=g, update_slots=False)
 
-    # The accumulator is the same for every coordinate of the row.
+    # Every coordinate of the row has the same accumulator.
     run(name, ["w", "s"], [w, s], step)
 
 

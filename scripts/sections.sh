@@ -1,11 +1,11 @@
 # Sourced by scripts/test.sh and scripts/test_rdma.sh: sections of a run of tests. Each section writes a log in
-# $logs, says how long it took, and adds to `passed` and `failed`; what failed is said in full where it failed and
-# by name at the very end.
+# $logs, says how long it took, and adds to `passed` and `failed`. A failure is printed in full where it happened,
+# and by name at the very end.
 
 passed=0 failed=0
 
-# Where the logs stand. A run begins with an empty folder; one that another run starts adds to that run's
-# ($GANNET_TEST_LOGS).
+# The folder of the logs. A run begins with an empty folder. A run that another run starts writes into the folder of
+# that run ($GANNET_TEST_LOGS).
 sections_begin() { # FOLDER
     logs=${GANNET_TEST_LOGS:-$1}
     names=$logs/failed.txt
@@ -54,7 +54,7 @@ slowest() {
         sort -rn
 }
 
-# A run that has sections of its own and says what failed itself.
+# A run that has sections of its own and prints its own failures.
 nested() { # NAME COMMAND...
     local from=$SECONDS status
     echo "== $1"
@@ -65,7 +65,7 @@ nested() { # NAME COMMAND...
     if [ -s "$logs/counts" ] && read -r p f <"$logs/counts"; then
         passed=$((passed + p)) failed=$((failed + f))
     fi
-    # It ended before it could count.
+    # It ended before it wrote its counts.
     if [ ! -s "$logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
         failed=$((failed + 1))
         echo "$1 (exit $status)" >>"$names"
@@ -73,7 +73,7 @@ nested() { # NAME COMMAND...
     took "$1"
 }
 
-# A run of tests, whose own counts are added up. A run that failed without a test that did counts as one.
+# A run of tests; its counts are added up. A run that failed without a failed test counts as one failure.
 tests() { # NAME COMMAND...
     local p f before
     section "$@"
@@ -83,7 +83,7 @@ tests() { # NAME COMMAND...
     if [ $status -ne 0 ]; then
         scripts/failures.py "$log" "$names" || cat "$log"
         [ "$(wc -l <"$names")" -gt "$before" ] || echo "$1 (exit $status)" >>"$names"
-        # Those that died or could not be built are in the list of names only.
+        # Binaries that died or could not be built are only in the list of names.
         before=$(($(wc -l <"$names") - before))
         [ "$f" -ge "$before" ] || f=$before
     elif [ $((p + f)) -eq 0 ]; then
@@ -97,7 +97,8 @@ tests() { # NAME COMMAND...
     took "$p passed, $f failed"
 }
 
-# What failed, by name, where the logs are, and the closing line; of a run within another, its counts for that one.
+# Prints the names of the failures, the folder of the logs, and the closing line. A run within another one only
+# writes its counts for that one.
 sections_end() { # WHAT ELSE THE CLOSING LINE SAYS
     if [ -n "${GANNET_TEST_LOGS:-}" ]; then
         echo "$passed $failed" >"$logs/counts"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds scripts/sections.sh and scripts/failures.py to what they promise: runs cargo test on a small package of
-# which tests fail, abort and do not compile, and looks for each in what is said of it.
+# Tests scripts/sections.sh and scripts/failures.py. It runs cargo test on a small package whose tests fail, abort and
+# do not compile, and looks for each of them in the output.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d) || exit 1
@@ -26,7 +26,7 @@ fn a_test_that_fails_early() {
     panic!("early reason");
 }
 RUST
-# So much is said after it that a tail of the log would not have it.
+# So much output follows that a tail of the log would not have it.
 cat >"$work/sample/tests/long.rs" <<'RUST'
 #[test]
 fn a_test_that_fails() {
@@ -48,7 +48,7 @@ RUST
 printf '#[test]\nfn fine() {}\n' >"$work/sample/tests/fine.rs"
 package broken
 echo 'pub fn broken() -> u32 { "no number" }' >"$work/broken/src/lib.rs"
-# What binaries say that ran in guests, without cargo.
+# The output of binaries that ran in guests, without cargo.
 cat >"$work/guests" <<'LOG'
 -- verbs_near-0123456789abcdef  (node 0, kernel 6.1.0)
 
@@ -74,7 +74,7 @@ failures:
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
 LOG
 
-# In a shell of its own: a whole run, with what it says in $work/said.
+# A whole run in a shell of its own. Its output is in $work/said.
 (
     . scripts/sections.sh
     sections_begin "$work/logs"
@@ -99,13 +99,13 @@ has() { # WHERE WHAT
     grep -qF -- "$2" "$1" || { wrong=1; echo "missing: $2"; }
 }
 [ $ended -eq 1 ] || { wrong=1; echo "exit status $ended"; }
-# Whole output where it failed, and nothing of what passed.
+# The whole output of failures, and nothing of tests that passed.
 for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
     "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran"; do
     has "$work/said" "$words"
 done
 grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
-# Names once more at the end, each before the closing line.
+# All names again at the end, before the closing line.
 sed -n '/^failed (whole logs/,$p' "$work/said" >"$work/end"
 for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fails_early" \
     "  cargo test --test long: a_test_that_fails" \

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""scikit-learn's logistic regression on census-income: what `gannet train` is held against.
+"""Runs scikit-learn's logistic regression on census-income, to compare with `gannet train`.
 
     python scripts/fetch_census.py CACHE/census
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1
     CACHE/ml/bin/python scripts/sklearn_census.py CACHE/census > census.json
 
-C = 1, lbfgs, the official split, three ways to see the seven numeric columns, the other 33 always as categories:
-as categories too, standardised, or standardised log(1 + x). Prints JSON: auc and log loss of the test rows.
+C = 1, lbfgs, the official split. The seven numeric columns are read in three ways: as categories, standardised, or as
+standardised log(1 + x). The other 33 are always categories. Prints JSON: auc and log loss of the test rows.
 """
 import csv
 import json

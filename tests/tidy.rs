@@ -1,4 +1,4 @@
-//! Rules of the source code: edges between crates, banned names, where unsafe code may stand, file length.
+//! Rules of the repository: edges between crates, banned names, which files may hold unsafe code, file length.
 
 #[path = "tidy/prose.rs"]
 mod prose;
@@ -6,7 +6,7 @@ mod prose;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The crates, and which of the others each may use. Dependencies of tests are free.
+/// The crates, and the crates that each may use.
 const EDGES: &[(&str, &[&str])] = &[
     ("optim", &[]),
     ("transport", &[]),
@@ -117,7 +117,7 @@ fn crates_keep_to_their_edges() {
     }
 }
 
-/// What `cargo tree` says of a package of this workspace, without its dependencies for tests.
+/// Asynchronous crates serve metrics, in the command's own folder. No other crate uses them.
 fn tree(package: &str, edges: &str) -> Vec<String> {
     let arguments = ["tree", "--offline", "--locked", "--prefix", "none", "-e", edges, "-p", package];
     let tree =
@@ -126,7 +126,6 @@ fn tree(package: &str, edges: &str) -> Vec<String> {
     String::from_utf8(tree.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The modules of core that the product code of a file names, each as the path behind `crate::`.
 fn core_uses(text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code =
@@ -138,7 +137,6 @@ fn core_uses(text: &str) -> Vec<String> {
     paths.filter(|path| path != "kill_point").collect()
 }
 
-/// The files of core/src with the modules that each names. Files of tests are left out.
 fn core_files() -> BTreeMap<String, Vec<String>> {
     let names = files("rs").into_iter().map(|path| (short(&path), path));
     let core = names.filter_map(|(name, path)| Some((name.strip_prefix("core/src/")?.to_owned(), path)));
@@ -260,7 +258,7 @@ fn async_code_stays_in_the_metrics_endpoint() {
     }
 }
 
-/// Five files of an experiment were once committed at the root.
+/// Five files from a manual test were once committed at the root.
 #[test]
 fn the_root_holds_what_is_listed() {
     const LISTED: [&str; 18] = [
@@ -291,7 +289,7 @@ fn the_root_holds_what_is_listed() {
         let name = path.split('/').next().unwrap();
         let known =
             LISTED.contains(&name) || name == ".ci" || [".md", ".toml"].iter().any(|end| name.ends_with(end));
-        assert!(known, "{path}: put it into a folder, or take it out of the repository");
+        assert!(known, "{path}: move it into a folder, or remove it from the repository");
     }
 }
 
@@ -311,7 +309,7 @@ fn every_crate_is_listed() {
 fn no_crate_or_file_has_a_name_that_says_nothing() {
     for path in files("rs") {
         for part in short(&path).trim_end_matches(".rs").split('/') {
-            assert!(!BANNED.contains(&part), "{}: name it for what it holds", short(&path));
+            assert!(!BANNED.contains(&part), "{}: name it after what it holds", short(&path));
         }
     }
 }
@@ -353,7 +351,7 @@ fn files_say_what_they_are_for() {
     }
 }
 
-/// core reads no clock and opens no socket. No wall clock decides anything. Only cli prints.
+/// core reads no clock and opens no socket. No crate decides anything by a wall clock. Only the command prints.
 #[test]
 fn absences_hold() {
     let never: &[(&str, &[&str])] = &[

@@ -1,5 +1,5 @@
-//! `gannet doctor` on a real device, named by GANNET_RDMA_DEVICE: what it says of the device, of a port that is down, of a
-//! limit that is too low, and of a library that is not there.
+//! `gannet doctor` on a real device, named by GANNET_RDMA_DEVICE: what it says of the device, of a port that is down,
+//! of a limit that is too low, and of a missing library.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -17,7 +17,7 @@ fn device() -> Option<String> {
     device
 }
 
-/// A device of a guest, whose network is nobody's.
+/// The device of a guest, whose network nobody else uses.
 fn guest_device() -> Option<String> {
     device().filter(|_| std::env::var_os("GANNET_GUEST").is_some())
 }
@@ -34,7 +34,7 @@ fn sh(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// The doctor within a line of shell, where $G stands for the binary.
+/// The doctor in a line of shell, where $G stands for the binary.
 fn doctor_in(line: &str) -> Done {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env("G", env!("CARGO_BIN_EXE_gannet"));
@@ -109,12 +109,12 @@ fn a_limit_that_is_too_low_is_a_problem_with_a_remedy() {
     assert!(report["findings"].to_string().contains("LimitMEMLOCK=infinity"), "{report}");
 }
 
-/// Only the build that loads the library starts without it: it says so, and works over other transports.
+/// Only the build that loads the library starts without it. It says so, and works over other transports.
 #[test]
 #[cfg(feature = "rdma-dlopen")]
 fn without_the_library_all_but_rdma_works() {
     let Some(name) = device() else { return };
-    // An empty file stands where the library was, for this process alone.
+    // For this process alone, an empty file hides the library.
     let hidden = "for f in /usr/lib/*/libibverbs.so.1; do mount --bind /dev/null \"$(readlink -f $f)\"; done; exec \"$G\" ";
     let hidden = |rest: &str| format!("exec unshare -m sh -c '{hidden}{rest}'");
     let done = doctor_in(&hidden("doctor --json"));

@@ -1,6 +1,6 @@
-//! Rows of a server's registered memory, READ by another process while the server is stopped and goes on: the device answers
-//! for a process that is stopped, so only the lease keeps its rows from being taken for current.
-//! Needs a device: `make test-rdma` brings one; elsewhere the test says that it is skipped.
+//! Another process READs rows of a server's registered memory while the server is stopped and continued. The device
+//! answers for a stopped process, so only the lease keeps its rows from being taken as current. It needs a device:
+//! `make test-rdma` has one; elsewhere the test says that it is skipped.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const KEYS: u64 = 300;
 
-/// To connect takes an emulated machine seconds.
+/// Connecting takes seconds on an emulated machine.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -26,7 +26,7 @@ fn connect(addr: &str, one_sided: OneSided) -> Reader {
     Reader::new(Transports::default().with_transport(Transport::Verbs), config, "verbs", KEYS)
 }
 
-/// The server's address, on the device.
+/// The server's address on the device.
 fn here() -> Option<String> {
     let ip = std::env::var("NODE_IP").ok().filter(|ip| !ip.is_empty());
     if ip.is_none() {
@@ -42,7 +42,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 2 --transport verbs --insecure")));
     let mut reader = connect(&server.addr, OneSided::Always);
     let begun = Instant::now();
-    // Every row was told of once; all of them are READ then.
+    // The worker learns every row's place once. After that it READs all of them.
     while reader.pull().unwrap() < KEYS {
         assert!(begun.elapsed() < PATIENCE, "rows are still asked for");
     }
@@ -52,7 +52,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     let error = loop {
         let now = stopped.elapsed();
         match reader.pull() {
-            // Only what was heard before the stop keeps the lease.
+            // Only what the worker heard before the stop extends the lease.
             Ok(rows) => {
                 assert!(rows == 0 || now <= LEASE, "{rows} rows were READ {now:?} after the stop");
                 read += rows;
@@ -78,7 +78,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     }
 }
 
-/// On a software device every READ costs a processor more than its part of a request.
+/// On a software device, a READ costs the processor more than its share of a request.
 #[test]
 fn a_software_device_is_not_read_from_unless_it_is_asked_for() {
     let Some(ip) = here().filter(|_| std::env::var_os("GANNET_GUEST").is_some()) else { return };

@@ -1,5 +1,6 @@
-//! Two machines joined by a wire (scripts/test_rdma.sh): a server on node 0 and workers on node 1, over each way that a
-//! worker may take. They learn what one process learns, also when the wire is cut or the server killed in the middle.
+//! Two machines joined by a network (scripts/test_rdma.sh): a server on node 0 and workers on node 1, over each
+//! transport. They train the same model as one process, also if the network is cut or the server is killed in the
+//! middle.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -11,8 +12,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The ways: what the report calls it, and the flags of server and worker. By themselves they take RDMA, and go on over tcp
-/// while it is broken.
+/// The transports: the report's name, and the flags of server and worker. By default they take RDMA, and continue over
+/// tcp while it is broken.
 const WAYS: &[(&str, &str)] = &[("tcp", "--transport tcp"), ("verbs", "")];
 
 fn server(pair: &Pair, port: &str, flags: &str) -> Served {
@@ -28,7 +29,7 @@ fn worker(data: &Path, test: &Path, addr: &str, flags: &str) -> String {
     )
 }
 
-/// Training data, test data, and what one process makes of them.
+/// Training data, test data, and the report of one process.
 fn alone(folder: &Path, examples: u64) -> (PathBuf, PathBuf, Value) {
     let data = clicks(&folder.join("train.svm"), examples, 3);
     let test = clicks(&folder.join("test.svm"), 1_000, 4);
@@ -37,7 +38,7 @@ fn alone(folder: &Path, examples: u64) -> (PathBuf, PathBuf, Value) {
     (data, test, done.json())
 }
 
-/// As [`agrees`], where RDMA was broken for a while: each link goes on over what there was when it was made again.
+/// As [`agrees`], if RDMA was broken for a while: each link continues over what was available when it was made again.
 fn agrees_over_any(done: &Done, alone: &Value, way: &str) {
     let got = done.json();
     let over = got["transport"].as_str().unwrap();
@@ -45,7 +46,7 @@ fn agrees_over_any(done: &Done, alone: &Value, way: &str) {
     agrees(done, alone, over);
 }
 
-/// A push that was lost or came twice would show in both.
+/// A lost or duplicate push would show in both numbers.
 fn agrees(done: &Done, alone: &Value, way: &str) {
     assert_eq!(done.code, Some(0), "{done:?}");
     let got = done.json();
@@ -55,7 +56,7 @@ fn agrees(done: &Done, alone: &Value, way: &str) {
     assert!((loss(&got) - loss(alone)).abs() < 1e-5, "{got} {alone}");
 }
 
-/// Trains with half of the data, does something, and goes on with the rest.
+/// Trains with half of the data, runs `between`, and continues with the rest.
 fn interrupted(line: &str, data: &Path, between: impl FnOnce()) -> Done {
     let mut command = gannet(&line.replacen(&data.display().to_string(), "-", 1));
     command.stdin(Stdio::piped());
@@ -111,7 +112,7 @@ fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
                 link("up");
             });
             agrees_over_any(&done, &alone, way);
-            // And the wire carries again whatever it did before.
+            // The network works again over the same transport.
             let again = run(&worker(&data, &test, &addr, &format!("--transport {way} --run again")));
             assert_eq!((again.code, &again.json()["transport"]), (Some(0), &Value::from(*way)), "{again:?}");
             pair.tell(&format!("{way}.done"), "");

@@ -1,5 +1,5 @@
-//! `gannet doctor` on two machines (scripts/test_rdma.sh): a server elsewhere is greeted over tcp and over RDMA, and the
-//! doctor says why not over shared memory.
+//! `gannet doctor` on two machines (scripts/test_rdma.sh). It greets a server elsewhere over tcp and over RDMA, and
+//! says why shared memory is not possible.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;

@@ -1,5 +1,5 @@
-//! Two machines joined by a wire (scripts/test_rdma.sh): the server is killed with WRITEs on their way to it, at moments from a
-//! seed, and has no memory left for a session. A worker on the other machine counts what it pushed.
+//! Two machines joined by a network (scripts/test_rdma.sh). The server is killed with WRITEs in flight to it, at
+//! moments from a seed; and it has no memory left for a session. A worker on the other machine counts what it pushed.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 /// Keys of a push, and floats of a row: 590 KB, several parts of a push.
 const KEYS: u64 = 8192;
 const DIM: u32 = 16;
-/// Lists of keys, which pushes take in turn.
+/// Lists of keys; pushes take them in turn.
 const LISTS: u64 = 4;
-/// Pushes under way at once.
+/// Pushes in flight at a time.
 const OPEN: usize = 8;
-/// Times that the server is killed.
+/// How often the server is killed.
 const KILLS: u64 = 5;
 
 fn sums() -> Schema {
@@ -39,7 +39,7 @@ fn keys(list: u64) -> Vec<u64> {
     (0..KEYS).map(|key| 1 + list * KEYS + key).collect()
 }
 
-/// A worker that always has pushes of ones under way, and how many there were of each list.
+/// A worker that always has pushes of ones in flight, and how many there were of each list.
 struct Pushing<'a> {
     worker: Worker<Transports>,
     table: TableId,
@@ -62,7 +62,7 @@ impl Pushing<'_> {
         }
     }
 
-    /// What is in the table, beside what was pushed.
+    /// Compares the table with what was pushed.
     fn check(&mut self) {
         self.worker.drain().unwrap();
         for (list, &pushed) in self.pushed.iter().enumerate() {
@@ -106,7 +106,7 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
     let addr = pair.hear("addr");
     let (mut pushed, mut again, mut duplicate) = ([0; LISTS as usize], 0, 0);
     for kill in 0..KILLS {
-        // A new worker each time, whose first session cannot be anything but RDMA.
+        // A new worker each time. Its first session must be over RDMA.
         let mut worker = worker(&addr, Transport::Verbs, 7, 1 + kill);
         assert_eq!(worker.transport(), "verbs");
         let table = worker.open_table(&sums()).unwrap();
@@ -180,14 +180,14 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
     let first = push(worker(&addr, Transport::Verbs, 1, 1));
     let second = push(worker(&addr, Transport::Auto, 2, 1));
     assert_eq!((&*first.transport(), &*second.transport()), ("verbs", "tcp"));
-    // Who takes nothing else is told of the limit.
+    // A worker that accepts only RDMA gets an error that names the limit.
     let config = WorkerConfig { peer_timeout: Duration::from_secs(3), ..WorkerConfig::new([&addr], 3, 1) };
     let refused = Worker::connect(Transports::new().with_transport(Transport::Verbs), config).err().unwrap();
     let refused = refused.to_string();
     assert!(refused.contains("2097152 bytes") && refused.contains("--rdma-memory"), "{refused}");
     pair.tell("both", "");
     pair.hear("seen");
-    // There is room again when the first has gone.
+    // There is space again after the first has gone.
     drop(first);
     let third = push(worker(&addr, Transport::Verbs, 4, 1));
     assert_eq!(third.transport(), "verbs");

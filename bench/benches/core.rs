@@ -1,10 +1,13 @@
-//! What do a pull and a push cost in the shards themselves, without a wire, and what does it cost that they survive the
-//! process? The same work on memfd, whose images die with the process and keep no journal, and in a data folder on
-//! tmpfs, where every row is a step of the journal. `runs` pushes the same keys cut into more and more parts: the
-//! difference is what the pushers' cursors (one entry a part and shard) cost. SGD, one thread, batches of 4,096 keys.
-//! `view` reads the same rows through a mapping of the images beside the owner's own pull and beside a gather, which knows
-//! every row's place: what a lookup and the checks of a reader who is not the owner cost. `few` asks for 64 keys at a time,
-//! the same ones again (warm) and others each time (cold).
+//! What do a pull and a push cost in the shards themselves, without a network? And what does durability cost? The same
+//! work runs on memfd, whose images die with the process and keep no journal, and in a data folder on tmpfs, where
+//! every row is a step of the journal. SGD, one thread, batches of 4,096 keys.
+//!
+//! - `runs` pushes the same keys cut into more and more parts. The difference is the cost of the pushers' cursors (one
+//!   entry a part and shard).
+//! - `view` reads the same rows through a mapping of the images, beside the owner's own pull and beside a gather that
+//!   knows every row's place. The difference is the cost of a lookup and of the checks of a reader that is not the
+//!   owner.
+//! - `few` pulls 64 keys at a time: always the same ones (warm), or others each time (cold).
 #![allow(missing_docs)]
 
 mod settings;
@@ -23,7 +26,7 @@ const BATCH: usize = 4096;
 const BATCHES: usize = 64;
 const SHARDS: u32 = 16;
 
-/// Where the images are; the folder goes with it.
+/// Where the images are. The folder is removed with the value.
 struct Place {
     name: &'static str,
     folder: Option<TempDir>,
@@ -36,7 +39,7 @@ fn places() -> Vec<Place> {
     vec![memory, Place { name: "tmpfs", folder: Some(folder.expect("a folder for the images")) }]
 }
 
-/// A table at a place, and the names of its pushes.
+/// A table on one medium, and the names of its pushes.
 struct Table {
     shards: Shards,
     seq: u64,
@@ -114,7 +117,7 @@ fn pull_and_push(c: &mut Criterion) {
     }
 }
 
-/// New keys only; a full table is replaced by an empty one, untimed.
+/// Pushes new keys only. A full table is replaced by an empty one outside the measured time.
 fn insert(c: &mut Criterion) {
     for place in places() {
         let mut group = c.benchmark_group(format!("core/{}", place.name));
@@ -172,7 +175,7 @@ fn view_of(shards: &Shards) -> MappedShards {
     MappedShards::open(shards.schema(), shards.range().start, files).expect("a view of them")
 }
 
-/// Rows as wide as the table's in one piece of memory, in huge pages where there are any.
+/// Rows as wide as the table's in one allocation, in huge pages if there are any.
 struct Heap {
     memory: memmap2::MmapMut,
     start: usize,
@@ -189,7 +192,7 @@ impl Heap {
         Heap { memory, start, stride }
     }
 
-    /// Copies the floats of each row whose place is known, asking for the row that comes 16 later.
+    /// Copies the floats of each row whose place is known, and prefetches the row that comes 16 later.
     fn gather(&self, places: &[u32], out: &mut [u8]) {
         let width = out.len() / places.len();
         let at = |place: u32| self.start + place as usize * self.stride;

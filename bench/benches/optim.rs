@@ -1,7 +1,6 @@
-//! What does an update rule cost a row, when the rows are in the cache, on each instruction set that this CPU has?
-//! Nanoseconds a row = time / 1,024. The rule and the instruction set are dispatched once a batch and the dimension is
-//! known at compile time, as core does it. `update` is the rule on whole rows; `weights` what a pull of derived weights
-//! computes.
+//! What does an update rule cost a row in the cache, on each instruction set that this CPU has? Nanoseconds a row =
+//! time / 1,024. As in core, the rule and the instruction set are dispatched once a batch, and the dimension is known
+//! at compile time. `update` applies the rule to whole rows. `weights` computes derived weights, as a pull does.
 #![allow(missing_docs)]
 
 mod settings;
@@ -66,8 +65,8 @@ fn weights(rule: &Rule, cpu: Cpu, dim: u32, rows: &[f32], out: &mut [f32]) {
     }
 }
 
-/// The instruction sets that core would use for this dimension, and those that it would pass over: all but registers
-/// that are mostly empty.
+/// The instruction sets that core would use for this dimension, and those that it would not: all except those whose
+/// registers would be mostly empty.
 fn cpus(dim: u32) -> Vec<Cpu> {
     Cpu::all().into_iter().filter(|cpu| cpu.fit(dim as usize) == *cpu).collect()
 }

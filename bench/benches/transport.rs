@@ -1,7 +1,8 @@
-//! How many frames and bytes a second does a link move one way over tcp loopback, one thread a side, and what does a
-//! round trip cost? Payloads of 0, 768 bytes (64 keys and weights), 16 KiB and 256 KiB, lent by their owner and received
-//! in place; the largest also with checksums, as off loopback. And what does a request cost when 1, 64 or 1000 links,
-//! all of one poll a side, have one under way each? Each over epoll and over io_uring, in the same run.
+//! Three questions about links over tcp loopback, each measured over epoll and over io_uring in the same run:
+//! - How many frames and bytes a second does a link move one way, with one thread a side?
+//! - What does a round trip cost? Payloads have 0 bytes, 768 bytes (64 keys and weights), 16 KiB and 256 KiB. They are
+//!   lent by their owner and received in place; the largest also runs with checksums, as off loopback.
+//! - What does a request cost if 1, 64 or 1000 links of one poll a side each have one in flight?
 #![allow(missing_docs)]
 
 mod settings;
@@ -27,13 +28,13 @@ impl Owner for Same {
     }
 }
 
-/// The drivers that the system offers.
+/// The drivers that this system has.
 fn drivers() -> Vec<Tcp> {
     let both = [Io::Epoll, Io::Uring].map(|io| Tcp::new().with_io(io));
     both.into_iter().take(if Tcp::new().with_io(Io::Uring).io() == "io_uring" { 2 } else { 1 }).collect()
 }
 
-/// A link to a sink in a thread of its own.
+/// A link to a sink that runs in its own thread.
 struct Pair<P> {
     link: TcpLink,
     poll: P,
@@ -50,7 +51,7 @@ fn pair(tcp: &Tcp) -> Pair<<Tcp as Net>::Poll> {
     Pair { link, poll, sink }
 }
 
-/// Sends `frames` frames and waits for the answer to the last.
+/// Sends `frames` frames and waits for the answer to the last one.
 fn send<S: Stream>(link: &mut Link<S>, poll: &mut impl Poll, frames: usize, owner: &mut Same) {
     let (mut posted, mut events) = (0, Vec::new());
     loop {
@@ -70,7 +71,7 @@ fn send<S: Stream>(link: &mut Link<S>, poll: &mut impl Poll, frames: usize, owne
                 return;
             }
         }
-        // What found no room is posted once there is room: no event will tell of it.
+        // A frame that found no space is posted when there is space; no event reports it.
         let waits = if posted < frames { !sent } else { !link.is_readable() };
         if waits {
             poll.wait(PATIENCE, &mut events).expect("a wait");
@@ -94,7 +95,7 @@ fn one_way_over(c: &mut Criterion, name: &str, tcp: &Tcp, bytes: usize, frames: 
     let frames = sized(frames, 64);
     let Pair { mut link, mut poll, sink } = pair(tcp);
     let mut owner = Same(vec![7; bytes]);
-    // Small frames are counted, large ones weighed.
+    // Throughput of small frames is in frames, that of large ones in bytes.
     let (what, throughput) = if bytes < 16 << 10 {
         ("frames", Throughput::Elements(frames as u64))
     } else {
@@ -126,7 +127,7 @@ fn round_trip(c: &mut Criterion) {
     group.finish();
 }
 
-/// A request of 512 bytes on each link, answered with 256: the time until all answers are there.
+/// A request of 512 bytes on each link, answered with 256: the time until all answers have come.
 fn many_links(c: &mut Criterion) {
     let mut group = c.benchmark_group("tcp/requests");
     for count in [1, 64, sized(1000, 100)] {

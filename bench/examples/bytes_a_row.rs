@@ -1,5 +1,5 @@
-//! Bytes a row (headers, indexes and rows) as a table of 64 shards grows to 4,000,000 rows, and after a quarter of the
-//! rows was freed and as many new ones were made: for dim 1 with FTRL and dim 16 with AdaGrad.
+//! Bytes a row (headers, indexes and rows) of a table of 64 shards that grows to 4,000,000 rows, and again after a
+//! quarter of the rows was freed and as many new ones were made. It measures dim 1 with FTRL and dim 16 with AdaGrad.
 //!
 //! `cargo run --release -p gannet-bench --example bytes_a_row`
 

@@ -1,5 +1,6 @@
-//! What a request costs over each driver of tcp, in CPU time: a thread asks on every link and waits for all answers, a
-//! thread answers; each has one poll. Rounds in turn, since rates on a shared machine say little.
+//! What a request costs in CPU time over each driver of tcp. One thread sends a request on every link and waits for all
+//! answers; another thread answers. Each has one poll. The drivers take turns in rounds, because absolute rates on a
+//! shared machine mean little.
 //!
 //! `cargo run --release -p gannet-bench --example requests -- LINKS REQUEST_BYTES ANSWER_BYTES [ROUNDS]`
 

@@ -1,4 +1,4 @@
-//! One thread asks on many tcp links, another answers; each has one poll.
+//! One thread sends requests on many tcp links, another answers. Each has one poll.
 
 use gannet_transport::tcp::Tcp;
 use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A link over tcp.
 pub type TcpLink = Link<<Tcp as Net>::Stream>;
 
-/// What marks (in `aux`) a frame that is answered.
+/// This value of `aux` marks a frame that must be answered.
 pub const LAST: u16 = 1;
 /// The longest wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ fn serve(link: &mut TcpLink, answer: &[u8]) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Links to one address, watched by this poll; each one's token is its place.
+/// Connects links to one address and watches them with this poll. The token of each is its index.
 pub fn connect(tcp: &Tcp, poll: &mut <Tcp as Net>::Poll, addr: &str, count: usize) -> Vec<TcpLink> {
     let one = |number| {
         let link = Link::new(tcp.connect(addr, PATIENCE).expect("a connection"));
@@ -62,7 +62,7 @@ pub fn connect(tcp: &Tcp, poll: &mut <Tcp as Net>::Poll, addr: &str, count: usiz
     (0..count as u64).map(one).collect()
 }
 
-/// Asks on every link, and waits for all answers.
+/// Sends a request on every link and waits for all answers.
 pub fn ask(links: &mut [TcpLink], poll: &mut impl Poll, request: &[u8]) {
     for link in &mut *links {
         link.transmit().send_copy(Head::new(1, LAST, 0, [0; 4]), request).expect("room for a request");

@@ -1,4 +1,4 @@
-//! Heads and control messages of any bytes: they are read or refused, and what is read can be written again.
+//! Heads and control messages of any bytes: they are decoded or refused, and what is decoded can be encoded again.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A greeting of any bytes, to servers with a token and without: who is let in is who may be.
+//! A greeting of any bytes, to servers with a token and without. Only those who may connect are accepted.
 #![forbid(unsafe_code)]
 #![no_main]
 

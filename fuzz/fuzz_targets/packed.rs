@@ -1,4 +1,4 @@
-//! Gzip and zstd of any bytes, whole, cut and changed: see train/tests/model/fuzzed.rs.
+//! Gzip and zstd of any bytes: whole, truncated and changed. See train/tests/model/fuzzed.rs.
 #![forbid(unsafe_code)]
 #![no_main]
 

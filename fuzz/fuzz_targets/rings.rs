@@ -1,4 +1,4 @@
-//! The rings of a session over shared memory, whose peer rewrites positions and bytes as it likes.
+//! The rings of a session over shared memory, with a peer that rewrites positions and bytes.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A server session over any bytes, or over frames made of them.
+//! A server session that receives any bytes, or frames made from them.
 #![forbid(unsafe_code)]
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! Adam: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the form of the end of its section 2
-//! (`eps` beside the uncorrected root), which is TensorFlow's `ApplyAdam`; with `decay` AdamW: Loshchilov and Hutter,
-//! "Decoupled Weight Decay Regularization", ICLR 2019. AMSGrad: Reddi, Kale, Kumar, "On the Convergence of Adam and
-//! Beyond", ICLR 2018, as TensorFlow's `ApplyAdamWithAmsgrad`.
+//! Adam: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the form of the end of its section
+//! 2: `eps` stands beside the uncorrected root. TensorFlow's `ApplyAdam` has the same form. With `decay` it is AdamW:
+//! Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. AMSGrad: Reddi, Kale, Kumar, "On the
+//! Convergence of Adam and Beyond", ICLR 2018, as TensorFlow's `ApplyAdamWithAmsgrad`.
 //!
-//! Sparse rows are updated lazily: a row steps when it is pushed to, and its bias correction counts its own steps.
-//! `1 - beta^t` is kept as what it is, the same decaying average taken over ones: `c = beta * c + (1 - beta)`. That
-//! needs no power, has the same bits everywhere, and never counts past what a float can count.
+//! Sparse rows are updated lazily: a row steps only when it is pushed to, and its bias correction counts its own steps.
+//! The row stores `1 - beta^t` itself, as a decaying average of ones: `c = beta * c + (1 - beta)`. This needs no power,
+//! has the same bits on every machine, and no step count can overflow.
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
@@ -31,7 +31,7 @@ pub struct Adam {
     pub decay: f32,
 }
 
-/// As [`Adam`], but dividing by the largest `v` so far: `h = max(h, v)`, and `sqrt(h)` in place of `sqrt(v)`. The row is
+/// As [`Adam`], but it divides by the largest `v` so far: `h = max(h, v)`, and `sqrt(h)` replaces `sqrt(v)`. The row is
 /// `[w, m, v, h]`, then Adam's two scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmsGrad {
@@ -47,12 +47,12 @@ pub struct AmsGrad {
     pub decay: f32,
 }
 
-/// A row's step, once the row's scalars have stepped.
+/// A row's step size, after the row's scalars have stepped.
 struct AdamStep {
     adam: Adam,
-    /// Of `m / (sqrt(v) + eps)`.
+    /// The factor of `m / (sqrt(v) + eps)`.
     alpha: f32,
-    /// Of the weight.
+    /// The factor of the weight.
     keep: f32,
 }
 
@@ -72,7 +72,7 @@ impl Adam {
             self.lr * self.decay <= 1.0,
             "decay",
             self.decay,
-            "such that lr * decay is at most 1: more would turn a weight's sign",
+            "such that lr * decay is at most 1: more would flip a weight's sign",
         )
     }
 
@@ -94,7 +94,7 @@ impl AdamStep {
         (m, g.splat(beta2) * v + g.splat(1.0 - beta2) * (g * g))
     }
 
-    /// The weight, where `over` is what the step divides by the root of.
+    /// The new weight. The step divides by the root of `over`.
     #[inline(always)]
     fn weight<L: Lanes>(&self, w: L, m: L, over: L) -> L {
         w * w.splat(self.keep) - w.splat(self.alpha) * m / (over.sqrt() + w.splat(self.adam.eps))
@@ -113,7 +113,7 @@ impl CoordinateStep<4> for AdamStep {
     #[inline(always)]
     fn step<L: Lanes>(&self, [w, m, v, h]: [L; 4], g: L) -> [L; 4] {
         let (m, v) = self.averages(m, v, g);
-        // Of a NaN in v h becomes NaN too.
+        // A NaN in v makes h NaN too.
         let h = h.larger(v);
         [self.weight(w, m, h), m, v, h]
     }

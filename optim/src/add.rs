@@ -1,4 +1,4 @@
-//! Add: a row of counters or sums. What is pushed is added, nothing else.
+//! Add: a row of counters or sums. A push adds its values, and nothing else happens.
 
 use crate::Update;
 use crate::arch::Isa;

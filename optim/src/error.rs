@@ -1,6 +1,6 @@
-//! What a rule says of hyper-parameters that cannot be.
+//! Errors about hyper-parameters.
 
-/// Why a rule, or what stands before it, cannot be.
+/// Why a rule, or its gradient transform, is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
@@ -13,27 +13,27 @@ pub enum RuleError {
         parameter: &'static str,
         /// Its value.
         value: f32,
-        /// What is allowed, in words.
+        /// What is allowed, for the message.
         allowed: &'static str,
     },
-    /// A part of [`GradientTransform`](crate::GradientTransform) that the rule cannot have.
+    /// A part of [`GradientTransform`](crate::GradientTransform) that the rule does not support.
     #[error("{rule} takes no {what}: {why}")]
     Unfit {
         /// The rule's name.
         rule: &'static str,
-        /// What it was given.
+        /// The part that was given.
         what: &'static str,
-        /// Why that makes no sense.
+        /// Why the rule does not support it.
         why: &'static str,
     },
 }
 
-/// Checks of one rule's hyper-parameters, which put its name into the error.
+/// Checks one rule's hyper-parameters. Errors carry the rule's name.
 #[derive(Clone, Copy)]
 pub(crate) struct Checks(pub(crate) &'static str);
 
 impl Checks {
-    /// `Ok` when `ok`, an error that names the parameter otherwise.
+    /// `Ok` if `ok`, else an error that names the parameter.
     pub(crate) fn that(
         self,
         ok: bool,
@@ -52,12 +52,12 @@ impl Checks {
         self.that(value.is_finite() && value >= 0.0, parameter, value, "finite and at least 0")
     }
 
-    /// The weight of the past in a decaying average.
+    /// Checks the weight of the past in a decaying average.
     pub(crate) fn below_one(self, parameter: &'static str, value: f32) -> Result<(), RuleError> {
         self.that((0.0..1.0).contains(&value), parameter, value, "at least 0 and below 1")
     }
 
-    /// A factor that does not grow.
+    /// Checks a factor that must not grow.
     pub(crate) fn up_to_one(self, parameter: &'static str, value: f32) -> Result<(), RuleError> {
         self.that((0.0..=1.0).contains(&value), parameter, value, "at least 0 and at most 1")
     }

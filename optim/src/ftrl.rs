@@ -6,8 +6,8 @@ use crate::error::Checks;
 use crate::slices::{CoordinateStep, Derive, derive, none_negative, sweep};
 use crate::{RuleError, Update};
 
-/// The row is `[z, n]`: `n` the sum of `g^2` (never its root, so that changes add), `z` the sum of
-/// `g - sigma * w`. The weight is derived from them whenever it is read:
+/// The row is `[z, n]`. `n` is the sum of `g^2`; its root is not stored, so that changes of several workers add up. `z`
+/// is the sum of `g - sigma * w`. The weight is computed from them whenever it is read:
 /// ```text
 /// w     = 0 where |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / alpha + l2)
 /// sigma = (sqrt(n + g^2) - sqrt(n)) / alpha
@@ -26,17 +26,17 @@ pub struct Ftrl {
 }
 
 impl Ftrl {
-    /// The weight of one coordinate, or of a register of them, from its `z` and the root of its `n`. Never `-0`.
+    /// The weight of one coordinate, or of a register of them, from `z` and the root of `n`. It is never `-0`.
     #[inline(always)]
     pub fn weight<L: Lanes>(&self, z: L, sqrt_n: L) -> L {
-        // Without a branch, and with 1 / alpha, which a loop computes once.
+        // There is no branch. A loop computes 1 / alpha only once.
         let of = |x: f32| z.splat(x);
         let beyond = (z.abs() - of(self.l1)).larger(of(0.0));
         (of(0.0) - beyond.copysign(z)) / ((of(self.beta) + sqrt_n) * of(1.0 / self.alpha) + of(self.l2))
     }
 
-    /// One coordinate's `(z, n)` after gradient `g`, where `weight` is the weight before it. For loops that
-    /// have derived the weight already; [`Update::update`] gives the same bits.
+    /// One coordinate's `(z, n)` after the gradient `g`, where `weight` is the weight before it. This is for loops that
+    /// have computed the weight already; [`Update::update`] gives the same bits.
     #[inline(always)]
     pub fn step<L: Lanes>(&self, z: L, n: L, weight: L, g: L) -> (L, L) {
         let next = n + g * g;
@@ -44,7 +44,7 @@ impl Ftrl {
         (z + (g - sigma * weight), next)
     }
 
-    /// `z` of a coordinate with `n = 0` whose weight is `w`.
+    /// `z` of a coordinate that has `n = 0` and the weight `w`.
     #[inline(always)]
     fn z_of(&self, w: f32) -> f32 {
         let z = w * (self.beta * (1.0 / self.alpha) + self.l2) + self.l1.copysign(w);
@@ -89,8 +89,8 @@ impl Update for Ftrl {
     const PLANES: usize = 2;
     const DERIVES: bool = true;
 
-    /// `weights()` gives the weights back to within `2^-23 * (2 |w| + l1 / (beta / alpha + l2))`: with a large
-    /// `l1` small weights lose digits in `z`.
+    /// `weights()` returns the weights to within `2^-23 * (2 |w| + l1 / (beta / alpha + l2))`. With a large `l1`, small
+    /// weights lose digits in `z`.
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         assert_eq!(row.len(), 2 * weights.len());

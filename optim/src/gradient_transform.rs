@@ -1,37 +1,39 @@
-//! What stands before a rule: how the learning rate runs with the pusher's clock, clipping, and L2.
+//! What happens to a gradient before the rule: the learning rate's schedule, clipping, and L2.
 
 use crate::error::Checks;
 use crate::{Rule, RuleError};
 
-/// How a table's pushed gradients reach its [`Rule`]: the rate multiplied by [`Schedule::factor`] of the push's clock, and
-/// the gradient clipped by value, then clipped by its norm over the row, then with `l2 * w` added (so that what a few
-/// wild gradients do is bounded and what L2 does is not).
+/// What happens to a table's pushed gradients before its [`Rule`]:
+/// - The learning rate is multiplied by [`Schedule::factor`] of the push's clock.
+/// - The gradient is clipped by value, then by its norm over the row. Then `l2 * w` is added.
+///
+/// L2 comes last, so that clipping bounds wild gradients but does not bound L2.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GradientTransform {
-    /// How the learning rate runs.
+    /// The schedule of the learning rate.
     pub schedule: Schedule,
     /// Each value of a gradient is clipped to `[-clip_value, clip_value]`: finite, above 0.
     pub clip_value: Option<f32>,
-    /// A row's gradient longer than this (L2 norm) is scaled to it: finite, above 0.
+    /// A row's gradient whose L2 norm is larger than this is scaled down to it: finite, above 0.
     pub clip_norm: Option<f32>,
-    /// Adds `l2 * w` to a gradient, for each row that is pushed to: finite, at least 0.
+    /// `l2 * w` is added to the gradient of each row that is pushed to: finite, at least 0.
     pub l2: f32,
 }
 
-/// A factor of the learning rate by the pusher's clock: the sequence number of its push, from 1 on. It is a function of
-/// the push's name alone, so a push that is sent again has the rate that it had.
+/// A factor of the learning rate that depends on the pusher's clock: the sequence number of its push, from 1 on. It
+/// depends on the push's name alone, so a push that is resent has the same rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Schedule {
-    /// The factor grows evenly to 1 over this many steps: the first has `1 / warmup`. 0: none.
+    /// The factor grows linearly to 1 over this many steps. The first step has `1 / warmup`. 0 means no warm-up.
     pub warmup: u32,
-    /// What follows; its step 0 is the first after the warm-up.
+    /// The schedule after the warm-up. Its step 0 is the first step after the warm-up.
     pub decay: Decay,
 }
 
 /// How a learning rate falls with the step `t`, from 1 at `t = 0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Decay {
-    /// It does not.
+    /// It is constant.
     #[default]
     Constant,
     /// `rate ^ (t / steps)`.
@@ -50,7 +52,7 @@ pub enum Decay {
     },
     /// `end + (1 - end) * (1 - t / steps) ^ power`, and `end` from `steps` on.
     Polynomial {
-        /// Finite, above 0; 1 falls evenly.
+        /// Finite, above 0; 1 means a linear fall.
         power: f32,
         /// The last factor: 0 to 1.
         end: f32,
@@ -72,7 +74,7 @@ pub enum Decay {
 }
 
 impl Schedule {
-    /// The factor at this clock, counted from 1 (0 is taken as 1): from 0 to 1.
+    /// The factor at this clock: between 0 and 1. Clocks count from 1; 0 is taken as 1.
     pub fn factor(&self, clock: u64) -> f32 {
         let step = clock.max(1) - 1;
         let warmup = u64::from(self.warmup);
@@ -120,7 +122,7 @@ impl Schedule {
 }
 
 impl GradientTransform {
-    /// Nothing: every gradient reaches its rule as it was pushed.
+    /// No transform: every gradient reaches its rule as it was pushed.
     pub const NONE: GradientTransform = GradientTransform {
         schedule: Schedule { warmup: 0, decay: Decay::Constant },
         clip_value: None,
@@ -128,32 +130,32 @@ impl GradientTransform {
         l2: 0.0,
     };
 
-    /// Whether gradients are clipped or have L2 added: whether [`gradient`](Self::gradient) does anything.
+    /// Whether gradients are clipped or L2 is added, so that [`gradient`](Self::gradient) does anything.
     pub fn changes_gradients(&self) -> bool {
         self.clip_value.is_some() || self.clip_norm.is_some() || self.l2 != 0.0
     }
 
-    /// Whether changes of state may be pushed to a table with this: only where there is nothing to do. Replay runs the
-    /// rule in the worker, on one example at a time; clipping, L2 and the schedule act on what is pushed, in the
-    /// server, so a change of state would go past them.
+    /// Whether changes of state may be pushed to a table with this transform: only if there is no transform. Replay
+    /// runs the rule in the worker, one example at a time. Clipping, L2 and the schedule act in the server on what is
+    /// pushed, so a change of state would bypass them.
     pub fn replays(&self) -> bool {
         *self == GradientTransform::NONE
     }
 
-    /// Writes what `rule` gets for the pushed `gradient` of a row with these `weights` into `out`; all three are `dim`
-    /// long. `weights` is the row's first plane; it is read only where there is an L2.
+    /// Writes the gradient that `rule` gets into `out`, from the pushed `gradient` of a row with these `weights`. All
+    /// three have the length `dim`. `weights` is the row's first plane; it is read only if there is an L2.
     ///
     /// # Panics
     /// When the lengths differ.
     pub fn gradient(&self, weights: &[f32], gradient: &[f32], out: &mut [f32]) {
         assert!(weights.len() == gradient.len() && gradient.len() == out.len());
         match self.clip_value {
-            // max and min would hide NaN, clamp does not.
+            // max and min would hide a NaN; clamp keeps it.
             Some(most) => out.iter_mut().zip(gradient).for_each(|(o, g)| *o = g.clamp(-most, most)),
             None => out.copy_from_slice(gradient),
         }
         if let Some(most) = self.clip_norm {
-            // In f64 no square of a float is too large or too small.
+            // In f64 the square of a float cannot overflow or underflow.
             let norm = out.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>().sqrt();
             if norm > f64::from(most) {
                 let scale = f64::from(most) / norm;
@@ -165,10 +167,10 @@ impl GradientTransform {
         }
     }
 
-    /// Whether its parts are in range, and make sense before `rule`.
+    /// Checks that every part is in range, and that `rule` supports it.
     ///
     /// # Errors
-    /// Names what is out of range, or what the rule cannot have and why.
+    /// The error names the value that is out of range, or the part that the rule does not support and why.
     pub fn check(&self, rule: &Rule) -> Result<(), RuleError> {
         let name = rule.name();
         let checks = Checks(name);
@@ -188,15 +190,15 @@ impl GradientTransform {
     }
 }
 
-/// Why `rule` cannot have this part.
+/// Why `rule` does not support this part.
 fn unfit(rule: &Rule, what: &str) -> Option<&'static str> {
     match (rule, what) {
-        (Rule::Add(_), _) => Some("it adds what is pushed, which is no gradient"),
+        (Rule::Add(_), _) => Some("it adds pushed values, which are not gradients"),
         (Rule::Ftrl(_) | Rule::GroupFtrl(_), "schedule") => Some(
-            "its weights are derived from alpha, so another rate would change all that was learned before",
+            "its weights are computed from alpha, so another rate would change everything learned before",
         ),
         (Rule::Ftrl(_) | Rule::GroupFtrl(_), "l2 beside its own") => {
-            Some("its weights are derived with an l2 of the rule itself: set that one")
+            Some("the rule has an l2 of its own: set that one")
         }
         _ => None,
     }
@@ -239,7 +241,7 @@ mod tests {
         let norm = GradientTransform { clip_norm: Some(1.0), ..GradientTransform::NONE };
         assert_eq!(shaped(norm, &[9.0; 2], &[3.0, -4.0]), [0.6, -0.8]);
         assert_eq!(shaped(norm, &[9.0; 2], &[0.3, -0.4]), [0.3, -0.4]);
-        // The squares are beyond a float's range; the gradient is not.
+        // The squares are beyond the range of a float; the gradient is not.
         let far = 2f32.powi(100);
         assert_eq!(shaped(norm, &[0.0; 2], &[3.0 * far, -4.0 * far]), [0.6, -0.8]);
         let all = GradientTransform {

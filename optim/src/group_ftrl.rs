@@ -1,6 +1,6 @@
 //! FTRL-Proximal with a group lasso over the row (L2,1): Ni et al., "Feature Selection for Facebook Feed Ranking System
-//! via a Group-Sparsity-Regularized Training Algorithm", CIKM 2019. A row whose weights together say little is zero
-//! as a whole, which is what makes a factor vector worth dropping.
+//! via a Group-Sparsity-Regularized Training Algorithm", CIKM 2019. A row whose weights together are small is zero as a
+//! whole, so a useless factor vector can be dropped.
 
 use crate::arch::{Isa, Lanes, Scalar};
 use crate::error::Checks;
@@ -8,14 +8,14 @@ use crate::ftrl::Ftrl;
 use crate::slices::{CoordinateStep, Derive, derive, none_negative, squares, sweep};
 use crate::{RuleError, Update};
 
-/// The row is `[z, n]`, and `z` and `n` step as [`Ftrl`]'s. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
+/// The row is `[z, n]`; `z` and `n` step as in [`Ftrl`]. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
 /// ```text
 /// w = 0 for the whole row where |s|_2 <= l21 * sqrt(dim),
 ///     else -(1 - l21 * sqrt(dim) / |s|_2) * s / ((beta + sqrt(n)) / alpha + l2)
 /// ```
-/// The rows at 0 are exactly those where 0 minimises FTRL's objective with `l21 * sqrt(dim) * |w|_2` added; the other
-/// rows are its minimum where the coordinates have seen equal sums of squares, and the paper's closed form elsewhere.
-/// With `l21` 0 this is [`Ftrl`], bit for bit.
+/// A row is 0 exactly if 0 minimises FTRL's objective with `l21 * sqrt(dim) * |w|_2` added. Another row is the minimum
+/// if its coordinates have seen equal sums of squares; otherwise it is the paper's closed form. With `l21` 0 this is
+/// [`Ftrl`], bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupFtrl {
     /// The learning rate's numerator: finite, above 0, its reciprocal finite.
@@ -42,7 +42,8 @@ impl GroupFtrl {
         Ftrl { alpha, beta, l1, l2 }
     }
 
-    /// The row with these `z` as FTRL sees it, and what its weights are multiplied by: 0 for a row that says too little.
+    /// The row with these `z` as FTRL sees it, and the factor of its weights. The factor is 0 for a row below the
+    /// threshold.
     #[inline(always)]
     fn share<I: Isa>(&self, isa: I, z: &[f32]) -> ScaledFtrl {
         let (ftrl, mut share) = (self.ftrl(), 1.0);
@@ -68,7 +69,7 @@ struct ScaledFtrl {
 impl Derive<2> for ScaledFtrl {
     #[inline(always)]
     fn derive<L: Lanes>(&self, [z, n]: [L; 2]) -> L {
-        // + 0: a weight is never -0.
+        // + 0, so that a weight is never -0.
         self.ftrl.weight(z, n.sqrt()) * z.splat(self.share) + z.splat(0.0)
     }
 }
@@ -104,7 +105,7 @@ impl Update for GroupFtrl {
     const PLANES: usize = 2;
     const DERIVES: bool = true;
 
-    /// `weights()` gives the weights back as [`Ftrl`] does, with `l1 + l21 * sqrt(dim)` for `l1`.
+    /// `weights()` returns the weights as precisely as [`Ftrl`] does with `l1 + l21 * sqrt(dim)` in place of `l1`.
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         assert_eq!(row.len(), 2 * weights.len());

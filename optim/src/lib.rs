@@ -1,14 +1,13 @@
-//! The optim room of gannet: what an optimizer does to one row, as plain functions on slices.
+//! What an optimizer does to one row, as plain functions on slices.
 //!
-//! A row is [`Update::PLANES`] planes of `dim` floats each, one plane after the other, then [`Update::SCALARS`]
-//! floats that the row has once. [`GradientTransform`] is what happens to a gradient and to the learning rate before the rule. [`Rule`] is the
-//! plain data that a table's schema carries; [`Rule::visit`] turns it, once a batch, into a type that
-//! implements [`Update`], so that the loop over the rows is compiled for that rule.
+//! A row is [`Update::PLANES`] planes of `dim` floats each, one after the other. Then come [`Update::SCALARS`] floats
+//! that the row has once. [`GradientTransform`] says what happens to a gradient and to the learning rate before the
+//! rule. [`Rule`] is the plain data that a table's schema carries. Once a batch, [`Rule::visit`] turns it into a type
+//! that implements [`Update`], so the loop over the rows is compiled for that rule.
 //!
-//! Every rule is one formula, written once, applied to each coordinate by itself: there is no separate
-//! tail and no fused multiply-add. The result of a coordinate therefore has the same bits whatever the
-//! dimension, the position and the width of the vectors it was compiled to. The two rules that sum over a row
-//! (row-wise AdaGrad, group FTRL) do so in one fixed order.
+//! Each rule is one formula, written once and applied to each coordinate by itself. There is no separate tail and no
+//! fused multiply-add. So a coordinate's result has the same bits for every dimension, position and register width. The
+//! two rules that sum over a row (row-wise AdaGrad and group FTRL) sum in one fixed order.
 //!
 //! ```
 //! use gannet_optim::{AdaGrad, Rule, Update, Visitor};

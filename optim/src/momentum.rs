@@ -1,21 +1,22 @@
-//! Gradient descent with momentum: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964;
-//! with `nesterov` the form of Sutskever et al., "On the importance of initialization and momentum in deep learning",
-//! ICML 2013. Both as TensorFlow's `ApplyMomentum` and `torch.optim.SGD` have them: the rate multiplies the whole step.
+//! Gradient descent with momentum: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964.
+//! With `nesterov` it has the form of Sutskever et al., "On the importance of initialization and momentum in deep
+//! learning", ICML 2013. Both agree with TensorFlow's `ApplyMomentum` and `torch.optim.SGD`: the rate multiplies the
+//! whole step.
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
 use crate::slices::{CoordinateStep, sweep};
 use crate::{RuleError, Update};
 
-/// `m = momentum * m + g; w -= lr * m`, and with `nesterov` `w -= lr * (g + momentum * m)`. The row is `[w, m]`.
-/// A row that is not pushed to stands still: its `m` decays with its own pushes only.
+/// `m = momentum * m + g; w -= lr * m`, and with `nesterov` `w -= lr * (g + momentum * m)`. The row is `[w, m]`. A row
+/// changes only when it is pushed to; its `m` decays with its own pushes only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Momentum {
     /// The learning rate: finite, above 0.
     pub lr: f32,
     /// The weight of the past: at least 0, below 1.
     pub momentum: f32,
-    /// Whether the step looks ahead.
+    /// Whether the step looks ahead (Nesterov).
     pub nesterov: bool,
 }
 

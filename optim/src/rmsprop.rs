@@ -1,13 +1,13 @@
-//! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` stands inside
-//! of the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
+//! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` stands
+//! inside the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
 use crate::slices::{CoordinateStep, none_negative, sweep};
 use crate::{RuleError, Update};
 
-/// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`; a row that is not pushed to stands
-/// still.
+/// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`. A row changes only when it is
+/// pushed to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsProp {
     /// The learning rate: finite, above 0.

@@ -1,5 +1,5 @@
-//! Row-wise AdaGrad: one accumulator a row instead of one a weight, which halves a long row. As embedding tables of
-//! recommendation models have it (Naumov et al., "Deep Learning Recommendation Model for Personalization and
+//! Row-wise AdaGrad: one accumulator a row instead of one a weight, which halves a long row. Embedding tables of
+//! recommendation models use it (Naumov et al., "Deep Learning Recommendation Model for Personalization and
 //! Recommendation Systems", 2019; torchrec's `RowWiseAdagrad`, FBGEMM's `EXACT_ROWWISE_ADAGRAD`).
 
 use crate::arch::{Isa, Lanes};
@@ -25,7 +25,7 @@ impl RowAdaGrad {
     }
 }
 
-/// A row's step, once its sum has stepped.
+/// A row's step size, after its sum has stepped.
 struct RowStep {
     lr: f32,
     root: f32,

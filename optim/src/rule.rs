@@ -1,20 +1,20 @@
-//! The seam: a rule as plain data, a rule as a type, and the dispatch from the one to the other.
+//! A rule as plain data, a rule as a type, and the dispatch from data to type.
 
 use crate::arch::{Isa, Scalar};
 use crate::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd};
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
 ///
-/// Implementations are `#[inline(always)]`: a caller that knows `dim` as a constant gets code for that
-/// `dim`. Lengths are asserted once a row, before the first write, so that a wrong call changes nothing.
+/// Implementations are `#[inline(always)]`: a caller that knows `dim` as a constant gets code for that `dim`. Lengths
+/// are asserted once a row, before the first write, so a wrong call changes nothing.
 pub trait Update: Copy {
-    /// Planes of a row: `dim` floats each.
+    /// The number of planes of a row. A plane has `dim` floats.
     const PLANES: usize;
 
     /// Floats that a row has once, after its planes.
     const SCALARS: usize = 0;
 
-    /// Whether the weights are derived from the whole row; they are its first plane otherwise.
+    /// Whether the weights are computed from the whole row. Otherwise they are its first plane.
     const DERIVES: bool = false;
 
     /// Floats of a row of `dim` weights: `PLANES * dim + SCALARS`.
@@ -23,15 +23,15 @@ pub trait Update: Copy {
         Self::PLANES * dim + Self::SCALARS
     }
 
-    /// Writes the row whose weights are `weights` (`dim`) and whose state is fresh into `row` (`floats(dim)`).
+    /// Writes a fresh row with these `weights` (`dim`) into `row` (`floats(dim)`).
     ///
     /// # Panics
     /// When `row.len() != floats(weights.len())`.
     fn init(&self, weights: &[f32], row: &mut [f32]);
 
-    /// Applies `gradient` (`dim`, of the loss with respect to the weights) to `row` (`floats(dim)`) on an instruction set;
-    /// all of them give the same bits. Values that are not finite go through by the rules of IEEE 754: see
-    /// [`all_finite`](crate::all_finite).
+    /// Applies `gradient` to `row` (`floats(dim)`) on an instruction set. `gradient` has `dim` floats and is that of
+    /// the loss with respect to the weights. Every instruction set gives the same bits. Values that are not finite pass
+    /// through by the rules of IEEE 754: see [`all_finite`](crate::all_finite).
     ///
     /// # Panics
     /// When `row.len() != floats(gradient.len())`.
@@ -43,8 +43,8 @@ pub trait Update: Copy {
         self.update_on(Scalar, row, gradient);
     }
 
-    /// Writes the weights of `row` (`floats(dim)`) into `out` (`dim`): what a pull of weights answers. The first plane,
-    /// where a rule does not say otherwise.
+    /// Writes the weights of `row` (`floats(dim)`) into `out` (`dim`): what a pull of weights returns. The default is
+    /// the first plane.
     ///
     /// # Panics
     /// When `row.len() != floats(out.len())`.
@@ -61,8 +61,8 @@ pub trait Update: Copy {
         self.weights_on(Scalar, row, out);
     }
 
-    /// Whether `row` (`floats(dim)`) is a state that this rule can have reached: a sum of squares is not negative. NaN is
-    /// none. What a change of state from a peer must be held to.
+    /// Whether this rule can have reached the state `row` (`floats(dim)`): for example, a sum of squares is not
+    /// negative, and NaN is never reached. A change of state from a peer must pass this check.
     #[inline(always)]
     fn is_sound(&self, row: &[f32]) -> bool {
         let _ = row;
@@ -72,7 +72,7 @@ pub trait Update: Copy {
 
 /// Work over many rows that is compiled once for each rule. See [`Rule::visit`].
 pub trait Visitor {
-    /// What the work answers.
+    /// What the work returns.
     type Out;
     /// The work, with the rule as a type.
     fn run<U: Update>(self, rule: U) -> Self::Out;
@@ -116,7 +116,7 @@ impl Rule {
         self.visit(Floats(dim))
     }
 
-    /// [`Update::DERIVES`]: whether the weights are more than a part of the row.
+    /// [`Update::DERIVES`]: whether the weights are computed from the whole row.
     pub fn derives(&self) -> bool {
         struct Derives;
         impl Visitor for Derives {
@@ -128,15 +128,15 @@ impl Rule {
         self.visit(Derives)
     }
 
-    /// Whether the changes of two workers to the same row may both be added to it (replay): true when
-    /// the state consists of sums over the gradients seen.
+    /// Whether the changes of two workers to the same row may both be added to it (replay). True if the state consists
+    /// of sums over the gradients seen.
     pub fn replays(&self) -> bool {
         match self {
-            // w, sum g^2, sum mean(g^2), and z = sum (g - sigma * w) are sums: so is every plane and scalar here.
+            // w, sum g^2, sum mean(g^2), and z = sum (g - sigma * w) are sums, so every plane and scalar here is a sum.
             Rule::Add(_) | Rule::Sgd(_) | Rule::AdaGrad(_) => true,
             Rule::RowAdaGrad(_) | Rule::Ftrl(_) | Rule::GroupFtrl(_) => true,
-            // Decaying averages: two workers' changes each hold one decay of the same past, and AMSGrad's maximum is
-            // no sum at all.
+            // Decaying averages: each of two workers' changes holds one decay of the same past. AMSGrad's maximum is no
+            // sum.
             Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => false,
         }
     }
@@ -157,11 +157,11 @@ impl Rule {
         }
     }
 
-    /// Whether the hyper-parameters are in range: with those that pass, a fresh row has finite weights
-    /// and a zero gradient changes none of them.
+    /// Checks the hyper-parameters. If they pass, a fresh row has finite weights, and a zero gradient changes none of
+    /// them.
     ///
     /// # Errors
-    /// Names the first hyper-parameter out of range, its value, and what is allowed.
+    /// The error names the first hyper-parameter out of range, its value, and what is allowed.
     pub fn check(&self) -> Result<(), RuleError> {
         match self {
             Rule::Add(_) => Ok(()),
@@ -177,7 +177,8 @@ impl Rule {
         }
     }
 
-    /// The rule with its learning rate multiplied by `factor`. Rules that have none (see [`GradientTransform`](crate::GradientTransform)) are as they were.
+    /// The rule with its learning rate multiplied by `factor`. Rules without a learning rate (see
+    /// [`GradientTransform`](crate::GradientTransform)) are unchanged.
     pub fn at_rate(&self, factor: f32) -> Rule {
         match *self {
             Rule::Add(_) | Rule::Ftrl(_) | Rule::GroupFtrl(_) => *self,

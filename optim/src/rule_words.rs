@@ -1,9 +1,9 @@
-//! Plain data in words, for messages: what `Debug` says of it, without Rust's punctuation.
+//! Plain data as words for messages: the output of `Debug` without Rust's punctuation.
 
 use std::fmt::Debug;
 
-/// `value` in words: names in small letters, fields as `name value`, those that are absent or empty left out. Meant for plain
-/// data such as rules and schedules; text is quoted.
+/// `value` in words: names in small letters, fields as `name value`. Fields that are absent or empty are left out, and
+/// text is quoted. It is meant for plain data such as rules and schedules.
 ///
 /// ```
 /// use gannet_optim::{Ftrl, Rule, in_words};
@@ -15,15 +15,15 @@ pub fn in_words(value: &dyn Debug) -> String {
     let text: Vec<char> = format!("{value:?}").chars().collect();
     let mut parser = Parser { text: &text, at: 0 };
     let words = parser.value();
-    // What is no plain data is shown as it is.
+    // Output that is no plain data is returned unchanged.
     if parser.at == text.len() { words.text() } else { text.into_iter().collect() }
 }
 
-/// What stands at a place.
+/// A parsed value.
 enum RuleWords {
     None,
     Plain(String),
-    /// A name (it may be empty) and its parts.
+    /// A name, which may be empty, and its parts.
     Parts(String, Vec<String>),
 }
 
@@ -69,7 +69,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Letters up to a mark.
+    /// Letters up to a punctuation mark.
     fn word(&mut self) -> String {
         let start = self.at;
         while self.peek().is_some_and(|c| !"(){}[],: ".contains(c)) {
@@ -104,7 +104,7 @@ impl Parser<'_> {
             }
             Some('(') => {
                 let parts = self.parts(')', false);
-                // `Ftrl(Ftrl { .. })`: once.
+                // `Ftrl(Ftrl { .. })` gives the name once.
                 match (parts.len(), named(&name)) {
                     (1, name) if parts[0].starts_with(&name) => RuleWords::Plain(parts[0].clone()),
                     (_, name) => RuleWords::Parts(name, parts),
@@ -141,7 +141,7 @@ impl Parser<'_> {
     }
 }
 
-/// A name of ours as users write it.
+/// One of our names, as users write it.
 fn named(name: &str) -> String {
     match name {
         "RowAdaGrad" => "row-adagrad".to_owned(),

@@ -1,24 +1,24 @@
-//! What is the same for every rule: the sweep over a row's coordinates, sums over a row, adding a change of state, and
-//! looking for values that are not finite.
+//! Code that all rules share: the loop over a row's coordinates, sums over a row, adding a change of state, and checks
+//! for values that are not finite.
 
 use crate::arch::{Isa, Lanes};
 
-/// What one coordinate of `P` planes becomes: a rule's formula, written once for every instruction set.
+/// A rule's formula for one coordinate of `P` planes, written once for every instruction set.
 pub(crate) trait CoordinateStep<const P: usize> {
     /// The planes after gradient `g`.
     fn step<L: Lanes>(&self, row: [L; P], g: L) -> [L; P];
 }
 
-/// A function of a coordinate's `P` planes: a derived weight, or what is squared and summed.
+/// A function of a coordinate's `P` planes: a derived weight, or a value to be squared and summed.
 pub(crate) trait Derive<const P: usize> {
     /// The value.
     fn derive<L: Lanes>(&self, row: [L; P]) -> L;
 }
 
-// In this file a closure would be a function of its own, compiled for the oldest CPU unless it happens to be inlined: what
-// works on registers is written as loops and `#[inline(always)]` functions.
+// A closure in this file would be a function of its own, compiled for the oldest CPU unless the compiler inlines it. So
+// code on registers is written as loops and `#[inline(always)]` functions.
 
-/// The planes at `at`, of a row of `dim` weights.
+/// Loads the planes at `at` of a row of `dim` weights.
 #[inline(always)]
 fn load<I: Isa, const P: usize>(isa: I, row: &[f32], dim: usize, at: usize, n: usize) -> [I::Lanes; P] {
     let mut lanes = [isa.splat(0.0); P];
@@ -42,9 +42,10 @@ fn store<I: Isa, const P: usize>(
     }
 }
 
-/// `row = step(row, g)` for each coordinate. What is left of a row after its whole registers is the end of one more that
-/// reaches back: it is read before anything is written, and writes what the others do where they meet. (Partly empty
-/// registers cost more than twice as much as whole ones: they are for rows that are shorter than one.)
+/// `row = step(row, g)` for each coordinate. The coordinates after the last whole register are handled by one more
+/// register, which overlaps the previous one. It is read before anything is written, and it writes the same values
+/// where the two overlap. Partly empty registers cost more than twice as much as whole ones; only rows shorter than one
+/// register use them.
 ///
 /// # Panics
 /// When `row.len() != P * g.len()`; nothing has been changed then.
@@ -73,7 +74,7 @@ pub(crate) fn sweep<I: Isa, const P: usize>(
     }
 }
 
-/// `out = derive(row)` for each coordinate of the two planes of `row`. The end of a row is as in [`sweep`].
+/// `out = derive(row)` for each coordinate of the two planes of `row`. The end of a row is handled as in [`sweep`].
 ///
 /// # Panics
 /// When `row.len() != 2 * out.len()`.
@@ -93,14 +94,14 @@ pub(crate) fn derive<I: Isa>(isa: I, row: &[f32], out: &mut [f32], formula: impl
     }
 }
 
-/// Partial sums of [`squares`]: the widest register.
+/// The number of partial sums of [`squares`]: the lanes of the widest register.
 const SUMS: usize = 16;
 
-/// The sum of `derive(value)^2`; `derive(0)` is 0. Sixteen partial sums, of the values whose place is the same modulo
-/// sixteen, are added by halves: one order for every width of registers, so one result.
+/// The sum of `derive(value)^2`; `derive(0)` is 0. There are sixteen partial sums, one for each place modulo sixteen.
+/// They are added by halves, in the same order for every register width, so the result is the same.
 #[inline(always)]
 pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -> f32 {
-    // SUMS / LANES of them are used, the others are optimised away.
+    // SUMS / LANES of them are used; the compiler removes the others.
     let mut sums = [isa.splat(0.0); SUMS];
     let (blocks, rest) = values.as_chunks::<SUMS>();
     for block in blocks {
@@ -128,7 +129,7 @@ pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -
     flat[0]
 }
 
-/// `v + c`: counters.
+/// `v + c`: the step of counters.
 pub(crate) struct AddValues;
 
 impl CoordinateStep<1> for AddValues {
@@ -138,7 +139,7 @@ impl CoordinateStep<1> for AddValues {
     }
 }
 
-/// Replay: adds a change of state to a row, plane by plane. Both are the same number of floats.
+/// Replay: adds a change of state to a row, plane by plane. Both have the same number of floats.
 ///
 /// # Panics
 /// When the lengths differ; nothing has been changed then.
@@ -148,18 +149,18 @@ pub fn add_change(row: &mut [f32], change: &[f32]) {
     row.iter_mut().zip(change).for_each(|(v, c)| *v += c);
 }
 
-/// Whether no value is NaN or infinite. Reads all of them: a row is short, and a branch per value would
-/// keep the loop from being vectorised.
+/// Whether no value is NaN or infinite. It reads every value: a row is short, and a branch for each value would prevent
+/// vectorising.
 #[inline(always)]
 pub fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
     const LOWEST: u32 = 0x0080_0000;
-    // An exponent of all ones, and no other, carries into the sign's place.
+    // Only an exponent of all ones carries into the sign bit.
     let carried = values.iter().fold(0, |any, v| any | ((v.to_bits() & EXPONENT) + LOWEST));
     carried >> 31 == 0
 }
 
-/// Whether no value is negative or NaN: what sums of squares are held to.
+/// Whether no value is negative or NaN. Sums of squares must pass this check.
 #[inline(always)]
 pub(crate) fn none_negative(values: &[f32]) -> bool {
     values.iter().fold(true, |all, &value| all & (value >= 0.0))

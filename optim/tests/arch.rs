@@ -1,11 +1,11 @@
-//! Every instruction set that this CPU has beside the scalar rule: the same bits, at every dimension from 1 to 130, for
-//! whole registers and for what is left of a row.
+//! Compares every instruction set that this CPU has with the scalar rule: the same bits at every dimension from 1 to
+//! 130, both in whole registers and at the end of a row.
 
 use gannet_optim::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Takes a row through some steps; answers it and its weights.
+/// Applies some steps to a row. Returns the row and its weights.
 struct Steps<'a> {
     row: Vec<f32>,
     gradients: &'a [Vec<f32>],
@@ -59,7 +59,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Values of every scale, zeros of both signs and subnormal numbers among them.
+/// Values of every scale, including zeros of both signs and subnormal numbers.
 fn value() -> impl Strategy<Value = f32> {
     prop_oneof![
         1 => prop::sample::select(vec![0.0f32, -0.0, 1e-40, -3e-42, f32::MIN_POSITIVE]),
@@ -73,7 +73,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Runs `rule` on each instruction set, and holds it to the scalar one.
+/// Runs `rule` on each instruction set and compares the result with the scalar one.
 fn same_bits(rule: &Rule, start: &[f32], gradients: &[Vec<f32>]) {
     let row = rule.visit(Init(start));
     let run = |cpu: Cpu| rule.work(cpu, Steps { row: row.clone(), gradients });
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// A value that is not finite shows on every instruction set, wherever it stands, and stays in its coordinate.
+/// A value that is not finite appears on every instruction set, at every place, and stays in its coordinate.
 #[test]
 fn what_is_not_finite_shows_wherever_it_stands() {
     for rule in rules() {

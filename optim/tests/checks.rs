@@ -1,4 +1,4 @@
-//! What rules and shaping refuse, and how they say so.
+//! Which settings rules and gradient transforms refuse, and with which messages.
 
 use gannet_optim::*;
 
@@ -65,7 +65,7 @@ fn values_out_of_range_are_refused_by_name() {
     refused(Rule::RowAdaGrad(RowAdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 0.0 }), "eps", 0.0);
     refused(Rule::Ftrl(Ftrl { beta: 0.0, l2: 0.0, ..FTRL }), "beta", 0.0);
     refused(Rule::GroupFtrl(GroupFtrl { beta: 0.0, l2: 0.0, ..GROUP }), "beta", 0.0);
-    // A decay that turns signs.
+    // A decay that flips the sign.
     refused(Rule::Adam(Adam { decay: 10.5, ..ADAM }), "decay", 10.5);
 }
 

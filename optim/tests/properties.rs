@@ -1,12 +1,13 @@
-//! Every rule at dims 1 to 130 beside a loop in double precision, and what no formula shows: the same bits
-//! wherever a coordinate stands, weights that come back from a fresh row, values that are not finite found
-//! wherever they are.
+//! Compares every rule at dims 1 to 130 with a loop in double precision. It also checks what no formula shows:
+//! - A coordinate has the same bits at every place.
+//! - A fresh row returns its weights.
+//! - Values that are not finite are found at every place.
 
 use gannet_optim::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A row in double precision, by the formulas as their papers print them. `row` is laid out as the rule's.
+/// A row in double precision, by the formulas as their papers print them. `row` has the layout of the rule's row.
 fn oracle(rule: &Rule, row: &mut [f64], gradient: &[f64]) {
     let dim = gradient.len();
     let f = f64::from;
@@ -77,7 +78,7 @@ fn oracle_weights(rule: &Rule, row: &[f64], dim: usize) -> Vec<f64> {
     s.iter().zip(n).map(|(s, n)| -share * s / ((beta + n.sqrt()) / alpha + l2) + 0.0).collect()
 }
 
-/// The methods of a rule for callers that have no type.
+/// The methods of a rule, for callers that have no type.
 struct Init<'a>(&'a [f32]);
 struct Step<'a>(&'a mut [f32], &'a [f32]);
 struct Weights<'a>(&'a [f32]);
@@ -174,7 +175,7 @@ fn sums() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Gradients of every scale that a model sees; zeros too.
+/// Gradients of every scale that a model sees, and zeros.
 fn gradient() -> impl Strategy<Value = f32> {
     prop_oneof![1 => Just(0.0f32), 6 => -2.0f32..2.0, 2 => -0.01f32..0.01, 1 => -100.0f32..100.0]
 }
@@ -187,8 +188,8 @@ fn work() -> impl Strategy<Value = (Rule, Vec<f32>, Vec<Vec<f32>>)> {
     })
 }
 
-/// What a derived weight may lose to cancellation, as a weight: `|z| - l1` and `1 - least / norm` round what they
-/// subtract, not the difference.
+/// How much a derived weight may lose by cancellation, as a weight. `|z| - l1` and `1 - least / norm` round the
+/// operands, not the difference.
 fn slack(rule: &Rule, row: &[f64], j: usize, dim: usize) -> f64 {
     let (alpha, beta, l1, l2, l21) = match *rule {
         Rule::Ftrl(r) => (r.alpha, r.beta, r.l1, r.l2, 0.0),
@@ -213,7 +214,7 @@ proptest! {
         let mut row = rule.visit(Init(&start));
         prop_assert_eq!(row.len(), rule.floats(dim));
         for gradient in &steps {
-            // From the float32 state: one step's rounding, not the drift of many.
+            // This starts from the float32 state, so it sees one step's rounding and not the drift of many.
             let before: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
             let g: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
             let mut theirs = before.clone();
@@ -223,7 +224,8 @@ proptest! {
             let largest = g.iter().fold(0.0f64, |m, g| m.max(g.abs()));
             for (i, (ours, t)) in row.iter().zip(&theirs).enumerate() {
                 let j = i % dim;
-                // The largest term of the sum: FTRL's sigma * w is one, and its roots cancel; so is a first plane's step.
+                // The largest term of the sum. FTRL's sigma * w is one, and its roots cancel; a first plane's step is
+                // another.
                 let root = match rule { Rule::Ftrl(_) | Rule::GroupFtrl(_) => before[dim + j].sqrt() + g[j].abs(), _ => 0.0 };
                 let term = match rule {
                     Rule::Ftrl(Ftrl { alpha, l1, .. }) | Rule::GroupFtrl(GroupFtrl { alpha, l1, .. }) if i < dim =>
@@ -254,7 +256,7 @@ proptest! {
         if !is_per_coordinate(&rule) {
             return Ok(());
         }
-        // Reversed and turned: what stood in the tail of a vector stands in the body.
+        // Reversed and rotated: what was in the tail of a vector is now in its body.
         let dim = start.len();
         let moved = |v: &[f32]| -> Vec<f32> { (0..dim).map(|j| v[(dim - 1 - j + turn) % dim]).collect() };
         let mut row = rule.visit(Init(&start));
@@ -337,8 +339,8 @@ proptest! {
         }
     }
 
-    /// Group FTRL's weights against its objective, `z.w + |w|^2 (beta + sqrt(n)) / 2 alpha + l2 |w|^2 / 2 + l1 |w|_1 +
-    /// l21 sqrt(dim) |w|_2`: no step away from them lowers it, where the coordinates have equal `n`.
+    /// Compares group FTRL's weights with its objective, `z.w + |w|^2 (beta + sqrt(n)) / 2 alpha + l2 |w|^2 / 2 + l1
+    /// |w|_1 + l21 sqrt(dim) |w|_2`. If the coordinates have equal `n`, no step away from the weights lowers it.
     #[test]
     fn group_ftrl_minimises_its_objective(
         (z, steps) in (1usize..=40).prop_flat_map(|d| (vec(-4.0f32..4.0, d), vec(vec(-1.0f64..1.0, d), 20))),
@@ -359,12 +361,12 @@ proptest! {
         for (i, step) in steps.iter().enumerate() {
             let size = 10f64.powi(-(i as i32) / 3);
             let near: Vec<f64> = w.iter().zip(step).map(|(w, s)| w + s * size).collect();
-            // The weights are float32: so near to the minimum that the objective is flat to 1e-9 of itself.
+            // The weights are float32. So close to the minimum, the objective is flat to 1e-9 of itself.
             prop_assert!(objective(&near) >= at - 1e-9 * (1.0 + at.abs()), "{} below {}", objective(&near), at);
         }
     }
 
-    /// The two rules that sum over a row are the rule of one coordinate where the sum says nothing.
+    /// The two rules that sum over a row equal the rule of one coordinate where the sum has no effect.
     #[test]
     fn rows_that_sum_have_the_bits_of_the_plain_rule((rule, start, steps) in work()) {
         let (plain, summed, dim) = match rule {

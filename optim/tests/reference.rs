@@ -1,5 +1,5 @@
-//! The rules beside numbers of TensorFlow's kernels in double precision (`scripts/optim_reference.py` made
-//! them): every coordinate's whole state after every step.
+//! Compares the rules with numbers of TensorFlow's kernels in double precision (made by `scripts/optim_reference.py`):
+//! every coordinate's whole state after every step.
 
 use gannet_optim::{AdaGrad, Adam, AmsGrad, Ftrl, Momentum, RmsProp, RowAdaGrad, Sgd, Update};
 
@@ -33,9 +33,9 @@ fn parse(text: &str, columns: &str) -> Reference {
     reference
 }
 
-/// Steps `rule` from the weights `start`. The planes are the file's first columns; a further one is the
-/// weight. What a row has once stands in every line of its file and is compared with the first.
-/// A float of 24 bits may be `tolerance` times the largest value that its column has had by then away.
+/// Steps `rule` from the weights `start`. The planes are the file's first columns; one more column, if there is one, is
+/// the weight. A scalar of the row stands in every line of its file and is compared with the first. A float of 24 bits
+/// may differ by `tolerance` times the largest value of its column so far.
 fn check<U: Update>(rule: U, start: [f32; DIM], text: &str, columns: &str, tolerance: f64) {
     let reference = parse(text, columns);
     let mut row = vec![f32::NAN; U::floats(DIM)];

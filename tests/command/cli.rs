@@ -1,4 +1,4 @@
-//! Bad input from outside: one clear message each, and the documented exit code.
+//! Bad input, tested from outside: each gives one clear message and the documented exit code.
 
 use crate::harness;
 
@@ -171,7 +171,7 @@ fn a_model_predicts_what_the_test_measured() {
         let scores = run(&format!("predict --model {} {}", model.display(), test.display())).out;
         assert_eq!(scores.lines().filter(|l| (0.0..=1.0).contains(&l.parse::<f64>().unwrap())).count(), 1000);
     }
-    // Keys mean something in the model's own format only.
+    // Keys have a meaning in the model's own format only.
     let csv = write(folder.path(), "other.csv", b"label,a\n1,3\n0,4\n");
     assert_eq!(run(&format!("predict --model {} {csv}", model.display())).code, Some(2));
     let manifest = model.join("MANIFEST");
@@ -196,7 +196,7 @@ fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
     pipe.write_all(&std::fs::read(&data).unwrap()).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     process.signal(Signal::INT);
-    // It waits for more, which never comes.
+    // The process waits for more data, which never comes.
     let done = process.wait();
     drop(pipe);
     assert_eq!(done.code, Some(130), "{done:?}");
@@ -207,7 +207,7 @@ fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
     );
 }
 
-/// A test set that never comes: the wait for it ends too, in one process and in a job, and takes no model with it.
+/// A test set that never comes: the wait for it ends too, in one process and in a job, and the model is kept.
 #[test]
 fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     let folder = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
         let line =
             format!("train {data} --format libsvm --test {} --out {out} --json {job}", never.display());
         let process = Process::start(gannet(&line));
-        // A FIFO can be opened so when there is somebody who reads it: the training is over.
+        // A FIFO can be opened like this only if a process reads it: so the training is over.
         let mut to_it = std::fs::OpenOptions::new();
         to_it.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
         let start = Instant::now();
@@ -243,7 +243,7 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     }
 }
 
-/// A folder with a model, or with images, of another kind: said in words, and nothing in it is touched.
+/// A folder with a model, or with images, of another kind: a message says so, and nothing in the folder changes.
 #[test]
 fn what_is_there_of_another_schema_is_named_and_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,11 +263,11 @@ fn what_is_there_of_another_schema_is_named_and_kept() {
     for part in ["trained with --l1 0,", "--l1 0.5 is given now", "--fresh", "--run NAME"] {
         assert!(other.err.contains(part), "{part}: {}", other.err);
     }
-    // The same with other settings is learned anew.
+    // The same command with other settings trains anew.
     assert_eq!(run(&format!("train {data} --out {out} --l1 0.5")).code, Some(0));
 }
 
-/// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md): no worse.
+/// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md). The result is no worse.
 #[test]
 fn flights_are_learned_no_worse_than_by_scikit_learn() {
     use std::io::Read;

@@ -1,5 +1,5 @@
-//! The first trainings of a user who has a CSV file with a yes/no label, from outside: labels, scales, and flags that were
-//! accepted and ignored.
+//! The first trainings of a user with a CSV file that has a yes/no label, tested from outside: labels, scales, and
+//! flags that were once accepted and ignored.
 
 use crate::harness;
 
@@ -7,10 +7,10 @@ use harness::*;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// How a day's customers are read.
+/// The flags for reading a day's customers.
 const FLAGS: &str = "--label churned --positive yes --numeric age,income --categorical city,plan";
 
-/// Customers of a day, by the labels of those who left and of those who stayed.
+/// The customers of a day. `yes` and `no` are the labels of those who left and of those who stayed.
 fn day(n: u64, day: u64, yes: &str, no: &str) -> String {
     let mut text = "customer_id,age,income,city,plan,churned\n".to_owned();
     for i in 0..n {
@@ -50,7 +50,7 @@ fn a_warm_start_with_the_flags_of_the_first_training_did_not_know_the_scale() {
     }
 }
 
-/// Only worker 0 looked at the model, unless --scale was given: the others learned from unscaled numbers.
+/// Once only worker 0 read the model unless --scale was given, and the other workers learned from unscaled numbers.
 #[test]
 fn a_warm_start_of_lbfgs_scaled_the_numbers_of_one_worker_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn a_warm_start_of_lbfgs_scaled_the_numbers_of_one_worker_only() {
         let job = format!("{hosts} --job-name worker --task-index {i} --peer-timeout 30");
         Process::start(gannet(&format!("{line} --warm-start {m} {job}")))
     };
-    // The second comes first, so that it does not hear of the scale from the other.
+    // The second worker starts first, so that it does not get the scale from the other.
     let second = worker(1);
     std::thread::sleep(std::time::Duration::from_millis(700));
     let done = [worker(0), second].map(Process::wait);
@@ -88,7 +88,7 @@ fn the_first_column_was_taken_for_the_label_without_saying_so() {
         refused(&format!("train {data} {more}"), skipped);
         refused(&format!("train {data} {more}"), &expected[3..]);
     }
-    // Who names the column, or calls it so, is told nothing of that.
+    // A user who names the column, or calls it `label`, gets no message about it.
     let done = run(&format!("train {data} --label churned"));
     assert!(!done.err.contains("--label"), "{done:?}");
     let called = write(folder.path(), "called.csv", day(50, 1, "yes", "no").replace("customer_id", "label"));
@@ -161,10 +161,10 @@ fn a_positive_value_that_does_not_occur_had_the_others_blamed() {
     for more in ["", "--model fm", "--optimizer lbfgs --l2 1"] {
         refused(&format!("train {data} {flags} {more}"), &says);
     }
-    // A third value beside both is still one.
+    // A third value beside both is still an error.
     let third = write(f, "third.csv", "churned,a\nyes,1\nno,2\nmaybe,3\n");
     refused(&format!("train {third} --label churned --positive yes"), &["a third, \"maybe\""]);
-    // The values seen are one: that is known at the end.
+    // Only one value is seen. This is known only at the end.
     let one = write(f, "one.csv", day(300, 1, "no", "no"));
     for more in ["", "--model fm", "--optimizer lbfgs --l2 1"] {
         let done = ok(&format!("train {one} {FLAGS} {more}"));
@@ -188,7 +188,7 @@ fn a_job_said_nothing_of_a_positive_value_that_does_not_occur() {
     server.stop();
 }
 
-/// Worker 0 ended with code 2, and worker 1 with code 0 and 0 examples.
+/// Once worker 0 ended with code 2, and worker 1 with code 0 and 0 examples.
 #[test]
 fn a_worker_of_bad_lines_only_ended_well() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ fn a_loss_worse_than_the_mean_was_answered_with_a_scale_that_was_given() {
             assert!(done.err.contains("--alpha") && !done.err.contains("scale them"), "{line}: {done:?}");
         }
     }
-    // Where there is nothing to scale.
+    // Here there is nothing to scale.
     let done = ok(&format!("train {svm} {fast}"));
     assert!(done.err.contains("worse than") && !done.err.contains("--scale"), "{done:?}");
 }

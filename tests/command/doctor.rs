@@ -1,4 +1,4 @@
-//! `gannet doctor` from outside: what it says agrees with the system, each thing that is not well has a remedy, and the exit
+//! `gannet doctor`, tested from outside: its findings agree with the system, each problem has a remedy, and the exit
 //! code says whether something is wrong.
 
 use crate::harness;
@@ -19,7 +19,7 @@ fn of<'a>(report: &'a Value, area: &str) -> Vec<&'a Value> {
     report["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == area).collect()
 }
 
-/// Its object, once it has been found to agree with itself.
+/// The JSON report, after checking that it agrees with itself.
 fn report(done: &Done) -> Value {
     let report = done.json();
     let findings = report["findings"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn what_it_says_agrees_with_the_system() {
         assert!(text.contains("built without RDMA") && text.contains("--features rdma"), "{text}");
     }
 
-    // In words it says the same: a line a finding, and one for each remedy.
+    // The text says the same: one line for each finding, and one for each remedy.
     let words = run("doctor");
     assert_eq!(words.code, done.code);
     for finding in told["findings"].as_array().unwrap() {
@@ -65,7 +65,7 @@ fn what_it_says_agrees_with_the_system() {
     }
 }
 
-/// Images in such a folder could end their server in the middle of a row, and nothing said so.
+/// Images in such a folder could end their server in the middle of a row, and once nothing warned of it.
 #[test]
 fn the_filesystem_of_the_data_folder_is_named() {
     for (flags, folder) in [("", "."), ("--data-dir /dev/shm/not/there", "/dev/shm/not/there")] {
@@ -131,7 +131,7 @@ fn peers_are_greeted_and_left_as_they_were() {
     for over in ["auto reaches it over shm (3 threads", "answers over shm (3", "answers over tcp (3"] {
         assert!(answers(over), "{over}: {told}");
     }
-    // Nobody has RDMA on loopback, and it is told why.
+    // No device has RDMA on loopback, and the message says why.
     assert!(answers("not over verbs: "), "{told}");
     assert_eq!(done.code, Some(0), "{done:?}");
 
@@ -144,7 +144,7 @@ fn peers_are_greeted_and_left_as_they_were() {
         assert!(of(&told, &closed.addr)[0]["text"].as_str().unwrap().contains("token"), "{told}");
     }
 
-    // One that is not there does not hide one that is.
+    // A peer that does not answer does not hide one that does.
     let done = run(&format!("doctor --json --peer-timeout 1 --peer {NOBODY} --peer {}", open.addr));
     let told = report(&done);
     assert_eq!(done.code, Some(3), "{done:?}");

@@ -1,4 +1,4 @@
-//! What a user meets in the first hour, from outside: flags that other programs taught, help, and messages.
+//! What a user meets in the first hour, tested from outside: flags known from other programs, help, and messages.
 
 use crate::harness;
 
@@ -12,7 +12,7 @@ fn table(rows: usize) -> String {
     text
 }
 
-/// The first sentence of the job's story: a ps without DATA, and a worker, by the flags of TensorFlow's scripts.
+/// The start of a job's documentation: a ps without DATA, and a worker, with the flags of TensorFlow's scripts.
 #[test]
 fn flags_of_tensorflow_scripts_were_refused_and_a_ps_wanted_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn flags_of_tensorflow_scripts_were_refused_and_a_ps_wanted_data() {
 
 const COMMANDS: [&str; 7] = ["train", "server", "scheduler", "status", "predict", "bench", "doctor"];
 
-/// `-h` of training had 213 lines.
+/// Once `-h` of training had 213 lines.
 #[test]
 fn the_short_help_filled_several_screens() {
     for command in COMMANDS.iter().chain([&""]) {
@@ -52,7 +52,7 @@ fn the_short_help_filled_several_screens() {
     }
 }
 
-/// The whole job stood under "Metrics:".
+/// Once all flags of a job stood under "Metrics:".
 #[test]
 fn the_help_had_the_job_among_the_metrics() {
     let help = run("train --help").out;
@@ -95,7 +95,7 @@ fn the_help_had_the_job_among_the_metrics() {
     }
 }
 
-/// `--lr` was answered with `--tolerance`, `--servers` with `--seed`.
+/// Once `--lr` was answered with `--tolerance`, and `--servers` with `--seed`.
 #[test]
 fn an_unknown_flag_was_answered_with_another_meaning() {
     for (given, tip) in [

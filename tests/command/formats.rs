@@ -1,6 +1,8 @@
-//! Data as users have it, from outside: Criteo's logs and Vowpal Wabbit text learn what the same examples in libsvm do;
-//! packed, split, in a folder or behind a pattern they are what one file is; workers of a job train each record once; bad
-//! lines are named where they stand.
+//! Data as users have it, tested from outside:
+//! - Criteo's logs and Vowpal Wabbit text train the same model as the same examples in libsvm.
+//! - Packed or split data, a folder and a pattern give the same result as one file.
+//! - Workers of a job train each record once.
+//! - Messages about bad lines name their place.
 
 use crate::harness;
 
@@ -32,7 +34,7 @@ fn zst(text: &str) -> Vec<u8> {
     zstd::encode_all(text.as_bytes(), 1).unwrap()
 }
 
-/// The text cut after these lines.
+/// Splits the text before these lines.
 fn cut<'a>(text: &'a str, at: &[usize]) -> Vec<&'a str> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let offset = |n: usize| lines[..n].iter().map(|l| l.len()).sum::<usize>();
@@ -41,8 +43,8 @@ fn cut<'a>(text: &'a str, at: &[usize]) -> Vec<&'a str> {
     starts.zip(&ends).map(|(start, &end)| &text[start..end]).collect()
 }
 
-/// What a training finds: all of its report that does not depend on the clock or the format's name, and the probabilities
-/// of the model that it left.
+/// The result of a training: its report without everything that depends on time or the format's name, and the
+/// probabilities of its model.
 fn learned(folder: &Path, data: &str, test: &str, flags: &str) -> (Vec<String>, String) {
     let model = folder.join("model");
     let done = run(&format!("train {data} --test {test} --out {} --json {flags}", model.display()));
@@ -57,7 +59,7 @@ fn learned(folder: &Path, data: &str, test: &str, flags: &str) -> (Vec<String>, 
     (numbers, scores.out)
 }
 
-/// Lines as Criteo has them, and the examples that they are in libsvm, with the numbers as buckets and as logarithms.
+/// Lines in Criteo's format, and the same examples in libsvm, with the numbers as buckets and as logarithms.
 fn criteo(n: usize, seed: u64) -> (String, String, String) {
     let mut rng = Rng(seed);
     let (mut tsv, mut buckets, mut logarithms) = (String::new(), String::new(), String::new());
@@ -118,7 +120,7 @@ fn criteo_logs_learn_what_the_same_examples_in_libsvm_do() {
         assert_eq!(found, svm, "{flags}");
         assert_eq!(found.1.lines().count(), 500);
     }
-    // Criteo's own test files lack the label's field; the model remembers what the numbers became.
+    // Criteo's own test files have no label field. The model remembers how the numbers are read.
     let model = f.join("model").display().to_string();
     let bare: String = test.0.lines().map(|l| format!("{}\n", l.split_once('\t').unwrap().1)).collect();
     let bare = run(&format!("predict --model {model} {}", write(f, "bare.txt", bare)));
@@ -127,7 +129,8 @@ fn criteo_logs_learn_what_the_same_examples_in_libsvm_do() {
     assert_eq!(other.code, Some(2), "{other:?}");
 }
 
-/// Vowpal Wabbit's lines, and the examples that they are in libsvm; the key of each line's number occurs in it alone.
+/// Lines in Vowpal Wabbit's format, and the same examples in libsvm. Each line's number has a key that occurs in this
+/// line alone.
 fn vw(n: u64, seed: u64) -> (String, String) {
     let (mut rng, mut text, mut svm) = (Rng(seed), String::new(), String::new());
     for i in 0..n {
@@ -153,12 +156,12 @@ fn vw_text_learns_what_the_same_examples_in_libsvm_do() {
     let svm = learned(f, &write(f, "train.svm", &train.1), &write(f, "test.svm", test.1), "");
     let found = learned(f, &text.0, &text.1, "");
     assert_eq!(found, svm);
-    // Without labels there are the same probabilities.
+    // Without labels the probabilities are the same.
     let bare: String = test.0.lines().map(|l| format!("{}\n", &l[l.find('|').unwrap()..])).collect();
     let model = f.join("model");
     let bare = run(&format!("predict --model {} {}", model.display(), write(f, "bare.vw", bare)));
     assert_eq!(bare.out, found.1, "{bare:?}");
-    // With importance 0 for the negative ones only the positive ones count, and the intercept soon says so.
+    // If the negative examples have importance 0, only the positive ones count, and the intercept soon shows it.
     let mut weighted = String::new();
     for (label, rest) in train.1.lines().map(|l| l.split_once(' ').unwrap()) {
         let importance = if label == "1" { 2 } else { 0 };
@@ -202,13 +205,13 @@ fn packed_split_and_named_in_any_way_the_data_is_the_same() {
     for data in &named {
         assert_eq!(learned(f, data, &test, ""), whole, "{data}");
     }
-    // Predictions of many files are those of one, in their order.
+    // Predictions of many files are those of one file, in order.
     let model = f.join("model").display().to_string();
     let of = |data: &str| run(&format!("predict --model {model} {data}")).out;
     let expected = of(&format!("{}/whole.svm", f.display()));
     assert_eq!(expected.lines().count(), 4000);
     named.iter().for_each(|data| assert_eq!(of(data), expected, "{data}"));
-    // A test set of many files too.
+    // A test set may have many files too.
     let parts = cut(&text, &[2000]);
     let halves = [write(f, "half/a.zst", zst(parts[0])), write(f, "half/b.gz", gzip(parts[1]))];
     let whole = learned(f, &test, &format!("{}/whole.svm", f.display()), "").0;
@@ -221,7 +224,8 @@ fn packed_split_and_named_in_any_way_the_data_is_the_same() {
     }
 }
 
-/// Each record has a key of its own, so the rows of the table say that each came, and the examples that none came twice.
+/// Each record has a key of its own. So the rows show that each record came, and the examples show that none came
+/// twice.
 #[test]
 fn workers_of_a_job_train_each_record_of_many_files_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +250,7 @@ fn workers_of_a_job_train_each_record_of_many_files_once() {
     let reports = workers.map(|w| w.wait().json());
     let examples = reports.each_ref().map(|r| r["examples"].as_u64().unwrap());
     assert_eq!(examples, [3000, 3000], "every other batch of 100");
-    // Whoever ends last has seen all the rows.
+    // The worker that ends last has seen all the rows.
     let rows = reports.iter().map(|r| r["rows"].as_u64().unwrap()).max();
     assert_eq!(rows, alone["rows"].as_u64(), "{reports:?}");
 }
@@ -257,7 +261,7 @@ fn bad_lines_are_named_in_their_file_and_counted_over_all() {
     let f = folder.path();
     let tsv = criteo(40, 7).0;
     let (good, vw) = (cut(&tsv, &[20]), vw(40, 8).0);
-    // The last field of the fourth line taken away.
+    // The fourth line without its last field.
     let short = cut(&tsv, &[3, 4])[1].rsplit_once('\t').unwrap().0;
     let spoiled = [cut(&tsv, &[3])[0], short, "\n", good[1]].concat();
     let cases = [

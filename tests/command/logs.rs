@@ -1,4 +1,4 @@
-//! Standard error from outside: levels, and with --log-json an object a line, whatever is said there.
+//! Standard error, tested from outside: levels, and with --log-json one object a line.
 
 use crate::harness;
 
@@ -8,7 +8,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What a server says on standard error while a worker of its job trains; the worker, and the server's address.
+/// Runs a server and a worker of a job. Returns the worker's output, the server's standard error, and the server's
+/// address.
 fn job(serve: &str, filter: &str, train: &str) -> (Done, String, String) {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut command = with_filter(&format!("server --listen 127.0.0.1:0 {serve}"), filter);
@@ -22,7 +23,7 @@ fn job(serve: &str, filter: &str, train: &str) -> (Done, String, String) {
     (worker, std::fs::read_to_string(log.path()).unwrap(), addr)
 }
 
-/// Every line as an object with what each must have.
+/// Every line as an object, after checking the fields that each must have.
 fn objects(err: &str) -> Vec<Value> {
     let parse = |line: &str| {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line:?} in {err}"));
@@ -63,7 +64,7 @@ fn failures_and_misused_flags_are_objects_too() {
         assert!(failure["message"].as_str().unwrap().contains(expected), "{failure}");
         assert!(done.out.is_empty(), "{done:?}");
     }
-    // Asking for help is no failure, and goes where it was asked from.
+    // Help is no failure, and goes to standard output.
     let help = run("--log-json --help");
     assert!(help.code == Some(0) && help.err.is_empty() && help.out.contains("--log-json"), "{help:?}");
 }
@@ -119,7 +120,7 @@ fn a_job_tells_peers_and_tables_in_fields() {
         "{opened:?}"
     );
     let ended = with("a session ended");
-    // Over shared memory: on one host that is how.
+    // Shared memory: both processes are on one host.
     let of = |o: &serde_json::Value| o["peer"].as_str().unwrap().to_owned();
     assert!(ended.iter().all(|o| of(o).starts_with("process ") && of(o).ends_with(" (shm)")), "{ended:?}");
     assert!(ended.iter().all(|o| o["threadName"].as_str().unwrap().starts_with("gannet-shard-")));

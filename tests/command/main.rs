@@ -1,4 +1,4 @@
-//! The command from outside: flags and help, messages, files of data and of models, progress, the doctor.
+//! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
 mod cli;
 mod csv;

@@ -1,5 +1,5 @@
-//! What is said to a user, from outside: messages are short, in words and right where they are printed; progress says of what
-//! it is a share; reports leave out what means nothing.
+//! What users read, tested from outside: messages are short, in words and correct; progress says what it is a share of;
+//! reports leave out what means nothing.
 
 use crate::harness;
 
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A file with bare CRs was one line: it was learned as one example, or printed whole.
+/// Once a file with bare CRs was one line: it was learned as one example, or printed whole.
 #[test]
 fn a_file_with_bare_crs_was_learned_as_one_line_or_printed_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -28,12 +28,12 @@ fn a_file_with_bare_crs_was_learned_as_one_line_or_printed_whole() {
         assert!(done.err.contains("CR alone") && done.err.contains("tr '\\r' '\\n'"), "{:.300}", done.err);
         assert!(done.err.len() < 400 && done.err.lines().count() == 1, "{name}: {:.300}", done.err);
     }
-    // CR LF is what it was.
+    // CR LF works as before.
     let data = write(folder.path(), "b.csv", "label,a\r\n1,x\r\n0,y\r\n");
     assert_eq!(run(&format!("train {data}")).code, Some(0));
 }
 
-/// All of 3,000 columns were named.
+/// Once the message named all of 3,000 columns.
 #[test]
 fn a_message_about_a_column_named_thousands() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +44,8 @@ fn a_message_about_a_column_named_thousands() {
     assert!(done.err.len() < 700, "{}", done.err.len());
 }
 
-/// Another schema was told as `Ftrl(Ftrl { alpha: 0.1, .. })`, with the advice of another --data-dir where there was none.
+/// Once another schema was shown as `Ftrl(Ftrl { alpha: 0.1, .. })`, with the advice to use another --data-dir although
+/// there was none.
 #[test]
 fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +68,7 @@ fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
             assert!(other.err.contains(part), "{part}: {other:?}");
         }
         assert!(!other.err.contains('{') && !other.err.contains("Ftrl"), "{other:?}");
-        // A program that opens the table itself is told what it has, and what to do where it is kept.
+        // A program that opens the table itself learns which schema the table has, and what to do if it is in a folder.
         let mut worker = Worker::connect(Transports::new(), WorkerConfig::reader([&server.addr])).unwrap();
         let rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 });
         let refused = worker.open_table(&Schema::scalar("default.lr", rule)).unwrap_err().to_string();
@@ -88,7 +89,7 @@ fn until_in_a_run(server: &str) {
     }
 }
 
-/// `Bsp(Together { aggregate: 2, merge: Sum })`.
+/// Once a message said `Bsp(Together { aggregate: 2, merge: Sum })`.
 #[test]
 fn another_way_to_keep_step_was_told_in_rust() {
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
@@ -101,7 +102,7 @@ fn another_way_to_keep_step_was_told_in_rust() {
         command.stdin(Stdio::piped());
         Process::start(command)
     };
-    // It waits for its data, and is in the run.
+    // It waits for its data and has joined the run.
     let mut first = worker(0, "bsp");
     until_in_a_run(&server.addr);
     let second = worker(1, "ssp:3").wait();
@@ -111,8 +112,8 @@ fn another_way_to_keep_step_was_told_in_rust() {
     drop(first.child.0.stdin.take());
 }
 
-/// The one of two workers with the same index that was replaced was only told to start again, to replace the other. Now the
-/// second is refused while the first lives.
+/// Once the older of two workers with the same index was only told to start again, which replaced the other one. Now
+/// the second is refused while the first lives.
 #[test]
 fn one_of_two_workers_of_one_index_was_told_to_start_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +142,7 @@ fn one_of_two_workers_of_one_index_was_told_to_start_again() {
     assert_eq!(first.code, Some(0), "{first:?}");
 }
 
-/// Progress was a share of nobody knew what; only other models had the loss of the last pass.
+/// Once progress did not say what it was a share of, and only the other models showed the loss of the last pass.
 #[test]
 fn progress_did_not_say_of_which_pass_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +162,7 @@ fn progress_did_not_say_of_which_pass_it_is() {
     }
 }
 
-/// The measures of labelled examples were in `--json` only.
+/// Once the measures of labelled examples were in `--json` only.
 #[test]
 fn predictions_of_labelled_data_kept_their_measures_to_themselves() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +171,7 @@ fn predictions_of_labelled_data_kept_their_measures_to_themselves() {
         let out = folder.path().join(model);
         let trained = run(&format!("train {} --model {model} --out {}", data.display(), out.display()));
         assert_eq!(trained.code, Some(0));
-        // A few rows: bytes a row would be those of an empty table.
+        // With few rows, bytes a row would be those of an empty table.
         assert!(trained.out.contains(" rows") && !trained.out.contains("bytes a row"), "{trained:?}");
         let done = run(&format!("predict --model {} {}", out.display(), data.display()));
         assert!(done.err.contains("500 examples  log loss") && done.err.contains("AUC"), "{done:?}");
@@ -186,7 +187,7 @@ fn predictions_of_labelled_data_kept_their_measures_to_themselves() {
     }
 }
 
-/// A job that nobody works on any more made `-0/s`.
+/// Once a job without workers showed `-0/s`.
 #[test]
 fn a_rate_of_nothing_was_negative() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +205,7 @@ fn a_rate_of_nothing_was_negative() {
     assert!(!run(&format!("status --ps-hosts {} --json", server.addr)).out.contains("-0.0"));
 }
 
-/// With the life of a worker written down as 1, what it pushed after it was started again was dropped as said before.
+/// Once the incarnation of a worker was always 1, and its pushes after a restart were dropped as duplicates.
 #[test]
 fn a_worker_started_again_lost_its_pushes() {
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0")).unwrap();
@@ -218,7 +219,7 @@ fn a_worker_started_again_lost_its_pushes() {
         worker.pull(table, &[7], Read::Weights, &mut sum).unwrap();
         assert_eq!(sum, [incarnation as f32]);
     }
-    // Two at once that take each other's place: the one that is there is told, and nothing of it counts twice.
+    // Two workers with the same index at a time: the older one gets a message, and nothing of it counts twice.
     let connect = |index| {
         Worker::connect(Transports::new(), WorkerConfig::builder([server.addr()]).worker(index).build())
     };
@@ -237,7 +238,7 @@ fn a_worker_started_again_lost_its_pushes() {
     server.stop().unwrap();
 }
 
-/// A server of four threads that was killed was told of eight times.
+/// Once the message about a killed server of four threads came eight times.
 #[test]
 fn each_thread_of_a_lost_server_was_told_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +265,7 @@ fn each_thread_of_a_lost_server_was_told_of() {
     assert!(done.err.contains("a link was lost"), "{done:?}");
 }
 
-/// `its further segments are none, segment (dim 8, rule adagrad (lr 0.05, ...`.
+/// Once a message said `its further segments are none, segment (dim 8, rule adagrad (lr 0.05, ...`.
 #[test]
 fn a_folder_with_another_model_was_told_of_field_by_field() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +284,7 @@ fn a_folder_with_another_model_was_told_of_field_by_field() {
     assert!(other.code == Some(2) && other.err.contains(says), "{other:?}");
 }
 
-/// One process was told of workers of a job, and to give them the same.
+/// Once a message to a single process spoke of the workers of a job.
 #[test]
 fn one_process_was_told_of_a_job() {
     let folder = tempfile::tempdir().unwrap();
@@ -293,7 +294,7 @@ fn one_process_was_told_of_a_job() {
     std::fs::write(&data, &text).unwrap();
     let images = folder.path().join("ps").display().to_string();
     let line = format!("train {} --data-dir {images}", data.display());
-    // It ends at the last line: the run is not finished.
+    // It ends at the last line, so the run is not finished.
     assert_eq!(run(&format!("{line} --epochs 3")).code, Some(2));
     for (more, was, given) in [
         ("--epochs 2", "with --epochs 3", "was given 2: --continue"),
@@ -305,7 +306,8 @@ fn one_process_was_told_of_a_job() {
         assert!(["--fresh", "--run NAME"].iter().all(|flag| done.err.contains(flag)), "{done:?}");
         assert!(!done.err.contains("worker") && !done.err.contains("job"), "{done:?}");
     }
-    // Of data of another length the hash says nothing more; of the same length only the hash says it.
+    // For data of another length the message leaves out the hash. For data of the same length only the hash shows the
+    // difference.
     text.push_str("1 1:1\n");
     std::fs::write(&data, &text).unwrap();
     let longer = run(&format!("{line} --epochs 3"));
@@ -316,7 +318,8 @@ fn one_process_was_told_of_a_job() {
     assert!(other.code == Some(2) && other.err.contains("bytes), hash of both ends "), "{other:?}");
 }
 
-/// It said that a larger --max-iter goes on where nothing is kept, and nothing of the model that was there before.
+/// Once the message said that a larger --max-iter continues where nothing was kept. It did not mention the model that
+/// was there before.
 #[test]
 fn lbfgs_promised_to_go_on_with_what_was_gone() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,7 +342,8 @@ fn lbfgs_promised_to_go_on_with_what_was_gone() {
     assert!(on.code == Some(0) && on.out.contains(" 4 iterations"), "{on:?}");
 }
 
-/// `pulls by steps that the worker furthest behind was behind`, `examples in all` of one worker of two, `1 workers`.
+/// Once messages said `pulls by steps that the worker furthest behind was behind`, `examples in all` for one worker of
+/// two, and `1 workers`.
 #[test]
 fn reports_of_a_job_were_in_words_of_its_programmers() {
     let folder = tempfile::tempdir().unwrap();
@@ -373,7 +377,7 @@ fn reports_of_a_job_were_in_words_of_its_programmers() {
     assert!(more.code == Some(2) && more.err.contains("names 1 worker\n"), "{more:?}");
 }
 
-/// What a user had mistyped was a warning of the server, in full, with `kept_back=0`.
+/// Once a user's typing error was a long warning of the server, with `kept_back=0`.
 #[test]
 fn a_flag_that_did_not_fit_was_a_warning_of_the_server() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `--out` does to the model that was there, and how `--warm-start` goes on from one.
+//! What `--out` does to an existing model, and how `--warm-start` continues from one.
 
 use crate::harness;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder in memory, where there is such: a save syncs a file a shard, and here are many saves.
+/// A folder in memory, if there is such a file system: a save syncs one file a shard, and there are many saves here.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -54,7 +54,7 @@ impl Piped {
         Piped { child: Owned(child) }
     }
 
-    /// Interrupts it once it has had time to read what came.
+    /// Interrupts it after it has had time to read its input.
     fn interrupt(mut self) -> Option<i32> {
         std::thread::sleep(Duration::from_millis(700));
         self.child.signal(Signal::INT);
@@ -149,7 +149,7 @@ fn a_model_of_a_stopped_training_passed_for_a_whole_one() {
         assert_eq!(json["model_complete"], false, "{json}");
         assert_eq!(scores(&format!("{out}/previous"), &data), whole, "the whole one is kept");
 
-        // A second one that is stopped does not push the last whole one out.
+        // A second training that is stopped does not replace the last complete model.
         let piped = Piped::start(&format!("train - --format libsvm {model} --out {out}"), &text);
         assert_eq!(piped.interrupt(), Some(130));
         assert_eq!(scores(&format!("{out}/previous"), &data), whole, "the whole one is kept");
@@ -157,7 +157,7 @@ fn a_model_of_a_stopped_training_passed_for_a_whole_one() {
     }
 }
 
-/// Between two renames, the model before has another name for a moment.
+/// Between two renames, the earlier model has another name for a moment.
 #[test]
 fn the_model_before_is_found_where_a_kill_left_it() {
     let folder = scratch();
@@ -170,7 +170,7 @@ fn the_model_before_is_found_where_a_kill_left_it() {
     ok(&format!("{line} --epochs 2"));
     let before = scores(&format!("{}/previous", out.display()), &data);
     std::fs::rename(out.join("previous"), out.join("previous.old")).unwrap();
-    // The model in place is then one that ended early: what was before it stays.
+    // The model in place then ended early, so the model before it stays.
     let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
     assert_eq!(piped.interrupt(), Some(130));
     let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
@@ -201,7 +201,7 @@ fn saves_of_one_run_pushed_the_model_before_it_out() {
     assert_eq!(scores(&out.join("previous").display().to_string(), &data), before);
 }
 
-/// Users and items with ratings of several halves: what `mf` and `linear` learn.
+/// Users and items with ratings in steps of one half, for `mf` and `linear`.
 fn ratings(path: &Path, n: u64, seed: u64) -> String {
     let mut text = String::new();
     for i in 0..n {
@@ -216,7 +216,7 @@ fn ratings(path: &Path, n: u64, seed: u64) -> String {
 fn training_could_not_go_on_from_a_saved_model() {
     let folder = scratch();
     let f = folder.path();
-    // Whole batches, so that one run cuts them alike.
+    // Whole batches, so that one run cuts them in the same way.
     let a = clicks(&f.join("a.svm"), 1_024, 1).display().to_string();
     let b = clicks(&f.join("b.svm"), 1_024, 2).display().to_string();
     let (ra, rb) = (ratings(&f.join("ra.svm"), 1_024, 1), ratings(&f.join("rb.svm"), 1_024, 2));
@@ -250,12 +250,12 @@ fn training_could_not_go_on_from_a_saved_model() {
         assert_eq!(rows(&on), rows(&one), "{flags} {more}: rows of one run");
         assert_eq!(layer(&on).map(|l| rows(&l)), layer(&one).map(|l| rows(&l)), "{flags}: the network");
         if more.is_empty() {
-            // A folder may go on from itself.
+            // A folder may be its own warm start.
             let own = format!("--warm-start {0} --out {0}", first.display());
             ok(&format!("train {b} {flags} {own}"));
             assert_eq!(rows(&first), rows(&one), "{flags}: rows of one run, in their folder");
         } else {
-            // The folder has the rows now, with what was learned since: they are not to be replaced.
+            // The folder has the rows now, with later training in them, so they must not be replaced.
             refused(&format!("{line} --continue"), &["--warm-start", "--data-dir", "has rows"]);
         }
         for folder in [first, on, one, f.join("images")] {
@@ -276,17 +276,17 @@ fn weights_of_another_optimizer_could_not_be_begun_from() {
         assert!(done.err.contains("begins anew") && done.err.contains("sgd"), "{flags}: {done:?}");
         close(&on, &first, &a);
     }
-    // FTRL's weights are those of its rate: with another they would change at once.
+    // FTRL's weights depend on its rate. With another rate they would change at once.
     ok(&format!("train {a} --out {first}"));
     let done = ok(&format!("train {a} --alpha 1e-30 --warm-start {first} --out {on}"));
     assert!(done.err.contains("begins anew"), "{done:?}");
     close(&on, &first, &a);
-    // Rows that were saved are there whatever is admitted of new ones.
+    // Saved rows are loaded, whatever the admission of new rows says.
     ok(&format!("train {a} --admit-count 100 --warm-start {first} --out {on}"));
     assert_eq!(rows(Path::new(&on)).len(), rows(Path::new(&first)).len());
 }
 
-/// Two models score alike, but for a last digit.
+/// Checks that two models give the same scores, up to a last digit.
 fn close(a: &str, b: &str, data: &str) {
     let numbers = |model| scores(model, data).lines().map(|l| l.parse().unwrap()).collect::<Vec<f64>>();
     let (a, b) = (numbers(a), numbers(b));

@@ -1,4 +1,5 @@
-//! `gannet status` from outside: what it says of runs, workers and servers is so, and what is not known is not a number.
+//! `gannet status`, tested from outside: what it says of runs, workers and servers is true, and an unknown value is not
+//! shown as a number.
 
 use crate::harness;
 
@@ -16,7 +17,7 @@ fn data(folder: &Path) -> PathBuf {
     clicks(&folder.join("train.svm"), 500, 1)
 }
 
-/// A worker of two, or of one.
+/// The command line of a worker of two, or of one.
 fn line(data: &str, server: &Served, workers: &str, more: &str) -> String {
     format!(
         "train {data} --ps-hosts {} --worker-hosts {workers} --job-name worker --peer-timeout 20 {more}",
@@ -24,7 +25,7 @@ fn line(data: &str, server: &Served, workers: &str, more: &str) -> String {
     )
 }
 
-/// What it prints once that holds these words.
+/// The output, as soon as it contains these words.
 fn until(line: &str, words: &str) -> String {
     let since = Instant::now();
     loop {
@@ -37,7 +38,8 @@ fn until(line: &str, words: &str) -> String {
     }
 }
 
-/// It said `scheduler has had no job of run off` while the run was trained, and `running` when nobody did any more.
+/// Once it said `scheduler has had no job of run off` while the run was trained, and `running` when nobody trained any
+/// more.
 #[test]
 fn a_run_of_fixed_shares_was_said_never_to_have_been() {
     let server = server();
@@ -57,7 +59,8 @@ fn a_run_of_fixed_shares_was_said_never_to_have_been() {
     assert!(out.contains("worker 0   gone, not done, 0 batches trained\n"), "{out}");
 }
 
-/// `clock 0 0 examples 0/s log loss 0.00000` of a worker that had said nothing so far, in a run with `0 workers live`.
+/// Once it said `clock 0 0 examples 0/s log loss 0.00000` for a worker that had reported nothing, in a run with `0
+/// workers live`.
 #[test]
 fn what_a_worker_had_not_said_was_shown_as_zeros() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,14 +76,14 @@ fn what_a_worker_had_not_said_was_shown_as_zeros() {
     let object = ok(&format!("{status} --json")).json();
     assert!(object["job"]["workers"][0]["logloss"].is_null(), "{object}");
     assert_eq!(object["runs"][0]["live_workers"], 1, "{object}");
-    // One that was killed lives for the scheduler until its time is over: both lines say the same.
+    // For the scheduler a killed worker lives until its time is over. Both lines say the same.
     worker.signal(Signal::KILL);
     let _ = worker.wait();
     let out = run(&status).out;
     assert_eq!(out.contains("worker 0   live"), out.contains("1 worker live"), "{out}");
 }
 
-/// `left, chief, tests or saves` long after the end, with a log loss of 0.00000 and no examples.
+/// Once it said `left, chief, tests or saves` long after the end, with a log loss of 0.00000 and no examples.
 #[test]
 fn a_worker_that_left_was_said_to_save() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,11 +101,12 @@ fn a_worker_that_left_was_said_to_save() {
     }
 }
 
-/// With the first server down nothing was said of the others; with the second one, the same sentence three times.
+/// Once it said nothing of the other servers if the first was down. If the second was down, it said the same sentence
+/// three times.
 #[test]
 fn a_server_that_was_down_hid_the_others() {
     let server = server();
-    // Of the addresses where only root listens, one comes before every other and one after.
+    // Addresses where nobody listens (only root may). One sorts before every other address and one after.
     for nobody in [NOBODY, "127.0.0.1:9"] {
         for hosts in [format!("{},{nobody}", server.addr), format!("{nobody},{}", server.addr)] {
             let done = run(&format!("status --ps-hosts {hosts} --peer-timeout 1"));
@@ -115,12 +119,12 @@ fn a_server_that_was_down_hid_the_others() {
             assert_eq!(done.err.lines().last(), Some(end.as_str()), "{done:?}");
         }
     }
-    // A server that is named twice is told of once.
+    // A server that is named twice is shown once.
     let done = ok(&format!("status --ps-hosts {0},{0}", server.addr));
     assert_eq!(done.out.matches("answers over").count(), 1, "{done:?}");
 }
 
-/// `--run nosuch` ended with code 0.
+/// Once `--run nosuch` ended with code 0.
 #[test]
 fn a_run_that_there_is_not_was_told_of_with_exit_code_0() {
     let folder = tempfile::tempdir().unwrap();

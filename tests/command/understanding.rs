@@ -1,4 +1,5 @@
-//! How data is understood, from outside: labels of two values, formats that do not go together, columns of numbers.
+//! How data is understood, tested from outside: labels of two values, formats that do not go together, columns of
+//! numbers.
 
 use crate::harness;
 
@@ -9,14 +10,14 @@ fn number(v: &serde_json::Value, name: &str) -> f64 {
     v[name].as_f64().unwrap_or_else(|| panic!("{name}: {v}"))
 }
 
-/// Numbers that look like chance, from 0 to 1.
+/// A pseudo-random number from 0 to 1.
 fn unit(i: u64) -> f64 {
     let x = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     ((x ^ (x >> 32)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Customers: income in units, age in years, a city; those who stay earn and are older.
+/// Customers: income in units, age in years, a city. Customers who stay earn more and are older.
 fn customers(n: u64, yes: &str, no: &str) -> String {
     let mut text = "stays,income,age,city\n".to_owned();
     for i in 0..n {
@@ -63,7 +64,7 @@ fn labels_yes_and_no_had_no_way_in() {
         for name in ["logloss", "test_logloss", "test_auc"] {
             assert_eq!(done.json()[name], expected[name], "{yes} {name}");
         }
-        // The model remembers which is which.
+        // The model remembers which label is positive.
         let scored = ok(&format!("predict --model {model} {named} --json")).json();
         assert_eq!(scored["logloss"], expected["test_logloss"], "{yes}");
         let third = write(f, "third.csv", format!("{}maybe,1,1,Rome\n", customers(3, yes, no)));
@@ -113,7 +114,7 @@ fn one_class_was_learned_without_a_word() {
         assert_eq!(done.json()["one_class"], false, "{done:?}");
         assert!(!done.err.contains("class"), "{done:?}");
     }
-    // As the advice to skip bad lines had it.
+    // As the old advice to skip bad lines suggested.
     let mixed = write(f, "mixed.csv", customers(200, "1", "no"));
     let done = ok(&format!("train {mixed} --skip-bad-lines 200"));
     assert!(done.err.contains("label 1") && done.err.contains("bad lines were skipped"), "{done:?}");
@@ -135,12 +136,12 @@ fn a_test_file_of_another_format_was_scored_all_the_same() {
         refused(&format!("predict --model {model} {csv}"), &[&model, "a.csv", "csv", "libsvm"]);
         std::fs::remove_dir_all(&model).unwrap();
     }
-    // Of standard input the format is known only when it comes.
+    // The format of standard input is known only when data comes.
     let mut train = gannet(&format!("train - --format auto --test {svm}"));
     train.stdin(std::fs::File::open(&csv).unwrap());
     let done = Process::start(train).wait();
     assert!(done.code == Some(2) && done.err.contains("b.svm") && done.err.contains("csv"), "{done:?}");
-    // A test file with a column more is read by the columns that were trained on.
+    // A test file with one more column is read by the columns of the training.
     let wider = customers(300, "1", "0").replace("Rome", "Rome,9").replace("Oslo", "Oslo,8");
     let wider = wider.replace("Bern", "Bern,7").replace("age,city", "age,city,extra");
     let wider = write(f, "wider.csv", &wider);
@@ -203,7 +204,7 @@ fn unscaled_numbers_ruined_sgd_and_nothing_could_be_done() {
             if scale != "log" {
                 assert!(number(&done.json(), loss) < limit, "{more} {scale}: {done:?}");
             } else if more == "--optimizer sgd" {
-                // Logarithms are still from 3 to 12: this rate is a high one for them.
+                // Logarithms still range from 3 to 12, and this rate is high for them.
                 let (scaled, plain) = (number(&done.json(), loss), number(&unscaled, "logloss"));
                 assert!(scaled < plain, "{more}: {done:?}");
             }

@@ -1,5 +1,5 @@
-//! `--validate-every` and `--save-secs` from outside: what is told between the steps agrees with what is told in the end, a model
-//! is there before its training ends, and in a job with a scheduler its chief does both.
+//! `--validate-every` and `--save-secs`, tested from outside. Reports between the steps agree with the report at the
+//! end. A model exists before its training ends. In a job with a scheduler its chief does both.
 
 use crate::harness;
 
@@ -13,12 +13,12 @@ fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name}: {value}"))
 }
 
-/// The validations of a report, of which the last was after the last step.
+/// Checks the validations of a report. The last one was after the last step.
 fn check(report: &Value, every: u64, steps: u64) {
     let told = report["validations"].as_array().unwrap();
     let at: Vec<u64> = told.iter().map(|v| v["step"].as_u64().unwrap()).collect();
     assert_eq!(at, (1..=steps / every).map(|n| n * every).collect::<Vec<_>>(), "{report}");
-    // Steps are of as many examples each: the mean of their losses is that of the pass.
+    // All steps have the same number of examples, so the mean of their losses is the loss of the pass.
     let mean = told.iter().map(|v| number(v, "loss")).sum::<f64>() / told.len() as f64;
     assert!((mean - number(report, "logloss")).abs() < 1e-9, "{mean} {report}");
     let last = told.last().unwrap();
@@ -37,7 +37,7 @@ fn validations_agree_with_the_report() {
     for flags in ["", "--push gradient", "--model fm", "--model deepfm --hidden 4"] {
         check(&run(&format!("{line} --validate-every 40 {flags} --json")).json(), 40, 200);
     }
-    // Synchronous steps: after the last one of the chief all are made.
+    // Synchronous steps: after the chief's last step, all steps are done.
     let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
     for model in ["lr", "fm"] {
         let job = |index| {
@@ -76,7 +76,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Log loss of a saved model on this data.
+/// The log loss of a saved model on this data.
 fn scored(model: &Path, data: &Path) -> f64 {
     number(&run(&format!("predict --model {} {} --json", model.display(), data.display())).json(), "logloss")
 }
@@ -101,7 +101,7 @@ fn a_model_is_saved_while_it_is_trained() {
     }
 }
 
-/// Worker 0 dies: the scheduler has worker 1 for the chief, which validates and saves.
+/// Worker 0 dies. The scheduler makes worker 1 the chief, which validates and saves.
 #[test]
 fn the_chief_that_a_scheduler_has_looks_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing that a test waits for takes longer.
+/// The longest wait of any test.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The same on an emulated machine, which two tests for two machines share with each other.
+/// The longest wait on an emulated machine, which the two guests of a pair test share.
 pub fn limit() -> Duration {
     if std::env::var_os("GANNET_PAIR_DIR").is_some() { LIMIT * 3 } else { LIMIT }
 }
@@ -26,7 +26,7 @@ pub fn gannet(line: &str) -> Command {
     command
 }
 
-/// What a finished command left.
+/// The result of a finished command.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -50,7 +50,7 @@ impl Owned {
         self.ended_in_time().expect("a process hangs")
     }
 
-    /// `None`: it hangs.
+    /// `None`: the process hangs.
     fn ended_in_time(&mut self) -> Option<ExitStatus> {
         let start = Instant::now();
         while start.elapsed() < limit() {
@@ -75,7 +75,7 @@ impl Drop for Owned {
     }
 }
 
-/// The first line that comes, and where the rest comes from.
+/// The first line that comes, and a reader for the rest.
 pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -86,12 +86,13 @@ pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
     said.recv_timeout(limit()).expect("a process says nothing")
 }
 
-/// Runs `work` on a thread for which a system call is refused, as it is for the processes that it starts.
+/// Runs `work` on a thread for which this system call fails. It also fails for processes that the thread starts.
 pub fn without<T: Send>(call: i64, errno: u32, work: impl FnOnce() -> T + Send) -> T {
     refusing(call, Vec::new(), errno, work)
 }
 
-/// The same where one of these rules is met; without any, always.
+/// Runs `work` on a thread for which this system call fails if one of these rules matches. Without rules it always
+/// fails.
 pub fn refusing<T: Send>(
     call: i64,
     rules: Vec<SeccompRule>,
@@ -143,7 +144,7 @@ impl Process {
         self.child.signal(signal);
     }
 
-    /// Waits for the end. One that hangs is killed, and what it had said is shown.
+    /// Waits for the end. A process that hangs is killed, and its output is shown.
     pub fn wait(mut self) -> Done {
         let status = self.child.ended_in_time();
         if status.is_none() {
@@ -163,21 +164,21 @@ pub fn run(line: &str) -> Done {
     Process::start(gannet(line)).wait()
 }
 
-/// Runs a command that is to end well.
+/// Runs a command that must succeed.
 pub fn ok(line: &str) -> Done {
     let done = run(line);
     assert_eq!(done.code, Some(0), "{line}: {done:?}");
     done
 }
 
-/// Refused with exit code 2, in words that hold all of these.
+/// Checks that a command is refused with exit code 2 and a message that contains all of these words.
 pub fn refused(line: &str, expected: &[&str]) {
     let done = run(line);
     assert_eq!(done.code, Some(2), "{line}: {done:?}");
     assert!(expected.iter().all(|e| done.err.contains(e)), "{line}: {expected:?} in {done:?}");
 }
 
-/// Writes a file, and the folders that it is in; its name.
+/// Writes a file, and makes its folders. Returns its name.
 pub fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -185,7 +186,7 @@ pub fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
     path.display().to_string()
 }
 
-/// A server process that has said where it listens.
+/// A server process that has printed its address.
 pub struct Served {
     pub child: Owned,
     out: BufReader<std::process::ChildStdout>,
@@ -204,12 +205,12 @@ impl Served {
         self.child.0.id()
     }
 
-    /// kill -9.
+    /// Sends SIGKILL.
     pub fn kill(self) {
         drop(self);
     }
 
-    /// SIGTERM; what it said at the end.
+    /// Sends SIGTERM. Returns the server's last output.
     pub fn stop(mut self) -> String {
         self.child.signal(rustix::process::Signal::TERM);
         assert!(self.child.ended().success());
@@ -219,7 +220,8 @@ impl Served {
     }
 }
 
-/// An address where nobody listens, whatever other tests do: only root may, and nothing is given it by chance.
+/// An address where nobody listens, whatever other tests do. Only root may listen there, and the system never chooses
+/// this port.
 pub const NOBODY: &str = "127.0.0.1:1";
 
 /// An address that was free a moment ago.
@@ -228,7 +230,7 @@ pub fn free_addr() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// Click-like libsvm examples: `n` lines of 12 features out of skewed fields, labels from hidden weights.
+/// Click-like libsvm examples: `n` lines with 12 features from skewed fields, and labels from hidden weights.
 pub fn clicks(path: &Path, n: u64, seed: u64) -> PathBuf {
     let mut text = String::new();
     let mix = |x: u64| {

@@ -1,5 +1,6 @@
-//! Tests that run on two machines at once, which scripts/test_rdma.sh starts: the same binary on both, its tests in the same
-//! order. They meet in a folder that both can write, so a network that is cut does not part them.
+//! Tests that run on two machines at once; scripts/test_rdma.sh starts them. Both machines run the same binary with its
+//! tests in the same order. They exchange messages in a folder that both can write, so a cut network does not separate
+//! them.
 
 use super::limit;
 use std::path::PathBuf;
@@ -11,16 +12,16 @@ pub struct Pair {
     pub rank: u32,
     /// This machine's address.
     pub ip: String,
-    /// The other's.
+    /// The other machine's address.
     pub peer: String,
-    /// Whether these are guests whose network may be cut, and not a network that someone needs.
+    /// Whether these are guests whose network may be cut. Otherwise someone may need the network.
     pub guests: bool,
     folder: PathBuf,
     test: &'static str,
 }
 
 impl Pair {
-    /// For the test of this name; `None`, with a word about it, where there are no two machines.
+    /// The part for the test of this name. `None`, with a message, if there are not two machines.
     pub fn of(test: &'static str) -> Option<Pair> {
         let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let Some(folder) = said("GANNET_PAIR_DIR") else {
@@ -39,19 +40,19 @@ impl Pair {
         self.folder.join(format!("{}.{what}.{rank}", self.test))
     }
 
-    /// Leaves a word for the other machine.
+    /// Leaves a message for the other machine.
     pub fn tell(&self, what: &str, text: &str) {
         let (file, new) = (self.file(what, self.rank), self.file(&format!("{what}.new"), self.rank));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, file).unwrap();
     }
 
-    /// The other machine's word, if it is there.
+    /// The other machine's message, if it is there.
     pub fn heard(&self, what: &str) -> Option<String> {
         std::fs::read_to_string(self.file(what, 1 - self.rank)).ok()
     }
 
-    /// Waits for the other machine's word.
+    /// Waits for the other machine's message.
     pub fn hear(&self, what: &str) -> String {
         let (file, begun) = (self.file(what, 1 - self.rank), Instant::now());
         while begun.elapsed() < limit() {
@@ -64,7 +65,7 @@ impl Pair {
         panic!("node {} has not said {what:?} of {} for {:?}", 1 - self.rank, self.test, limit())
     }
 
-    /// Goes on when both are here.
+    /// Waits until both machines are here.
     pub fn meet(&self, what: &str) {
         self.tell(what, "");
         self.hear(what);

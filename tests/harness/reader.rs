@@ -1,4 +1,5 @@
-//! A worker that reads rows where they are, of a server that is stopped, goes on or is killed; each row's values say which it is.
+//! A worker that reads rows in place (mapped images, or RDMA) from a server that is stopped, continued or killed. Each
+//! row's values say which row it is.
 
 use gannet::optim::Sgd;
 use gannet::table::TableId;
@@ -6,10 +7,10 @@ use gannet::worker::WorkerError;
 use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use std::time::Duration;
 
-/// As docs/consistency.md promises.
+/// The lease that docs/consistency.md promises.
 pub const LEASE: Duration = Duration::from_secs(2);
 
-/// A worker over a table of its own.
+/// A worker and a table of its own.
 pub struct Reader {
     pub worker: Worker<Transports>,
     table: TableId,
@@ -17,7 +18,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Connects, over `transport`, and pushes so many rows.
+    /// Connects over `transport` and pushes this many rows.
     pub fn new(wires: Transports, config: WorkerConfig, transport: &str, keys: u64) -> Reader {
         let mut worker = Worker::connect(wires, config).unwrap();
         assert_eq!(worker.transport(), transport);
@@ -29,7 +30,7 @@ impl Reader {
         Reader { worker, table, keys }
     }
 
-    /// Pulls every row, which is known; how many were read where they are.
+    /// Pulls every row and checks its values. Returns how many were read in place.
     pub fn pull(&mut self) -> Result<u64, WorkerError> {
         let before = self.worker.counters().near_rows;
         let mut out = vec![0.0; self.keys.len() * 3];

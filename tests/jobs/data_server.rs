@@ -1,5 +1,6 @@
-//! In-graph, by real processes: a client that has the data, workers in folders of their own that have none, servers. Workers and the
-//! client are killed with SIGKILL; the model is that of workers that read the same pieces themselves.
+//! In-graph training with real processes: a client that has the data, workers without data in folders of their own, and
+//! servers. Workers and the client are killed with SIGKILL. The model equals that of workers that read the same splits
+//! themselves.
 
 use crate::harness;
 
@@ -11,7 +12,7 @@ use std::process::{ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
 const LINES: u64 = 40_000;
-/// The same for everybody.
+/// Flags for every process.
 const MODEL: &str = "--batch 64 --worker-timeout 2";
 
 struct Job {
@@ -21,7 +22,7 @@ struct Job {
     epochs: u64,
 }
 
-/// A client that has said where it listens; what it prints is collected.
+/// A client that has printed its address. Its output is collected.
 struct Client {
     child: Owned,
     err: BufReader<ChildStderr>,
@@ -93,7 +94,7 @@ fn status(feed: &str) -> serde_json::Value {
     run(&format!("status --scheduler {feed} --json")).json()["job"].clone()
 }
 
-/// Waits until so many tasks are done.
+/// Waits until this many tasks are done.
 fn until_done(feed: &str, tasks: u64) {
     let start = Instant::now();
     while status(feed)["tasks_done"].as_u64().is_none_or(|done| done < tasks) {
@@ -117,7 +118,7 @@ fn model(folder: &Path) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn one_worker_that_is_fed_makes_the_model_that_it_would_make_of_its_own_files() {
     let job = Job::new("a:1", 2);
-    // A CSV whose columns only the client is told of, a packed file, and one whose lines are longer than a task.
+    // A CSV whose columns only the client knows, a packed file, and a file with lines longer than a task.
     let csv = job.path("part-1.csv");
     let row = |i: u64| format!("{},{},{}\n", i * 7 % 13 % 2, i % 50, "y".repeat(1 + (i % 90) as usize));
     let rows: String = (0..6000).map(row).collect();
@@ -192,7 +193,7 @@ fn a_killed_worker_loses_and_doubles_nothing_and_the_client_sums_up() {
     );
     assert!(!report["validations"].as_array().unwrap().is_empty(), "{report}");
     assert!(report["logloss"].as_f64().unwrap() < 0.65, "{report}");
-    // As good as that of workers that read for themselves.
+    // The model is as good as that of workers that read the data themselves.
     let served = job.server();
     let own = run(&format!(
         "train {0} --test {0} --ps-hosts {1} --worker-hosts a:1 --job-name worker --json --tasks on {MODEL} --epochs {2}",
@@ -236,7 +237,7 @@ fn a_client_that_is_killed_goes_on_where_it_stood() {
     let done = client.wait();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.json()["examples"], job.epochs * LINES);
-    // The job is done: what comes next on the folder begins anew.
+    // The job is done, so the next job on the folder begins anew.
     assert!(!job.path("book").join("scheduler.book").exists());
 }
 
@@ -244,7 +245,7 @@ fn a_client_that_is_killed_goes_on_where_it_stood() {
 fn what_goes_wrong_is_one_message_for_all() {
     let job = Job::new("a:1,b:1", 200);
     let served = job.server();
-    // The data changes under the job.
+    // The data changes during the job.
     let one = "--run one";
     let client = job.client(&served.addr, "127.0.0.1:0", one);
     let workers =
@@ -269,7 +270,7 @@ fn what_goes_wrong_is_one_message_for_all() {
     let done = client.wait();
     assert!(done.code == Some(2) && done.err.contains("train.svm from byte "), "{done:?}");
     std::fs::write(&job.data, text).unwrap();
-    // The client is asked to stop while a worker waits for another, as the client has told it to.
+    // The client must stop while a worker waits for another one, as the client has told it to.
     let client = job.client(&served.addr, "127.0.0.1:0", "--run three --start-together");
     let worker = job.worker(&served.addr, &client.addr, 0, "--run three");
     let start = Instant::now();
@@ -280,7 +281,7 @@ fn what_goes_wrong_is_one_message_for_all() {
     let (worker, done) = (worker.wait(), client.wait());
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(worker.code == Some(3) && worker.err.contains("stopped by a signal"), "{worker:?}");
-    // Nobody comes.
+    // No worker comes.
     let line = job
         .line(&served.addr, "client", "127.0.0.1:0")
         .replace("--peer-timeout 20", "--run four --peer-timeout 1");
@@ -322,7 +323,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let fits = worker("");
     assert_eq!(fits.code, Some(0), "{fits:?}");
     assert_eq!(client.wait().code, Some(0));
-    // A server, and a scheduler, have no data.
+    // A server and a scheduler have no data.
     let none = run(&format!("train {}", job.line(&served.addr, "worker", &served.addr)));
     assert!(none.code == Some(3) && none.err.contains("no data here to feed workers with"), "{none:?}");
     let line = format!("{} --run next", job.line(&served.addr, "client", "127.0.0.1:0"));

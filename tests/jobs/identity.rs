@@ -1,5 +1,5 @@
-//! Servers that come back otherwise, by real processes: rows that are gone end a job by name, also for the next life of its
-//! workers and of its scheduler.
+//! Servers that come back without their rows, with real processes. Lost rows end a job with a message, also for later
+//! incarnations of its workers and of its scheduler.
 
 use crate::harness;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const LINES: u64 = 30_000;
 
-/// A job of two workers, of which the first is started here.
+/// A job of two workers. The test starts the first.
 struct Job {
     folder: tempfile::TempDir,
     data: PathBuf,
@@ -32,7 +32,7 @@ impl Job {
         Served::start(command)
     }
 
-    /// A worker of this index, which runs until it is killed: the data is gone through often enough.
+    /// Starts a worker of this index that runs until it is killed: it has more passes than it can finish.
     fn worker(&self, index: u32, hosts: &[&str], scheduler: &str) -> Process {
         Process::start(gannet(&format!(
             "train {} --model {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json --batch 64 \
@@ -44,7 +44,7 @@ impl Job {
     }
 }
 
-/// Waits until this is so of the job.
+/// Waits until this is true for the job.
 fn until(scheduler: &str, what: impl Fn(&serde_json::Value) -> bool) {
     let start = Instant::now();
     loop {
@@ -66,12 +66,13 @@ fn says(done: &Done, texts: &[&str]) {
     assert!(done.code == Some(3) && said, "{texts:?}: {done:?}");
 }
 
-/// The book is on the first server's folder and knows nothing of the second's rows, which were in memory.
+/// The job's state file is in the first server's folder and does not know the second server's rows, which were in
+/// memory.
 #[test]
 fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone() {
     let job = Job::new("lr");
     let first = job.server("server", "127.0.0.1:0", Some("first"));
-    // The registry of runs is where the lower address is: with the folder.
+    // The registry of runs is at the lower address: the server with the folder.
     let second = std::iter::repeat_with(|| job.server("server", "127.0.0.1:0", None));
     let second = second.take(100).find(|second| first.addr < second.addr).unwrap();
     let (first, addr) = ((first.addr.clone(), first), second.addr.clone());
@@ -80,16 +81,16 @@ fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone()
     drop(worker);
     second.kill();
     let _second = job.server("server", &addr, None);
-    // In either order: the folders say who holds what.
+    // In either order: the folders say who has which rows.
     for hosts in [[&*first.0, &*addr], [&*addr, &*first.0]] {
         let again = job.worker(0, &hosts, &first.0).wait();
         says(&again, &["the rows of shards 32 to 63 are gone", &addr]);
     }
-    // All hear of it.
+    // All workers learn of it.
     until(&first.0, |job| job["failed"].as_str().is_some_and(|why| why.contains("shards 32 to 63")));
 }
 
-/// The scheduler's book outlives the folders of all servers: it went on where it stood, over tables that began anew.
+/// Once the scheduler's state file outlived the folders of all servers, and the job continued with new, empty tables.
 fn a_book_goes_on_over_emptied_folders(model: &'static str) {
     let job = Job::new(model);
     let scheduler = job.server("scheduler", "127.0.0.1:0", Some("book"));
@@ -99,7 +100,7 @@ fn a_book_goes_on_over_emptied_folders(model: &'static str) {
     let hosts = addrs.each_ref().map(|addr| addr.as_str());
     let worker = job.worker(0, &hosts, &scheduler.addr);
     until(&scheduler.addr, begun);
-    // All that there is dies, and only the book is left.
+    // Everything is killed, and only the state file is left.
     let (book, at) = (scheduler.addr.clone(), job.folder.path());
     drop(worker);
     scheduler.kill();
@@ -107,7 +108,8 @@ fn a_book_goes_on_over_emptied_folders(model: &'static str) {
     ["a", "b"].iter().for_each(|folder| empty(&at.join(folder)));
     let _servers = [start(1, hosts[1]), start(0, hosts[0])];
     let _scheduler = job.server("scheduler", &book, Some("book"));
-    // The book is of a run whose workers may live; when they are known to be dead, the run begins with its first record.
+    // The state file belongs to a run whose workers may live. When they are known to be dead, the run begins with its
+    // first record.
     let done = loop {
         let done = job.worker(1, &[hosts[1], hosts[0]], &book).wait();
         if done.code == Some(0) {

@@ -1,5 +1,4 @@
-//! Incarnations are handed out by a server, one run's from one counter: real processes, servers that are killed, and
-//! no clock.
+//! A server hands out incarnations, from one counter for a run. Real processes, servers that are killed, and no clock.
 
 use crate::harness;
 
@@ -31,7 +30,7 @@ fn worker(data: &Path, hosts: &str, workers: usize, index: usize) -> Process {
     )))
 }
 
-/// What the servers have of the table that `gannet train` makes, and remember of its workers.
+/// What the servers say about the table that `gannet train` makes, and about its workers.
 fn status(addr: &str) -> TableStatus {
     let schema = Schema::scalar("default.lr", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     let mut reader = Worker::connect(Tcp::new(), WorkerConfig::reader([addr])).unwrap();
@@ -44,7 +43,7 @@ fn remembered(addr: &str, index: u64) -> Option<PusherStatus> {
     status(addr).pushers.into_iter().find(|pusher| pusher.pusher == index + 1)
 }
 
-/// The next life of a worker is numbered one higher, whatever the time is: before, it was named by the time of its
+/// The next incarnation of a worker has the next number, whatever the time is. Once it was the time of the worker's
 /// start.
 #[test]
 fn a_life_was_named_by_the_clock_which_may_go_back() {
@@ -67,7 +66,7 @@ fn a_life_was_named_by_the_clock_which_may_go_back() {
     }
 }
 
-/// Processes that start at once have different lives, and none is left out.
+/// Processes that start at once have different incarnations, and no number is left out.
 #[test]
 fn processes_that_start_at_once_get_different_incarnations() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +87,7 @@ fn processes_that_start_at_once_get_different_incarnations() {
     );
 }
 
-/// A server is killed with SIGKILL again and again while three others ask it for numbers.
+/// A server is killed with SIGKILL again and again while three other processes request numbers.
 #[test]
 fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,23 +122,23 @@ fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
     });
     let different: HashSet<u64> = numbers.iter().copied().collect();
     assert!(numbers.len() >= 150 && different.len() == numbers.len(), "{numbers:?}");
-    // What was on its medium when the last life of the server was killed is what the next goes on from.
+    // The next server continues from what was on its medium when the previous one was killed.
     kill_and_start();
     let next = Worker::allocate_incarnation(Tcp::new(), &WorkerConfig::reader([&addr])).unwrap();
     assert!(next > highest.load(SeqCst), "{next}");
 }
 
-/// Worker 1 of the run before, which had started after its chief, was taken for that of the next run: the chief
-/// scored and saved a model that lacked a worker's share.
+/// Once worker 1 of the previous run, which had started after its chief, was taken for that of the next run. The chief
+/// then scored and saved a model without that worker's share.
 #[test]
 fn the_chief_did_not_wait_for_a_worker_when_another_run_had_just_ended() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    // The workers take batches in turn: each has its own features, which make its own rows.
+    // The workers take batches in turn. Each has its own features, and so its own rows.
     let served = server("127.0.0.1:0", &file("ps"));
     let first = clicks(&file("first.svm"), 4_096 * 2, 3);
     let chief = worker(&first, &served.addr, 2, 0);
-    // Whoever looks at a table makes it: the run comes first.
+    // Opening a table makes it, so the run must come first.
     let reader = WorkerConfig::reader([&served.addr]);
     wait_until("the first run has begun", || !Run::all(Tcp::new(), &reader).unwrap().is_empty());
     wait_until("the chief of the first run is known", || remembered(&served.addr, 0).is_some());
@@ -147,7 +146,7 @@ fn the_chief_did_not_wait_for_a_worker_when_another_run_had_just_ended() {
     assert_eq!((done.code, chief.wait().code), (Some(0), Some(0)), "{done:?}");
     let rows = status(&served.addr).stats.rows;
 
-    // The rows of worker 1's share in the second run are new ones.
+    // The rows of worker 1's share in the second run are new.
     let mut text = std::fs::read_to_string(&first).unwrap();
     let lines: Vec<&str> = text.lines().take(2_048).collect();
     text = lines.join("\n") + "\n";

@@ -1,5 +1,5 @@
-//! Jobs of several processes, started from outside: parity with one process, a server killed with SIGKILL in the middle,
-//! a full disk, peers that are not there, garbage.
+//! Jobs of several processes, started from outside: the same result as one process, a server killed with SIGKILL in the
+//! middle, a full disk, absent peers, garbage.
 
 use crate::harness;
 
@@ -28,7 +28,7 @@ fn servers_of(n: usize, folder: Option<&Path>, threads: u32) -> (Vec<Served>, St
     (served, hosts)
 }
 
-/// What `--transport` may say, and what a report then says.
+/// Values of `--transport`, and what a report then says.
 const TRANSPORTS: [(&str, &str); 2] = [("tcp", "tcp"), ("auto", "shm")];
 
 fn worker_line(data: &Path, test: &Path, hosts: &str, workers: usize, index: usize) -> String {
@@ -55,7 +55,7 @@ fn servers_and_workers_learn_what_one_process_learns() {
         };
         let (_served, hosts) = servers(1, None);
         let one = run(&line(&hosts, 1, 0)).json();
-        // With one worker replay is the online learner itself: only the order of additions differs.
+        // With one worker, replay is the online learner itself. Only the order of additions differs.
         assert!((loss(&one, "logloss") - loss(&alone, "logloss")).abs() < 1e-5, "{one} {alone}");
         assert!((loss(&one, "test_logloss") - loss(&alone, "test_logloss")).abs() < 1e-5);
         assert_eq!((&one["rows"], &one["transport"]), (&alone["rows"], &reported.into()));
@@ -73,20 +73,20 @@ fn servers_and_workers_learn_what_one_process_learns() {
     }
 }
 
-/// Feeds a worker through a pipe so that the middle of the job lasts as long as the test wants.
+/// Sends data to a worker through a pipe, so that the middle of the job lasts as long as the test wants.
 #[test]
 fn a_killed_server_comes_back_and_no_push_is_lost_or_doubled() {
     TRANSPORTS.iter().for_each(|(transport, _)| kill_servers_of_a_job_over(transport, [2; 4]));
 }
 
-/// Workers ended with "it had 1": a restart may change the number of threads.
+/// Once workers ended with "it had 1". A restart may change the number of threads.
 #[test]
 fn nor_when_it_comes_back_with_another_number_of_threads() {
     kill_servers_of_a_job_over("tcp", [1, 4, 3, 1]);
     kill_servers_of_a_job_over("auto", [4, 1, 2, 4]);
 }
 
-/// `threads`: those of the servers at first, and of each that comes back.
+/// `threads`: those of the first servers, and of each server that comes back.
 fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
@@ -111,7 +111,7 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     for (round, cut) in cuts.windows(2).enumerate() {
         pipe.write_all(&bytes[cut[0]..cut[1]]).unwrap();
         if round < 3 {
-            // While the worker is busy with what it got, one of the servers dies and comes back.
+            // While the worker trains on what it has, one of the servers dies and comes back.
             std::thread::sleep(Duration::from_millis(30));
             let victim = served.remove(round % 2);
             let addr = victim.addr.clone();
@@ -129,7 +129,7 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     assert_eq!((&trained["examples"], &trained["rows"]), (&alone["examples"], &alone["rows"]));
     let difference = trained["test_logloss"].as_f64().unwrap() - alone["test_logloss"].as_f64().unwrap();
     assert!(difference.abs() < 1e-5, "{trained} {alone}");
-    // The models agree weight by weight: a lost or doubled push would show in n of its rows.
+    // The models agree weight by weight. A lost or duplicate push would show in the `n` of its rows.
     assert_eq!(rows(&out).len(), alone["rows"].as_u64().unwrap() as usize);
     for ((key, got), (other, want)) in rows(&out).into_iter().zip(rows(&folder.path().join("alone"))) {
         assert_eq!(key, other);
@@ -139,7 +139,8 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     }
 }
 
-/// Two workers of a job that makes the same bits whatever its servers do, and what comes of it: the bytes of its model.
+/// Runs two workers of a deterministic job and returns the bytes of its model. The bits must not depend on what its
+/// servers do.
 fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, incarnations: &[u32]) -> Vec<Vec<u8>> {
     let images = folder.join(name);
     let (mut served, hosts) = servers_of(1, Some(&images), incarnations[0]);
@@ -240,8 +241,8 @@ fn another_schema_is_refused_by_name() {
     assert!(done.err.contains("--l1 0.1") && done.err.contains("0.2"), "{done:?}");
 }
 
-/// A disk that is full: files of the server may not grow beyond a limit. The push is refused, the worker says so, and
-/// what was acknowledged before is there when there is room again.
+/// A full disk: files of the server may not grow beyond a limit. The push is refused, the worker says so, and
+/// acknowledged rows are still there when there is space again.
 #[test]
 fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +251,7 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let many = folder.path().join("many.svm");
     let binary = env!("CARGO_BIN_EXE_gannet");
     let mut command = Command::new("bash");
-    // 8 MiB a file (blocks of 1024 bytes): the first chunk of header, index, overflow and slab, no more.
+    // 8 MiB a file (blocks of 1024 bytes): the first chunk of header, index, overflow and slab, and no more.
     let serve = format!(
         "trap '' XFSZ; ulimit -f 8192; exec {binary} server --listen 127.0.0.1:0 --threads 1 --data-dir {}",
         images.display()
@@ -275,7 +276,7 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     assert!(done.err.contains("no space for new rows in shard 5"), "{done:?}");
     let addr = served.addr.clone();
     served.kill();
-    // Room again: every row acknowledged before is there.
+    // There is space again, and every acknowledged row is there.
     let served = Served::start(gannet(&format!(
         "server --listen 127.0.0.1:0 --threads 1 --data-dir {}",
         images.display()
@@ -299,7 +300,7 @@ fn garbage_ends_its_session_only() {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let _ = stream.write_all(bytes);
         let mut rest = Vec::new();
-        // Closed or reset: either way over, within the time limit.
+        // Closed or reset: the connection is over either way, within the time limit.
         match stream.read_to_end(&mut rest) {
             Ok(_) => {}
             Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "{e}"),

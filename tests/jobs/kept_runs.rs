@@ -1,4 +1,4 @@
-//! Runs whose registry is lost or moved, rows that are trained further, and shares that are missing, from outside.
+//! Runs whose registry is lost or moved, rows that are trained further, and missing shares, tested from outside.
 
 use crate::harness;
 
@@ -7,7 +7,7 @@ use harness::{Process, Served, gannet, run};
 use rustix::process::Signal;
 use std::io::Write;
 
-/// Only worker 0 was given `--out`: it was killed, another worker became the chief, and nobody saved, with exit code 0.
+/// Once only worker 0 had `--out`. It was killed, another worker became the chief, and nobody saved, with exit code 0.
 #[test]
 fn a_model_was_saved_by_nobody_where_one_worker_had_out() {
     let world = World::new(3_000);
@@ -23,7 +23,7 @@ fn a_model_was_saved_by_nobody_where_one_worker_had_out() {
     assert!(world.file("model").join("MANIFEST").is_file());
 }
 
-/// The registry was looked for where the first address is: servers that came back with other addresses knew of no run.
+/// Once the registry was expected at the first address. Servers that came back with other addresses knew no run.
 #[test]
 fn servers_with_other_addresses_forgot_their_runs() {
     let world = World::new(2_000);
@@ -39,7 +39,7 @@ fn servers_with_other_addresses_forgot_their_runs() {
     assert_eq!(runs(&hosts).len(), 1);
     let on = ok(&run(&world.line(&hosts, 1, 0, "--continue")));
     assert_eq!((&on["rows"], &on["run"]["generation"]), (&first["rows"], &2.into()), "{on}");
-    // Without the file that names the run its rows are of nobody.
+    // Without the file that names the run, its rows belong to no run.
     for server in [a, b] {
         server.stop();
     }
@@ -53,7 +53,8 @@ fn servers_with_other_addresses_forgot_their_runs() {
     assert!((was - is).abs() < 1e-6, "{fresh} {first}");
 }
 
-/// Each of two workers that wrote a server's address in two ways had a registry of its own: all was trained twice.
+/// Once two workers that wrote a server's address in different ways had two registries, and everything was trained
+/// twice.
 #[test]
 fn workers_that_wrote_a_server_in_two_ways_had_two_registries() {
     let world = World::new(1_000);
@@ -77,7 +78,7 @@ fn workers_that_wrote_a_server_in_two_ways_had_two_registries() {
     }
 }
 
-/// `--continue` measured the numbers anew, or took labels and columns in another sense, in silence.
+/// Once `--continue` measured the numbers anew, or silently gave labels and columns another meaning.
 #[test]
 fn a_continued_run_took_other_scales_labels_and_columns() {
     let world = World::new(10);
@@ -104,7 +105,7 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
     ] {
         refused(&run(&line(&day1, &format!("{other} --continue"))), &[words, "is given now", "--fresh"]);
     }
-    // What only the images know of was refused when the run had been begun with it.
+    // Once a folder whose images alone know the run was refused.
     let others = world.file("others");
     for (model, flags, other) in [
         ("fm", "--seed 1", "--seed 2"),
@@ -119,14 +120,14 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
         assert_eq!(run(&format!("{line} {flags} --continue")).code, Some(0));
         std::fs::remove_dir_all(&others).unwrap();
     }
-    // What was refused has changed nothing; numbers a thousand times as large are scaled as the others were.
+    // The refused command has changed nothing. Numbers a thousand times as large are scaled like the others.
     let on = run(&line(&day2, &format!("{flags} --continue")));
     assert!(on.err.contains("scaled as when its rows were begun"), "{on:?}");
     assert!(ok(&on)["logloss"].as_f64().unwrap() > 2.0, "{on:?}");
     assert_eq!(on.json()["run"]["generation"], 2);
 }
 
-/// A second start in one process, with the same words, trained the finished rows again, with exit code 0.
+/// Once a second start in one process, with the same flags, trained the finished rows again, with exit code 0.
 #[test]
 fn one_process_trained_finished_rows_again_without_a_word() {
     let world = World::new(600);
@@ -140,7 +141,7 @@ fn one_process_trained_finished_rows_again_without_a_word() {
         }
         let on = run(&format!("{line} --continue"));
         match flags.contains("lda") {
-            // What is sampled again would be counted twice: the run stays as it is.
+            // Sampling again would count twice, so the run stays as it is.
             true => refused(&on, &["--continue", "--model lda", "--fresh"]),
             false => assert_eq!(ok(&on)["run"]["generation"], 2, "{flags}"),
         }
@@ -149,7 +150,7 @@ fn one_process_trained_finished_rows_again_without_a_word() {
     }
 }
 
-/// The model of a job without one worker's share passed for a whole one.
+/// Once the model of a job without one worker's share passed for a whole one.
 #[test]
 fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     let world = World::new(1_000);
@@ -161,7 +162,7 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     let scored = run(&format!("predict --model {} {} --json", out.display(), world.data.display()));
     assert_eq!(ok(&scored)["model_complete"], false, "{scored:?}");
     assert!(scored.err.contains("worker 1"), "{scored:?}");
-    // Who was left out is not told that nothing was left to do; and without worker 0 nothing is saved.
+    // A worker that was left out does not read that nothing was left to do. Without worker 0 nothing is saved.
     let late = run(&world.line(&server.addr, 2, 1, "--tasks off --batch 64"));
     refused(&late, &["without the share of worker 1"]);
     let line = world.line(&server.addr, 2, 1, "--tasks off --batch 64 --allow-missing-workers --run other");
@@ -169,7 +170,8 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     assert!(alone.code == Some(3) && alone.err.contains("Nothing is saved without worker 0"), "{alone:?}");
 }
 
-/// Batches of workers that keep step were counted under the step's name, so that none of a worker's were ever trained.
+/// Once batches of workers that keep step were counted under the step's name, so that one worker's batches were never
+/// trained.
 #[test]
 fn a_worker_that_was_killed_in_step_had_trained_nothing() {
     let world = World::new(4_000);
@@ -178,7 +180,7 @@ fn a_worker_that_was_killed_in_step_had_trained_nothing() {
     let more = "--tasks off --batch 16 --sync bsp --worker-timeout 5";
     let (chief, mut one) = piped_for(5, &server.addr, 2, 0, more);
     let (killed, mut two) = piped_for(5, &server.addr, 2, 1, more);
-    // At once: each waits for the other in every step.
+    // At the same time: each waits for the other in every step.
     let half = &bytes[..bytes.len() / 2];
     std::thread::scope(|scope| {
         for pipe in [&mut one, &mut two] {
@@ -202,7 +204,8 @@ fn a_worker_that_was_killed_in_step_had_trained_nothing() {
     assert!(told["untrained_batches"].as_u64().is_some_and(|left| left > 0 && left < 105), "{told}");
 }
 
-/// `the model is saved, and the scheduler does not know that ... see that no other worker has written it too`: nobody else had.
+/// Once the message was `the model is saved, and the scheduler does not know that ... see that no other worker has
+/// written it too`, although no other worker had.
 #[test]
 fn workers_that_were_all_stopped_raised_a_false_alarm() {
     let world = World::new(20_000);
@@ -223,7 +226,7 @@ fn workers_that_were_all_stopped_raised_a_false_alarm() {
         assert!(!done.err.contains("WARN") && !done.err.contains("does not know"), "{done:?}");
     }
     assert!(out.join("MANIFEST").is_file());
-    // They left; what they said last stands, and nobody has said that the job is done.
+    // They left. Their last reports stand, and nobody has reported that the job is done.
     let told = status();
     for words in [
         "worker 0   left  clock ",
@@ -236,7 +239,7 @@ fn workers_that_were_all_stopped_raised_a_false_alarm() {
     assert!(!told.out.contains("log loss 0.00000") && !told.out.contains("log loss -"), "{told:?}");
 }
 
-/// `ERROR this worker is no longer in the job error=X`, then `gannet: X`.
+/// Once the output was `ERROR this worker is no longer in the job error=X`, then `gannet: X`.
 #[test]
 fn a_scheduler_that_was_lost_was_told_of_twice() {
     let world = World::new(20_000);

@@ -1,4 +1,4 @@
-//! Jobs of real processes: runs, tasks, steps, and processes that are killed and come back.
+//! Jobs of real processes: runs, tasks, steps, and processes that are killed and started again.
 
 mod data_server;
 mod identity;

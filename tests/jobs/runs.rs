@@ -1,4 +1,5 @@
-//! Runs on the same servers, from outside: whose rows they are, what a second start does, and workers that do not agree.
+//! Several runs on the same servers, tested from outside: which rows belong to which run, what a second start does, and
+//! workers that disagree.
 
 use crate::harness;
 
@@ -8,7 +9,8 @@ use rustix::process::Signal;
 use std::io::Write;
 use std::path::Path;
 
-/// The second training went on in the rows of the first, and its progressive loss was of rows that it had seen.
+/// Once the second training continued in the rows of the first, so its progressive loss was that of rows already
+/// trained.
 #[test]
 fn a_second_job_went_on_in_the_rows_of_the_first_and_nobody_said_so() {
     let world = World::new(4_000);
@@ -16,7 +18,7 @@ fn a_second_job_went_on_in_the_rows_of_the_first_and_nobody_said_so() {
     let hosts = format!("{},{}", a.addr, b.addr);
     let first = ok(&run(&world.line(&hosts, 1, 0, "")));
     refused(&run(&world.line(&hosts, 1, 0, "")), &["\"default\"", "--continue", "--fresh", "--run", "rows"]);
-    // Whoever names the hosts in another order, and whatever else was given, is told the same.
+    // The message is the same if the hosts are in another order, whatever the other flags.
     let turned = format!("{},{}", b.addr, a.addr);
     refused(&run(&world.line(&turned, 1, 0, "--epochs 2")), &["--continue", "--fresh"]);
     let on = ok(&run(&world.line(&turned, 1, 0, "--continue")));
@@ -25,7 +27,7 @@ fn a_second_job_went_on_in_the_rows_of_the_first_and_nobody_said_so() {
     let fresh = ok(&run(&world.line(&hosts, 1, 0, "--fresh")));
     let (was, is) = (first["logloss"].as_f64().unwrap(), fresh["logloss"].as_f64().unwrap());
     assert!((was - is).abs() < 1e-6, "{fresh} {first}");
-    // The rows of before are given back.
+    // The earlier rows are freed.
     for folder in ["a", "b"] {
         let tables: Vec<_> = std::fs::read_dir(world.file(folder)).unwrap().map(|e| e.unwrap()).collect();
         let tables = tables.iter().filter(|entry| entry.file_type().unwrap().is_dir()).count();
@@ -42,7 +44,7 @@ fn a_second_job_went_on_in_the_rows_of_the_first_and_nobody_said_so() {
     refused(&run(&world.line(&hosts, 1, 0, "--fresh --continue")), &["--continue"]);
 }
 
-/// A job of one worker took the name of a running job's worker 0, which was then refused at the servers.
+/// Once a job of one worker took the name of a running job's worker 0, and the servers then refused that worker.
 #[test]
 fn an_unrelated_job_fenced_a_running_one() {
     let world = World::new(6_000);
@@ -62,7 +64,7 @@ fn an_unrelated_job_fenced_a_running_one() {
     assert_eq!((&first["examples"], &first["rows"]), (&other["examples"], &other["rows"]), "{first} {other}");
 }
 
-/// Two jobs whose data is handed out, at the same time: the second took the place of the first, or was refused for good.
+/// Two jobs with a scheduler at the same time. Once the second replaced the first, or was refused for ever.
 #[test]
 fn two_runs_could_not_have_their_data_handed_out_by_one_scheduler() {
     let world = World::new(20_000);
@@ -80,7 +82,7 @@ fn two_runs_could_not_have_their_data_handed_out_by_one_scheduler() {
     assert_eq!(status["job"]["examples"], 60_000, "{status}");
 }
 
-/// Worker 1 trained along with other flags or data, and ended with exit code 0.
+/// Once worker 1 trained with other flags or data, and ended with exit code 0.
 #[test]
 fn workers_that_were_given_other_flags_trained_along() {
     let world = World::new(600);
@@ -113,7 +115,7 @@ fn workers_that_were_given_other_flags_trained_along() {
     assert_eq!((&chief["missing_workers"], &chief["untrained_batches"]), (&serde_json::json!([]), &0.into()));
 }
 
-/// The half of a worker that never came was not trained, and the job ended with exit code 0.
+/// Once the share of a worker that never came was not trained, and the job ended with exit code 0.
 #[test]
 fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
     let world = World::new(1_000);
@@ -129,7 +131,7 @@ fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
     let told = done.json();
     assert_eq!((&told["missing_workers"], &told["untrained_batches"]), (&serde_json::json!([1]), &16.into()));
     assert!(out.join("MANIFEST").is_file());
-    // The run is not over: who was missed may come, and the same worker goes on.
+    // The run is not over: the missing worker may still come, and the same worker continues.
     assert_eq!(runs(&server.addr)[0]["state"], "running");
     let done = run(&line(&format!("{more} --allow-missing-workers")));
     let told = ok(&done);
@@ -138,7 +140,7 @@ fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
     assert_eq!(runs(&server.addr)[0]["state"], "finished");
 }
 
-/// The same of one that was killed in the middle of its share; and worker 0 may be the one that is missed.
+/// As above for a worker that was killed in the middle of its share. The missing worker may also be worker 0.
 #[test]
 fn a_killed_worker_lost_its_share_with_exit_code_0() {
     let world = World::new(1_000);
@@ -154,7 +156,7 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     killed.signal(Signal::KILL);
     let _ = killed.wait();
     drop(two);
-    // Nobody comes in its place for the peer timeout.
+    // No worker replaces it within the peer timeout.
     let done = chief.wait();
     assert_eq!(done.code, Some(3), "{done:?}");
     let told = done.json();
@@ -162,7 +164,7 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     assert!(told["untrained_batches"].as_u64().is_some_and(|n| n <= 8), "{told}");
 }
 
-/// What was handed out was opt-in: a job without `--tasks on` lost the share of who never came.
+/// Once splits were handed out only with `--tasks on`, and a job without it lost the share of a worker that never came.
 #[test]
 fn data_was_not_handed_out_unless_it_was_asked_for() {
     let world = World::new(3_000);
@@ -171,7 +173,7 @@ fn data_was_not_handed_out_unless_it_was_asked_for() {
     let told = ok(&done);
     assert_eq!(told["examples"], 3_000, "{done:?}");
     assert!(done.err.contains("handed out in pieces (--tasks auto)"), "{done:?}");
-    // Its twin comes late to what is over, and does not begin it again.
+    // A second worker with the same index comes late to a finished run, and does not begin it again.
     let late = run(&world.line(&server.addr, 2, 1, ""));
     assert_eq!(ok(&late)["examples"], 0, "{late:?}");
     assert!(late.err.contains("is over"), "{late:?}");

@@ -1,5 +1,5 @@
-//! A job whose data is handed out, by real processes: workers and the scheduler killed with SIGKILL, workers that sleep too long,
-//! and what is refused.
+//! A job with a scheduler, with real processes: workers and the scheduler are killed with SIGKILL, workers sleep too
+//! long, and wrong commands are refused.
 
 use crate::harness;
 
@@ -49,7 +49,7 @@ fn status(addr: &str) -> serde_json::Value {
     run(&format!("status --ps-hosts {addr} --json")).json()["job"].clone()
 }
 
-/// Waits until so many tasks are done.
+/// Waits until this many tasks are done.
 fn until_done(addr: &str, tasks: u64) -> serde_json::Value {
     let start = Instant::now();
     loop {
@@ -62,7 +62,7 @@ fn until_done(addr: &str, tasks: u64) -> serde_json::Value {
     }
 }
 
-/// All is trained, each record once a pass.
+/// Checks that every record was trained once a pass.
 fn check_end(addr: &str) {
     let job = status(addr);
     assert_eq!(job["tasks_done"], job["tasks"], "{job}");
@@ -79,14 +79,14 @@ fn a_worker_is_killed_and_another_sleeps(sync: &str) {
     killed.signal(Signal::KILL);
     asleep.signal(Signal::STOP);
     let third = job.worker(&served.addr, 2, sync);
-    // The killed one comes back, and takes part at once.
+    // The killed worker comes back and takes part at once.
     let again = job.worker(&served.addr, 0, sync);
     let (third, again) = (third.wait(), again.wait());
     assert_eq!((third.code, again.code), (Some(0), Some(0)), "{third:?} {again:?}");
     check_end(&served.addr);
     asleep.signal(Signal::CONT);
     let woken = asleep.wait();
-    // It may have had nothing left to push, or was told that it has been given up.
+    // It may have had nothing left to push, or it learned that it had been given up.
     assert!(woken.code == Some(3) && woken.err.contains("start it again"), "{woken:?}");
     check_end(&served.addr);
     drop(killed);
@@ -118,7 +118,7 @@ fn the_scheduler_is_killed(sync: &str) {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
     check_end(&addr);
-    // Whoever comes when all is done has nothing to do.
+    // A worker that comes when everything is done has nothing to do.
     let late = job.worker(&addr, 2, sync).wait();
     assert_eq!((late.code, &late.json()["examples"]), (Some(0), &0.into()), "{late:?}");
     check_end(&addr);
@@ -134,7 +134,7 @@ fn also_in_the_middle_of_synchronous_steps() {
     the_scheduler_is_killed("--sync bsp");
 }
 
-/// While the server slept it could hear nobody: nobody is given up for that.
+/// While the server slept it could receive no heartbeat. It gives nobody up for that.
 #[test]
 fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
     let job = Job::new();
@@ -152,7 +152,7 @@ fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
     check_end(&served.addr);
 }
 
-/// Of models with several tables each has its part of every batch; a worker dies between them.
+/// Each table of a model of several tables has its part of every batch. A worker dies between two tables.
 #[test]
 fn models_are_handed_their_data_too() {
     for model in ["--model fm --factors 4", "--model deepfm --factors 4 --hidden 8 --sync bsp"] {
@@ -175,7 +175,7 @@ fn models_are_handed_their_data_too() {
     assert!(topics.code == Some(2) && topics.err.contains("--model lda are not handed out"), "{topics:?}");
 }
 
-/// Two workers that named the servers in two orders made two schedulers, and each was handed all of the data.
+/// Once two workers that named the servers in two orders made two schedulers, and each handed out all of the data.
 #[test]
 fn workers_that_name_the_servers_in_two_orders_have_one_scheduler() {
     let job = Job::new();
@@ -190,7 +190,7 @@ fn workers_that_name_the_servers_in_two_orders_have_one_scheduler() {
     orders.iter().for_each(|order| check_end(order));
 }
 
-/// A job that was begun with another scheduler was begun a second time.
+/// Once a job that was begun with another scheduler was begun a second time.
 #[test]
 fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let job = Job::new();
@@ -198,7 +198,7 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let addrs = servers.each_ref().map(|served| &*served.addr);
     let (hosts, usual, other) = (addrs.join(","), addrs.iter().min().unwrap(), addrs.iter().max().unwrap());
     let named = format!("--scheduler {other}");
-    // The run is begun anew in the second round.
+    // In the second round the run is begun anew.
     for (scheduler, flag, other_flag) in [(other, &*named, ""), (usual, "--fresh", &*named)] {
         let first = job.worker(&hosts, 0, flag);
         until_done(scheduler, 2);
@@ -213,7 +213,8 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     }
 }
 
-/// A job whose chief was killed before it had saved was trained a second time, by a scheduler that knew nothing of it.
+/// Once a job whose chief was killed before it had saved was trained a second time, by a scheduler that did not know
+/// the job.
 #[test]
 fn a_job_that_is_trained_and_not_saved_is_not_begun_with_another_scheduler() {
     let job = Job::new();
@@ -261,7 +262,7 @@ fn status_says_who_waits_for_whom() {
     };
     let waiting = Process::start(gannet(&line(0)));
     std::thread::sleep(Duration::from_millis(500));
-    // The second is not there yet.
+    // The second worker is not there yet.
     assert_eq!(status(&served.addr)["tasks_done"], 0);
     let stopped = Process::start(gannet(&line(1)));
     until_done(&served.addr, 2);
@@ -311,7 +312,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let off = run(&job.line(addr, 0, "--tasks off").replace("--worker-timeout 2 ", ""));
     assert!(off.code == Some(2) && off.err.contains("--task-bytes: for data that is handed out"), "{off:?}");
     first.signal(Signal::CONT);
-    // The data changes under the job: all are told, with one message.
+    // The data changes during the job: every worker gets the same message.
     let text = std::fs::read_to_string(&job.data).unwrap();
     std::fs::write(&job.data, text + "1 1:1\n").unwrap();
     let changed = first.wait();
@@ -323,7 +324,7 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(failed.contains("has changed since the training began"), "{failed}");
 }
 
-/// A job that had failed once failed for ever, though what had been wrong was mended: only new rows helped.
+/// Once a failed job failed for ever, although the cause was removed. Only new rows helped.
 #[test]
 fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
     let job = Job::new();
@@ -336,7 +337,7 @@ fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
     first.signal(Signal::CONT);
     let changed = first.wait();
     assert!(changed.code == Some(2) && changed.err.contains("has changed"), "{changed:?}");
-    // As long as it is another file, the job is not that one.
+    // While the file is another one, the job is not the same.
     let other = run(&job.line(&served.addr, 1, ""));
     assert!(other.code == Some(2) && other.err.contains("DATA file 1"), "{other:?}");
     std::fs::write(&job.data, text).unwrap();
@@ -345,14 +346,14 @@ fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
     check_end(&served.addr);
 }
 
-/// A FIFO that a chief tests on: it waits there for lines, as long as the test wants.
+/// A FIFO that a chief tests on. The chief waits there for lines, as long as the test wants.
 fn fifo(job: &Job) -> PathBuf {
     let path = job.data.with_file_name("test.svm");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     path
 }
 
-/// The index of the chief that saves, once all is trained; another than `before`.
+/// The index of the chief that saves, after everything is trained. It must differ from `before`.
 fn until_saving(addr: &str, before: Option<usize>) -> usize {
     let start = Instant::now();
     loop {
@@ -372,7 +373,7 @@ fn until_saving(addr: &str, before: Option<usize>) -> usize {
     }
 }
 
-/// The other had ended without an error before the chief was done.
+/// Once the other worker ended without an error before the chief was done.
 #[test]
 fn nobody_saved_the_model_when_the_chief_was_killed_while_it_tested() {
     let job = Job::new();
@@ -383,7 +384,7 @@ fn nobody_saved_the_model_when_the_chief_was_killed_while_it_tested() {
     let chief = until_saving(&served.addr, None);
     let killed = workers[chief].take().unwrap();
     killed.signal(Signal::KILL);
-    // The other takes its place when it is fenced.
+    // The other worker replaces it after it was fenced.
     assert_eq!(until_saving(&served.addr, Some(chief)), 1 - chief);
     let lines = std::fs::read(&job.data).unwrap();
     let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
@@ -396,7 +397,7 @@ fn nobody_saved_the_model_when_the_chief_was_killed_while_it_tested() {
     drop(killed);
 }
 
-/// One that lost the scheduler after the last task ended without an error, and without a model.
+/// Once a worker that lost the scheduler after the last task ended without an error, and without a model.
 #[test]
 fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
     let job = Job::new();
@@ -413,7 +414,7 @@ fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
         other.code == Some(3) && other.err.contains("nobody is known to have saved the model"),
         "{other:?}"
     );
-    // The chief was told that it is the one: it goes on.
+    // The chief knows that it is the chief, so it continues.
     let lines = std::fs::read(&job.data).unwrap();
     let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
     std::fs::write(&test, &lines[..end]).unwrap();

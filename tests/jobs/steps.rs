@@ -1,5 +1,5 @@
-//! Jobs whose workers keep step: what reports say of it, a worker that is killed in the middle, and models that come out the same
-//! bit for bit.
+//! Jobs whose workers keep step: what reports say of them, a worker that is killed in the middle, and models with the
+//! same bits.
 
 use crate::harness;
 
@@ -28,7 +28,7 @@ fn line(data: &Path, addrs: &str, workers: usize, index: usize, flags: &str) -> 
     )
 }
 
-/// All workers of a job, the chief's report first.
+/// Runs all workers of a job. The chief's report comes first.
 fn job(data: &Path, addrs: &str, workers: usize, flags: &str, chief: &str) -> Vec<Done> {
     let others: Vec<Process> =
         (1..workers).map(|index| Process::start(gannet(&line(data, addrs, workers, index, flags)))).collect();
@@ -68,7 +68,7 @@ fn reports_say_the_staleness_and_what_came_too_late() {
     }
 }
 
-/// Worker 1 gets half of its data and is killed: the others name it, and go on without it.
+/// Worker 1 gets half of its data and is killed. The others name it and continue without it.
 #[test]
 fn a_killed_worker_is_named_and_the_others_go_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,14 +82,14 @@ fn a_killed_worker_is_named_and_the_others_go_on() {
         let mut victim = Process::start(command);
         let mut pipe = victim.child.0.stdin.take().unwrap();
         pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
-        // The chief alone waits for worker 1, which waits for its data.
+        // Only the chief waits for worker 1, which waits for its data.
         let chief =
             line(Path::new("-"), &addrs, 2, 0, flags).replace("--peer-timeout 30", "--peer-timeout 5");
         let mut chief = gannet(&chief);
         chief.stdin(Stdio::piped());
         let mut chief = Process::start(chief);
         let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
-        // It takes all of it only when worker 1 is given up.
+        // It reads all of it only after worker 1 has been given up.
         std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);
@@ -133,7 +133,8 @@ fn workers_that_keep_step_in_different_ways_are_told() {
     first.wait();
 }
 
-/// Servers are killed with SIGKILL in the middle of a deterministic job and started again on their folders: the same bits.
+/// Servers are killed with SIGKILL in the middle of a deterministic job and started again on their folders: the model
+/// has the same bits.
 #[test]
 fn killed_servers_change_no_bit() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +164,7 @@ fn killed_servers_change_no_bit() {
     let bytes = std::fs::read(&data).unwrap();
     for (round, piece) in bytes.chunks(bytes.len() / 6 + 1).enumerate() {
         ends.iter_mut().for_each(|end| end.write_all(piece).unwrap());
-        // While the workers are busy with what they got.
+        // While the workers train on what they have.
         std::thread::sleep(std::time::Duration::from_millis(15 + 10 * round as u64));
         let index = round % 2;
         let addr = served[index].addr.clone();

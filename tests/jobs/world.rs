@@ -1,4 +1,4 @@
-//! Data, servers and workers of the tests about runs.
+//! Data, servers and workers for the tests about runs.
 
 use crate::harness;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Data, and servers that may come back on their folders.
+/// Data, and servers that may be started again on their folders.
 pub struct World {
     pub folder: tempfile::TempDir,
     pub data: PathBuf,
@@ -52,7 +52,7 @@ pub fn piped(hosts: &str, workers: usize, index: usize, more: &str) -> (Process,
     piped_for(20, hosts, workers, index, more)
 }
 
-/// The same with another peer timeout.
+/// As [`piped`], with another peer timeout.
 pub fn piped_for(
     seconds: u32,
     hosts: &str,
@@ -89,7 +89,7 @@ pub fn refused(done: &Done, words: &[&str]) {
     }
 }
 
-/// The runs that the servers know of, as `gannet status` tells.
+/// The runs that `gannet status` lists.
 pub fn runs(hosts: &str) -> Vec<serde_json::Value> {
     let done = run(&format!("status --ps-hosts {hosts} --json"));
     ok(&done)["runs"].as_array().cloned().unwrap_or_else(|| panic!("{done:?}"))

@@ -1,5 +1,5 @@
-//! `gannet train --admit-count | --admit-probability`, from outside: exactly the keys that should get rows do, in one
-//! process, over servers, and on images that outlive them.
+//! `gannet train --admit-count | --admit-probability`, tested from outside. Exactly the keys that should get rows do:
+//! in one process, over servers, and on images that outlive them.
 
 use crate::harness;
 
@@ -7,7 +7,7 @@ use harness::*;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// In how many batches of 256 examples each feature of a libsvm file is, the intercept included.
+/// For each feature of a libsvm file, and for the intercept, the number of batches of 256 examples that contain it.
 fn batches_with_key(data: &Path) -> HashMap<String, u64> {
     let mut counts = HashMap::<String, u64>::new();
     let text = std::fs::read_to_string(data).unwrap();

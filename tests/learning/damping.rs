@@ -1,5 +1,6 @@
-//! Replay of several workers by the real binary: damped by default from three workers on, over tcp and shared memory, with pieces
-//! of data handed out; saved models are those of any table; flags that make no sense are refused in words.
+//! Replay by several workers of the real binary. It is damped by default with three workers or more, over tcp and
+//! shared memory, with splits that are handed out. Saved models look like those of any table. Flags that make no sense
+//! are refused with a message.
 
 use crate::harness;
 
@@ -38,7 +39,7 @@ fn a_damped_job_saves_what_it_tested() {
         assert!((got - want).abs() < 1e-6, "{flags}: {scored} {chief:?}");
         let model = gannet::storage::Checkpoint::open(&out).unwrap();
         assert_eq!((model.schema().floats(), model.schema().more.len()), (2, 0));
-        // A worker that leaves the rows uncounted finds another table.
+        // A worker that does not count the pushes of rows finds another table.
         let other = run(&line(&data, &served.addr, 1, 0, "--continue"));
         assert!(other.code != Some(0) && other.err.contains("lr"), "{other:?}");
     }

@@ -1,5 +1,6 @@
-//! `--optimizer lbfgs` by the real binary: a job whose server and worker are killed with SIGKILL in the middle finds what one
-//! process finds; models are saved, begun from and scored; flags that make no sense are refused in words.
+//! `--optimizer lbfgs` with the real binary. A job whose server and worker are killed with SIGKILL in the middle finds
+//! the same optimum as one process. Models are saved, used for a warm start, and scored. Flags that make no sense are
+//! refused with a message.
 
 use crate::harness;
 
@@ -22,7 +23,7 @@ fn server(addr: &str, folder: &Path) -> Served {
     Served::start(command)
 }
 
-/// A process whose complaints are heard as they come.
+/// A process whose standard error is read as it comes.
 struct Heard {
     child: Owned,
     lines: Receiver<String>,
@@ -37,7 +38,7 @@ impl Heard {
         Heard { child, lines }
     }
 
-    /// Waits until an iteration from `number` on has been told of.
+    /// Waits until the process has reported an iteration, `number` or later.
     fn hear(&self, number: u64) {
         let mut last = String::new();
         loop {
@@ -81,7 +82,7 @@ fn a_job_survives_its_server_and_its_workers() {
         served.insert(place, server(&addr, images));
         chief.hear(20 + 20 * place as u64);
     }
-    // The chief too; another takes the lead, from the weights and pairs that the servers hold.
+    // The chief is killed too. Another worker takes the lead, from the weights and pairs that the servers hold.
     chief.child.signal(Signal::KILL);
     drop(chief);
     let out = folder.path().join("model");
@@ -94,7 +95,7 @@ fn a_job_survives_its_server_and_its_workers() {
     let (got, want) = (number(&trained, "objective"), number(&alone, "objective"));
     assert!((got - want).abs() < 1e-7 * want, "{trained} {alone}");
     assert_eq!((&trained["rows"], &trained["examples"]), (&alone["rows"], &alone["examples"]));
-    // From the model there is next to nothing left to do.
+    // From the model there is almost nothing left to do.
     let line = format!("train {} {LINE} --json --warm-start {}", data.display(), out.display());
     let warm = run(&line).json();
     assert!(number(&warm, "iterations") < number(&alone, "iterations"), "{warm} {alone}");
@@ -116,8 +117,8 @@ fn l1_begins_from_a_model_of_ftrl_and_leaves_few_weights() {
     assert!(number(&cold, "nonzero") < number(&cold, "rows") / 2.0, "{cold}");
 }
 
-/// 20,000 rows whose first column runs to 9,000 and whose others are of size 1: several pages of progress, and up to 8,915
-/// iterations, were needed for it.
+/// 20,000 rows. The first column goes up to 9,000, the others have size 1. Once this took several pages of progress and
+/// up to 8,915 iterations.
 #[test]
 fn one_unscaled_column_took_thousands_of_iterations() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is learned: models and optimizers, with one process and with servers and workers.
+//! Training: models and optimizers, in one process and with servers and workers.
 
 mod admission;
 mod damping;

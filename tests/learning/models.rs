@@ -1,6 +1,6 @@
-//! `gannet train --model` and `gannet predict` from outside: models against known answers, alone and as jobs of several
-//! processes. What needs data of others fetches it once, into `~/.cache/gannet-data` or `$GANNET_DATA`, and says SKIPPED
-//! where it cannot be had.
+//! `gannet train --model` and `gannet predict`, tested from outside: models are compared with known answers, alone and
+//! as jobs of several processes. Public data sets are fetched once, into `~/.cache/gannet-data` or `$GANNET_DATA`. If a
+//! data set is not available, its test says SKIPPED.
 
 use crate::harness;
 
@@ -26,7 +26,7 @@ fn line(path: &Path) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Servers, and their addresses.
+/// Servers and their addresses.
 fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
     let start = |_| Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads {threads}")));
     let served: Vec<Served> = (0..servers).map(start).collect();
@@ -34,7 +34,7 @@ fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
     (served, hosts)
 }
 
-/// What both workers of a job report; `chief` is for the first.
+/// Runs a job of two workers and returns their reports. The flags `chief` are for the first.
 fn pair(line: &str, chief: &str) -> [Value; 2] {
     let job = |index, chief| {
         format!(
@@ -100,7 +100,7 @@ fn a_line_alone_and_by_two_workers_of_two_servers() {
     assert_eq!(predicted.len(), 3);
 }
 
-/// Where a saved model has one of its tables; there is one of each.
+/// The folder of a table in a saved model. It checks that there is one table of this name.
 fn table_of(model: &Path, name: &str) -> PathBuf {
     let entries = std::fs::read_dir(model).unwrap().map(|entry| entry.unwrap().path());
     let found: Vec<PathBuf> =
@@ -109,7 +109,7 @@ fn table_of(model: &Path, name: &str) -> PathBuf {
     found[0].clone()
 }
 
-/// The example's flights, and predictions of a saved model of several tables.
+/// The flights of the example, and predictions of a saved model of several tables.
 #[test]
 fn click_models_beat_logistic_regression_on_the_flights() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     let probabilities: Vec<f64> = run(&predict).out.lines().map(|line| line.parse().unwrap()).collect();
     assert!(probabilities.len() == 60_000 && probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
 
-    // A layer of another save is no part of this model.
+    // A layer of another save does not belong to this model.
     let other = folder.path().join("other");
     train(&format!("deepfm --hidden 16,8 --seed 2 --out {}", other.display()));
     let place = table_of(&out, "deepfm.1");
@@ -143,7 +143,7 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     assert!(refused.code == Some(2) && refused.err.contains("deepfm.1"), "{refused:?}");
 }
 
-/// The tables of a model that are learned in step make the same model whatever the servers are.
+/// Tables of a model that are trained in step make the same model on any servers.
 #[test]
 fn a_deep_model_is_the_same_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn a_deep_model_is_the_same_bit_for_bit() {
     assert!(models[0].len() > 1_000 && models[0] == models[1], "other bits");
 }
 
-/// Worker 1 gets half of its data and is killed: worker 0 has it fenced over every table of the model, and goes on.
+/// Worker 1 gets half of its data and is killed. Worker 0 fences it on every table of the model, and continues.
 #[test]
 fn a_worker_that_dies_is_not_waited_for_in_any_table() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn a_worker_that_dies_is_not_waited_for_in_any_table() {
         pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
         let mut chief = worker(0);
         let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
-        // It takes all of it only when worker 1 is given up.
+        // It reads all of it only after worker 1 has been given up.
         std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);
@@ -241,7 +241,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
     }
 }
 
-/// A folder with one of the data sets of scripts/fetch_models.py; none when it cannot be had.
+/// A folder with one of the data sets of scripts/fetch_models.py; `None` if it is not available.
 fn fetched(data: &str, file: &str) -> Option<PathBuf> {
     let home = || {
         PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache/gannet-data")
@@ -256,7 +256,7 @@ fn fetched(data: &str, file: &str) -> Option<PathBuf> {
         return Some(folder);
     }
     let why = fetch.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
-    // Past the capture of a test's output: it is told although the test passes.
+    // This bypasses the capture of a test's output, so it is printed although the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {data} of tests/learning/models.rs: {}", why.trim());
     None
 }

@@ -1,5 +1,6 @@
-//! Every `--optimizer` from outside: the shipped flights are learned, by replay and by gradients, in one process, on shards
-//! and over servers; the model predicts what the training measured; settings that do not belong are refused by name.
+//! Every `--optimizer`, tested from outside. The shipped flights are trained by replay and by gradients, in one
+//! process, on shards and over servers. The model predicts what the training measured. The message about a setting that
+//! an optimizer does not have names the setting.
 
 use crate::harness;
 
@@ -7,7 +8,7 @@ use harness::*;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Each way to learn: what pushes carry by default, and the flags.
+/// The optimizers' settings: what pushes carry by default, and the flags.
 const WAYS: [(&str, &str); 18] = [
     ("replay", "--optimizer ftrl"),
     ("gradient", "--optimizer ftrl --push gradient"),
@@ -35,7 +36,8 @@ const WAYS: [(&str, &str); 18] = [
     ),
 ];
 
-/// The first flights, every fifth held out, as two files; the log loss of predicting the held-out rate for every one.
+/// The first flights as two files, with every fifth held out. Also the log loss of predicting the held-out rate for
+/// every flight.
 fn flights(folder: &Path) -> (String, String, f64) {
     let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../data/flights.csv.gz")).unwrap();
     let mut lines = BufReader::new(flate2::read::MultiGzDecoder::new(file)).lines();
@@ -92,8 +94,8 @@ fn flights_are_learned_by_each() {
     }
 }
 
-/// One process, its shards in a folder, and one worker of a server learn the same; a job pulls one batch ahead, so by
-/// gradients it is not the same to the bit.
+/// One process, one process with its shards in a folder, and one worker of a server train the same model. A job pulls
+/// one batch ahead, so with gradients the bits differ.
 #[test]
 fn a_job_learns_what_one_process_learns() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +124,7 @@ fn a_job_learns_what_one_process_learns() {
     }
 }
 
-/// Two workers push gradients to one server; the rate falls by each worker's own clock.
+/// Two workers push gradients to one server. The rate falls by each worker's own clock.
 #[test]
 fn two_workers_learn_together() {
     let folder = tempfile::tempdir().unwrap();

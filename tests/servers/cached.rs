@@ -1,4 +1,4 @@
-//! Jobs whose workers keep rows: fewer bytes, the same loss, and what a cache cannot be had with.
+//! Jobs whose workers cache rows: fewer bytes, the same loss, and what cannot be combined with a cache.
 
 use crate::harness;
 
@@ -13,7 +13,7 @@ fn line(data: &Path, addr: &str, index: usize, flags: &str) -> String {
     )
 }
 
-/// Trains with two workers: test log loss, bytes over the wire, and what the caches did.
+/// Trains with two workers. Returns the test log loss, the bytes over the network, and what the caches did.
 fn job(train: &Path, test: &Path, flags: &str) -> (f64, u64, [u64; 4]) {
     let served = Served::start(gannet("server --listen 127.0.0.1:0 --threads 2"));
     let other = Process::start(gannet(&line(train, &served.addr, 1, flags)));
@@ -43,7 +43,7 @@ fn a_cache_saves_bytes_at_the_same_loss() {
         "--cache-bytes 8MB",
         "--cache-bytes 8MB --sync ssp:8 --sync-rows full",
         "--cache-bytes 2MB --cache-staleness 20ms",
-        // All rows change all the time, so what is sent unasked is more than what is saved.
+        // All rows change all the time, so unrequested rows cost more bytes than they save.
         "--cache-bytes 8MB --active-pull 5",
     ] {
         let (loss, less, rows) = job(&train, &test, flags);

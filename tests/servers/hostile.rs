@@ -1,5 +1,5 @@
-//! The real server from outside: under attack, with a thousand connections, beside peers that stop. What it holds is read
-//! from /proc: memory, descriptors, threads. `HOSTILE_SECONDS` makes the attack long.
+//! The real server, tested from outside: under attack, with a thousand connections, beside peers that stop. Its memory,
+//! descriptors and threads are read from /proc. `HOSTILE_SECONDS` makes the attack longer.
 
 use crate::attack;
 use crate::harness;
@@ -16,7 +16,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     kib: u64,
@@ -34,7 +34,7 @@ fn held(pid: u32) -> Held {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let times = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
     Held {
-        // Shared memory is the tables'.
+        // Shared memory belongs to the tables.
         kib: number("RssAnon:"),
         descriptors: std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
         threads: number("Threads:"),
@@ -50,7 +50,7 @@ fn server(flags: &str) -> (Served, std::path::PathBuf, tempfile::TempDir) {
     (Served::start(command), log, folder)
 }
 
-/// Waits until it is so; what is waited for has a limit of its own in the server.
+/// Waits until this is true. The server has its own limit for what is waited for.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let from = Instant::now();
     while !is() {
@@ -63,13 +63,13 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 fn after_an_attack_the_server_holds_what_it_held_before() {
     let (served, log, _folder) = server("");
     let mut good = Good::new(&served.addr, 500);
-    // Warm: tables, buffers, stacks and the allocator's caches are there.
+    // A warm-up, so that tables, buffers, stacks and the allocator's caches exist.
     under_attack(&served.addr, 2, 4, Duration::from_secs(2), || good.step());
     until("connections end", || held(served.id()).descriptors < 60);
     let before = held(served.id());
     let done = under_attack(&served.addr, 2, 4, seconds(), || good.step());
     until("connections end", || held(served.id()).descriptors <= before.descriptors);
-    // Sessions at rest give their buffers back.
+    // Quiet sessions give their buffers back.
     std::thread::sleep(Duration::from_secs(4));
     let after = held(served.id());
     println!("{done:?}, {} calls beside\nbefore {before:?}\nafter  {after:?}", good.calls);
@@ -83,14 +83,14 @@ fn after_an_attack_the_server_holds_what_it_held_before() {
     assert!(served.stop().contains("stopped after"));
     let log = std::fs::read_to_string(log).unwrap();
     assert!(!log.contains("panic"), "{log}");
-    // What peers can cause as often as they like is logged a few times.
+    // Warnings that peers can cause as often as they like are logged a few times only.
     let lines = log.lines().filter(|line| line.contains("WARN")).count() as u64;
     assert!(lines <= 3 * 10 * (2 + (seconds().as_secs() + 30) / 10), "{lines} warnings");
 }
 
-/// A greeted connection to thread 0.
+/// A connection to thread 0 that has been greeted.
 fn greeted(addr: &str, pusher: u64) -> TcpStream {
-    // Twelve zero choices and the way to a right hello: thread 0, pusher 1 and so on.
+    // Twelve zero choices lead to a valid hello: thread 0, pusher 1 and so on.
     let mut choices = [0; 64];
     choices[2..4].copy_from_slice(&(pusher as u16 % 16).to_le_bytes());
     choices[8] = 20;
@@ -122,15 +122,15 @@ fn a_thousand_connections_cost_little_and_go_without_a_trace() {
     let ticks = held(served.id()).ticks - idle.ticks;
     println!("before {before:?}\nduring {during:?}; {ticks} ticks of 200 while idle");
     assert!(during.descriptors >= before.descriptors + 1000);
-    // Each is at rest: a session's own kilobytes, no buffers.
+    // Each is quiet: a session's own kilobytes, and no buffers.
     let each = during.kib.saturating_sub(before.kib) / 1000;
     assert!(each <= 16, "{each} KiB a connection");
-    // They speak again after their rest, and are answered.
+    // They send again after the pause and get answers.
     for session in sessions.iter_mut().step_by(100) {
         let mut ping = [0; 64];
         gannet_node::transport::Head::new(21, 0, 99, [0; 4]).encode(&mut ping);
         session.write_all(&ping).unwrap();
-        // Behind the payload of the welcome.
+        // After the payload of the welcome.
         let mut answers = [0; 24 + 64];
         session.read_exact(&mut answers).unwrap();
         assert_eq!(&answers[24..30], b"GN\x02\x00\x16\x00", "a pong");
@@ -147,7 +147,7 @@ fn worker(addr: &str, pusher: u64) -> WorkerConfig {
     WorkerConfig { peer_timeout, stall_timeout, ..WorkerConfig::new([addr], pusher, 1) }
 }
 
-/// SIGSTOP: the system still answers for it, as it does for a machine whose process hangs.
+/// SIGSTOP: the system still answers for the process, as for a machine whose process hangs.
 #[test]
 fn a_server_that_is_stopped_is_named_and_one_that_goes_on_is_found_again() {
     let (served, _, _folder) = server("");
@@ -216,8 +216,8 @@ fn flags_of_sessions_that_cannot_be_are_named() {
 #[cfg(target_arch = "x86_64")]
 const WAITS: (i64, u32) = (281, 5);
 
-/// A server that dies when one of its threads waits for a while that is not a whole second: none does before
-/// sessions wait for memory.
+/// A server that dies when one of its threads waits for a time that is not a whole number of seconds. No thread does
+/// that before sessions wait for memory.
 #[cfg(target_arch = "x86_64")]
 fn frail(addr: &str, folder: &std::path::Path) -> Served {
     use seccompiler::{SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition, SeccompRule};
@@ -232,8 +232,8 @@ fn frail(addr: &str, folder: &std::path::Path) -> Served {
     refusing(WAITS.0, rules, WAITS.1, || Served::start(command))
 }
 
-/// The system refuses a wait to a thread of a server: the process ends with 1, its supervisor starts it again,
-/// and nothing is lost.
+/// The system refuses a wait to a thread of a server. The process ends with 1, its supervisor starts it again, and
+/// nothing is lost.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
@@ -248,7 +248,7 @@ fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
     let mut workers = [1, 2].map(connect);
     let keys: Vec<u64> = (0..40_000).collect();
     let mut pushes = 0;
-    // Two sessions, and memory for the buffers of one: before long one of them waits for it.
+    // Two sessions, and memory for the buffers of one: soon one of them waits for it.
     let mut push = |workers: &mut [Worker<Tcp>; 2]| {
         for worker in workers.iter_mut() {
             let table = worker.open_table(&schema).unwrap();

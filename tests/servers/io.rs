@@ -1,5 +1,5 @@
-//! `--io`: a job learns the same over either driver; where the system refuses io_uring, which a seccomp filter makes it do
-//! here, one line of the log says so and why, and the job runs over epoll.
+//! `--io`: a job trains the same model over either driver. If the system refuses io_uring (here by a seccomp filter),
+//! one line of the log says so and why, and the job runs over epoll.
 
 use crate::harness;
 
@@ -8,7 +8,7 @@ use harness::*;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What the worker of a job reports, and what its server said on standard error.
+/// The report of a job's worker, and its server's standard error.
 fn job(folder: &Path, data: &Path, io: &str) -> (Done, String) {
     let log: PathBuf = folder.join("server.log");
     let mut command = gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {io}"));

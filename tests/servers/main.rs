@@ -1,4 +1,4 @@
-//! Servers from outside: transports, memory, metrics, security, hostile peers.
+//! Servers, tested from outside: transports, memory, metrics, security, hostile peers.
 
 mod cached;
 mod hostile;

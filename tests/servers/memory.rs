@@ -1,4 +1,4 @@
-//! `--memory-limit`, from outside: what it refuses, by what message, and that the tables live on.
+//! `--memory-limit`, tested from outside: what it refuses, with which message, and that the tables continue to work.
 
 use crate::harness;
 
@@ -43,7 +43,7 @@ fn a_server_at_its_limit_refuses_new_rows_and_serves_on() {
     for needed in ["--memory-limit", "4194304", "no new rows in shard", served.addr.as_str()] {
         assert!(done.err.contains(needed), "{needed}: {done:?}");
     }
-    // The rows that it has are read and changed as before.
+    // Existing rows are read and changed as before.
     let again = worker(&few, "few");
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(again.json()["rows"], first.json()["rows"]);

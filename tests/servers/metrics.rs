@@ -1,5 +1,5 @@
-//! `--metrics` from outside: pages of a running job through a parser of the format, held to what the job did; and what an
-//! endpoint owes to scrapers that are slow, many, or none.
+//! `--metrics`, tested from outside. A parser of the format reads the pages of a running job, and they are compared
+//! with what the job did. Endpoints must also survive scrapers that are slow, many, or absent.
 
 use crate::harness;
 
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A process that has said where its metrics are; what it says goes on being read.
+/// A process that has printed the address of its metrics. Its output is read to the end.
 struct Running {
     child: Owned,
     metrics: String,
@@ -51,7 +51,7 @@ impl Running {
         Numbers::parse(&body)
     }
 
-    /// The page, once it is as it should be.
+    /// The page, as soon as it is ready.
     fn page_when(&self, ready: impl Fn(&Numbers) -> bool) -> Numbers {
         let start = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// Head and body of an answer.
+/// The head and the body of an answer.
 fn ask(addr: &str, request: &str) -> std::io::Result<(String, String)> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -93,8 +93,8 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Through the parser, which passes over what it cannot read: so what it read is counted, and the rules that it does not
-    /// hold are held here.
+    /// Parses a page. The parser skips what it cannot read, so its numbers are counted. This function checks the rules
+    /// that the parser does not check.
     fn parse(text: &str) -> Numbers {
         let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
         let samples = text.lines().filter(|line| !line.starts_with('#')).count();
@@ -153,12 +153,12 @@ impl Numbers {
         self.starting(&format!("{name}{{")).next().is_some()
     }
 
-    /// All of one family, whatever the labels.
+    /// The sum of one family over all labels.
     fn sum(&self, name: &str) -> f64 {
         self.starting(&format!("{name}{{")).map(|(_, value)| value).sum()
     }
 
-    /// No counter and no bucket went back.
+    /// Checks that no counter and no bucket went back.
     fn grew_from(&self, before: &Numbers) {
         for (full, was) in &before.values {
             let name = full.split('{').next().unwrap();
@@ -172,7 +172,8 @@ impl Numbers {
     }
 }
 
-/// Names and kinds, each family once, told of before its samples, named as the convention says.
+/// Names and kinds. Checks that each family comes once, that it is announced before its samples, and that its name
+/// follows the convention.
 fn families(text: &str) -> BTreeMap<String, String> {
     let mut families = BTreeMap::new();
     let (mut helped, mut current) = (String::new(), String::new());
@@ -214,8 +215,8 @@ fn documented() -> BTreeSet<String> {
     names.map(String::from).collect()
 }
 
-/// A server, a worker that trains over and over, trainings in one process, of logistic regression and of another model: during,
-/// and after.
+/// A server, a worker that trains repeatedly, and trainings in one process, of logistic regression and of another
+/// model: during and after.
 #[test]
 fn a_running_job_tells_what_the_page_for_operators_lists() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +239,8 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     // The first passes over this data have errors of 1.0 and more.
     let learned = |page: &Numbers| page.has("gannet_train_loss") && page.get("gannet_train_epoch") > 5.0;
     let at_model = model.page_when(learned);
-    // A batch is 256 examples here, the last one of a pass fewer. The page may be written between the two counts of a batch.
+    // A batch is 256 examples here; the last one of a pass has fewer. The page may be written between the two counts of
+    // a batch.
     let (examples, steps) =
         (at_model.get("gannet_train_examples_total"), at_model.get("gannet_train_steps_total"));
     let possible = 250.0 * (steps - 1.0)..=256.0 * (steps + 1.0);
@@ -256,7 +258,8 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     assert!(later.get("gannet_worker_pushed_rows_total{outcome=applied}") > 0.0);
     assert!(later.get("gannet_worker_round_trip_seconds_count{kind=pull}") > 0.0);
     assert!((0.0..0.9).contains(&later.get("gannet_train_log_loss")));
-    // Both on this host: over shared memory. One to each thread, and one on which the worker says that it is in the run.
+    // Both are on this host and use shared memory: one session for each thread, and one for the worker's place in the
+    // run.
     assert_eq!(at_server.get("gannet_server_sessions{transport=shm}"), 3.0);
     assert_eq!(at_server.sum("gannet_server_sessions"), 3.0);
     assert!(at_server.get("gannet_server_received_bytes_total{transport=shm}") > 4_000.0);
@@ -284,7 +287,7 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
     assert_eq!(err, "");
 }
 
-/// Forwards connections to a server, and holds its answers when told to.
+/// Forwards connections to a server, and can hold its answers back.
 struct Proxy {
     addr: String,
     hold: Arc<AtomicBool>,
@@ -310,7 +313,7 @@ impl Proxy {
         Proxy { addr, hold, streams }
     }
 
-    /// Every connection breaks, and what was held is lost.
+    /// Breaks every connection; answers that were held back are lost.
     fn cut(&self) {
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -331,7 +334,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, hold: Option<Arc<AtomicBool>>
     }
 }
 
-/// Pushes whose acks are lost go again: the server drops them, and both sides say how many rows that was.
+/// Pushes whose acks are lost are resent. The server drops them, and both sides report how many rows that was.
 #[test]
 fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
     let (server, addr) = server("--threads 1");
@@ -390,7 +393,7 @@ fn rows_parts_and_doubled_pushes_are_those_of_the_job() {
 #[test]
 fn slow_and_strange_scrapers_hold_nothing() {
     let (server, addr) = server("--threads 1");
-    // More than there are places, of which one each says nothing, half a head, or takes no answer.
+    // There are more connections than places. Some say nothing, some send half a head, and some read no answer.
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&server.metrics).unwrap()).collect();
     for (i, mut stream) in silent.iter().enumerate() {
         let _ = match i % 3 {
@@ -399,7 +402,7 @@ fn slow_and_strange_scrapers_hold_nothing() {
             _ => stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"),
         };
     }
-    // The server serves meanwhile, and the next scraper gets its answer when the silent have had their time.
+    // The server continues to serve. The next scraper gets its answer when the silent ones have timed out.
     let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new([&addr], 1, 1)).unwrap();
     let table = worker.open_table(&Schema::scalar("t", Rule::Sgd(Sgd { lr: 1.0 }))).unwrap();
     worker.push(table, &[1], Push::Gradient, &[1.0]).unwrap();
@@ -419,7 +422,7 @@ fn slow_and_strange_scrapers_hold_nothing() {
         ("once upon a time\r\n\r\n", "400"),
         (&format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", "a".repeat(20_000)), "431"),
     ] {
-        // The answer to what is too long may be lost with the connection.
+        // The answer to a request that is too long may be lost with the connection.
         match ask(&server.metrics, request) {
             Ok((head, _)) => assert!(head.starts_with(&format!("HTTP/1.1 {expected}")), "{request}: {head}"),
             Err(error) => assert!(expected == "431", "{request}: {error}"),
@@ -456,7 +459,7 @@ fn addresses_that_cannot_be_are_one_clear_error() {
     assert_eq!(get(&format!("127.0.0.1:{port}"), "/healthz").unwrap().1, "ok\n");
 }
 
-/// A worker that cannot reach its servers can be asked what it is doing.
+/// A worker that cannot reach its servers still answers scrapes.
 #[test]
 fn a_worker_that_waits_tells_so() {
     let folder = tempfile::tempdir().unwrap();

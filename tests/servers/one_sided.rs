@@ -1,4 +1,4 @@
-//! Rows of a server's images, read by another process while the server is stopped, goes on, and is killed.
+//! Another process reads rows of a server's images while the server is stopped, continued, and killed.
 
 use crate::harness;
 use crate::reader;
@@ -35,7 +35,7 @@ fn a_stopped_server_is_believed_for_a_lease_and_named_after_it() {
         let error = loop {
             let now = stopped.elapsed();
             match reader.pull() {
-                // Only what was heard before the stop keeps the lease.
+                // Only what the worker heard before the stop extends the lease.
                 Ok(read) => assert!(read < KEYS || now <= LEASE, "{now:?} after the stop"),
                 Err(error) => break error,
             }
@@ -63,7 +63,7 @@ fn a_killed_server_leaves_its_readers_with_an_error() {
         std::thread::sleep(Duration::from_millis(200));
         server.kill();
     });
-    // Reads go on while it dies.
+    // Reads continue while the server dies.
     let from = Instant::now();
     let error = loop {
         if let Err(error) = reader.pull() {

@@ -1,4 +1,4 @@
-//! Who may talk to a server, tried from outside: tokens, TLS, files that are neither, addresses beyond loopback.
+//! Who may talk to a server, tested from outside: tokens, TLS, invalid files, addresses beyond loopback.
 
 use crate::harness;
 
@@ -24,12 +24,12 @@ fn served(flags: &str) -> Served {
     Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {flags}")))
 }
 
-/// A worker of a job of one, over tcp, which TLS is about; logging all that there is to log.
+/// A worker of a job of one, over tcp (TLS protects only tcp), with the most verbose log.
 fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
     patient_worker(data, hosts, flags, 20)
 }
 
-/// The same with another time limit: what is refused at once does not wait for it.
+/// As [`worker`], with another time limit. What is refused at once does not wait for the limit.
 fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> Command {
     let mut command = gannet(&format!(
         "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --transport tcp --json --continue \
@@ -40,7 +40,7 @@ fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> C
     command
 }
 
-/// One line of error that says all of this, and no secret anywhere.
+/// Checks for one line of error that says all of this, and that no secret is printed.
 fn fails(done: &Done, code: i32, says: &[&str]) {
     assert_eq!(done.code, Some(code), "{done:?}");
     let errors: Vec<_> = done.err.lines().filter(|line| line.starts_with("gannet:")).collect();
@@ -130,7 +130,7 @@ fn beyond_loopback_nothing_is_served_or_asked_for_unprotected_unless_told_so() {
     assert!(log.contains("WARN") && log.contains("--insecure"), "{log}");
 }
 
-/// In every build: the flags are looked at before a device is.
+/// This works in every build: the flags are checked before a device is.
 #[test]
 fn rdma_beyond_loopback_ran_in_the_clear_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,13 +151,13 @@ fn rdma_beyond_loopback_ran_in_the_clear_without_a_word() {
     let believed = authority.believed();
     fails(&run(&format!("{train} {token} {believed}")), 2, &says);
     fails(&run(&format!("status --ps-hosts 192.0.2.1:7700 --transport verbs {token} {believed}")), 2, &says);
-    // On a network where everyone is trusted it is tried, and said what that means.
+    // On a network where everyone is trusted, it is allowed, and a message says what that means.
     let done = run(&format!("server --listen 192.0.2.1:7700 --transport verbs --insecure {all} --log warn"));
     assert_ne!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains("what is sent can be read and changed on the way"), "{done:?}");
 }
 
-/// An authority, and files signed by it.
+/// An authority, and files that it has signed.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -178,7 +178,7 @@ impl Authority {
         self.folder.path().join(file).display().to_string()
     }
 
-    /// Flags that show a certificate for this name, good until January of that year.
+    /// Flags that present a certificate for this name, valid until January of that year.
     fn shows(&self, file: &str, name: &str, until: i32) -> String {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(until, 1, 1));
@@ -189,13 +189,13 @@ impl Authority {
         format!("--tls-cert {cert} --tls-key {secret}")
     }
 
-    /// Flags that believe what it has signed.
+    /// Flags that trust what it has signed.
     fn believed(&self) -> String {
         format!("--tls-ca {}", self.path("ca.pem"))
     }
 }
 
-/// Passes connections on to `server`; the first bytes of each side, and all of the worker's.
+/// Forwards connections to `server`, and records the bytes. Returns its address and the recorded bytes.
 fn relay(server: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, heard) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Vec<u8>>>::default());
@@ -251,14 +251,14 @@ fn a_job_over_tls_learns_and_shows_nothing_on_the_way_or_in_its_logs() {
         assert!(!log.contains(secret), "a secret in the log");
     }
 
-    // Both sides show certificates.
+    // Both sides present certificates.
     let shown = format!("{shown} --tls-client-ca {}", authority.path("ca.pem"));
     let server = served(&shown);
     let own = authority.shows("worker", "worker-0", 2999);
     let done = Process::start(worker(&data, &server.addr, &format!("{own} {}", authority.believed()))).wait();
     assert_eq!(done.json()["examples"], 2_000, "{done:?}");
     let done = Process::start(worker(&data, &server.addr, &authority.believed())).wait();
-    fails(&done, 3, &[&server.addr, "asks for a certificate: give --tls-cert FILE and --tls-key FILE"]);
+    fails(&done, 3, &[&server.addr, "requires a certificate: give --tls-cert FILE and --tls-key FILE"]);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn what_keeps_tls_from_working_is_said_in_one_line() {
     let plain = served("");
     let believed = authority.believed();
     let fails_at = |server: &Served, flags: &str, says: &[&str]| {
-        // What another attempt does not mend is not tried again: with this time-out the test would run into its own.
+        // Where another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
         let done = Process::start(patient_worker(&data, &server.addr, flags, 600)).wait();
         fails(&done, 3, &[says, &[server.addr.as_str()]].concat());
     };
@@ -332,7 +332,7 @@ fn a_handshake_that_is_not_finished_is_not_waited_for() {
     assert_eq!(half.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
 
-/// Two network namespaces joined by a cable; gone with the value.
+/// Two network namespaces joined by a virtual cable. They are removed with the value.
 struct Networks(String);
 
 impl Networks {
@@ -365,7 +365,7 @@ impl Networks {
         format!("{}-{side}", self.0)
     }
 
-    /// The same command on one side.
+    /// The same command in the namespace of one side.
     fn on(&self, side: u8, command: &Command) -> Command {
         let mut on = Command::new("ip");
         on.args(["netns", "exec", &self.name(side)]).arg(command.get_program()).args(command.get_args());

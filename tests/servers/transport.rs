@@ -1,5 +1,5 @@
-//! `--transport`, tried from outside: what is chosen and said, what is refused, whose processes may meet, and a job whose
-//! transport goes away in the middle.
+//! `--transport`, tested from outside: what is chosen and reported, what is refused, which users' processes may
+//! connect, and a job whose transport fails in the middle.
 
 use crate::harness;
 
@@ -14,7 +14,7 @@ fn served(flags: &str) -> Served {
     Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {flags}")))
 }
 
-/// A worker of a job of one that says how it reaches its server.
+/// A worker of a job of one that logs how it reaches its server.
 fn worker(data: &Path, addr: &str, flags: &str) -> Command {
     gannet(&format!(
         "train {} --ps-hosts {addr} --worker-hosts 127.0.0.1:9 --job-name worker --json --log info {flags}",
@@ -22,9 +22,9 @@ fn worker(data: &Path, addr: &str, flags: &str) -> Command {
     ))
 }
 
-/// The line that says what was chosen, and the report's word for it.
+/// The log line about the choice, and the report's word for it.
 fn chosen(done: &Done) -> (String, String) {
-    let line = done.err.lines().rfind(|line| line.contains("how a server is reached"));
+    let line = done.err.lines().rfind(|line| line.contains("chose the transport to a server"));
     let transport = done.json()["transport"].as_str().unwrap().to_owned();
     (line.unwrap_or_else(|| panic!("{done:?}")).to_owned(), transport)
 }
@@ -47,8 +47,8 @@ fn a_worker_says_what_it_chose_and_why() {
         assert_eq!((used.as_str(), &done.json()["examples"]), (transport, &2_000.into()), "{done:?}");
         assert!(line.contains(&server.addr) && line.contains(why), "{line}");
         assert!(line.contains(&format!("transport=\"{transport}\"")), "{line}");
-        // One line for all links of a server.
-        assert_eq!(done.err.matches("how a server is reached").count(), 1, "{done:?}");
+        // There is one line for all links of a server.
+        assert_eq!(done.err.matches("chose the transport to a server").count(), 1, "{done:?}");
     }
 }
 
@@ -72,7 +72,7 @@ fn a_transport_that_is_not_there_is_named_in_time() {
     assert!(done.err.contains("carrier-pigeon") && done.err.contains("shm"), "{}", done.err);
 }
 
-/// Of the user nobody, where root may start one; it must be able to read the binary and the data.
+/// A process of the user nobody, if this test runs as root. It must be able to read the binary and the data.
 #[test]
 fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     const NOBODY: u32 = 65_534;
@@ -102,7 +102,7 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     let (line, used) = chosen(&done);
     assert_eq!(used, "tcp", "{done:?}");
     assert!(["user 0", "user 65534", "--token-file"].iter().all(|word| line.contains(word)), "{line}");
-    // What another attempt does not mend is not tried again: with this time-out the test would run into its own.
+    // Where another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
     let done = as_nobody(&server.addr, "--transport shm --peer-timeout 600");
     assert_eq!(done.code, Some(3), "{done:?}");
     let error = done.err.lines().find(|line| line.starts_with("gannet:")).unwrap();
@@ -111,14 +111,14 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     let server = served(&format!("--token-file {}", mine.display()));
     let done = as_nobody(&server.addr, &format!("--token-file {}", nobodys.display()));
     assert_eq!(chosen(&done).1, "shm", "{done:?}");
-    // A process without it gets no further than the greeting.
+    // Without the token a process gets no further than the greeting.
     let done = as_nobody(&server.addr, "--peer-timeout 5");
     assert_eq!(done.code, Some(3), "{done:?}");
     assert!(done.err.contains("asks for a token"), "{done:?}");
 }
 
-/// A server that is killed and comes back without shared memory, then with it: the job goes on over what there is, and
-/// learns what an undisturbed one learns.
+/// A server is killed and comes back without shared memory, then with it. The job continues over what is available, and
+/// trains the same model as an undisturbed job.
 #[test]
 fn a_job_goes_on_over_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn bench_measures_the_transport_that_it_is_told() {
         for name in ["pull_server_cpu_s_per_million", "push_server_cpu_s_per_million"] {
             assert!(rates[name].as_f64().is_some_and(|cost| cost >= 0.0), "{name}: {done:?}");
         }
-        // Every row was pushed before, so all of them are read where they may be.
+        // Every row was pushed before, so all of them are read in place where that is possible.
         let share = rates["pull_one_sided"].as_f64().unwrap();
         assert!(if read { share > 0.9 } else { share == 0.0 }, "{transport} {flags}: {share}");
     }

@@ -1,9 +1,9 @@
-//! Chaos: jobs whose workers are killed and started again or put to sleep, and whose servers are killed, as seeds have it. Every process
-//! ends by itself, every record is trained once a pass, and the loss is that of a job which was left alone.
+//! Chaos: jobs whose workers are killed, restarted or put to sleep, and whose servers are killed, as seeds decide.
+//! Every process ends by itself. Every record is trained once a pass. The loss is that of an undisturbed job.
 //!
-//! A few rounds of each mode; `GANNET_SOAK_ROUNDS=20` for more (`make soak`), with seeds from `GANNET_SOAK_FROM` (1) on. A round that
-//! fails names its mode and seed: `GANNET_SOAK_MODE=ssp:8 GANNET_SOAK_SEED=7 cargo test --test soak -- --nocapture` does it again, as
-//! far as timing lets it.
+//! Each mode has a few rounds; `GANNET_SOAK_ROUNDS=20` runs more (`make soak`), with seeds from `GANNET_SOAK_FROM` (1)
+//! on. A round that fails names its mode and seed. `GANNET_SOAK_MODE=ssp:8 GANNET_SOAK_SEED=7 cargo test --test soak --
+//! --nocapture` repeats it, as far as timing allows.
 
 mod chaos;
 #[path = "../harness/mod.rs"]
@@ -18,12 +18,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 const LINES: u64 = 60_000;
-/// How far from the loss of a job that was left alone a loss may be, of that. Left alone it differs by up to 0.2% from run to run.
+/// The largest relative difference between a job's loss and that of an undisturbed job. Undisturbed jobs differ by up
+/// to 0.2% from run to run.
 const LOSS: f64 = 0.01;
 
 struct Mode {
     name: &'static str,
-    /// The jobs of a round; the first one learns.
+    /// The jobs of a round. The first one trains a model.
     jobs: &'static [Kind],
 }
 
@@ -34,7 +35,7 @@ struct Kind {
 }
 
 const DAMPED: &[Kind] = &[Kind { flags: "--damping on", counting: Some(Counting::Pushes) }];
-/// A step is one push of all workers, so another job counts.
+/// Here a step is one push of all workers, so another job counts.
 const TOGETHER: &[Kind] =
     &[Kind { flags: "", counting: None }, Kind { flags: SUMS, counting: Some(Counting::Records) }];
 
@@ -44,17 +45,17 @@ const MODES: [Mode; 3] = [
     Mode { name: "bsp", jobs: TOGETHER },
 ];
 
-/// What came of a mode's rounds.
+/// The result of a mode's rounds.
 #[derive(Default)]
 struct Tally {
     rounds: u32,
     jobs: u32,
-    /// Jobs of which every process ended as it should, and of those the ones that were exact.
+    /// Jobs whose processes all ended as they should, and how many of those had exact counts.
     ended: u32,
     exact: u32,
-    /// The loss furthest from that of a job left alone, of that.
+    /// The largest relative difference between a loss and that of an undisturbed job.
     worst: f64,
-    /// Workers killed, workers started instead, workers put to sleep, servers killed.
+    /// Workers killed, replacements started, workers put to sleep, servers killed.
     dealt: [u32; 4],
     failed: Vec<String>,
 }
@@ -64,7 +65,7 @@ struct Soak {
     _folder: tempfile::TempDir,
     train: PathBuf,
     text: String,
-    /// The same, with all labels positive.
+    /// The data with all labels positive.
     positive: PathBuf,
     test: PathBuf,
 }
@@ -84,7 +85,7 @@ impl Soak {
         Soak { train, text, positive, test, _folder: folder }
     }
 
-    /// Runs one job through a round; the losses that its chiefs tell.
+    /// Runs one job through a round. Returns the losses that its chiefs report.
     fn job(&self, mode: &Mode, kind: &Kind, round: &Round, tally: &mut Tally) -> Vec<f64> {
         tally.jobs += 1;
         let data =
@@ -133,7 +134,7 @@ impl Soak {
         assert_eq!(data.len(), rows.len(), "keys");
     }
 
-    /// One round; how far from the loss of a job that was left alone its loss is, of that.
+    /// Runs one round. Returns the relative difference between its loss and that of an undisturbed job.
     fn round(&self, mode: &Mode, round: &Round, alone: &mut HashMap<u32, f64>, tally: &mut Tally) -> f64 {
         let left = || {
             let undisturbed = Round::undisturbed(round.workers);
@@ -158,7 +159,7 @@ impl Soak {
 
     fn mode(&self, mode: &Mode, seeds: Range<u64>) -> Tally {
         let mut tally = Tally { worst: 1.0, ..Tally::default() };
-        // Losses of jobs that are left alone, by their workers.
+        // Losses of undisturbed jobs, by their number of workers.
         let mut alone = HashMap::new();
         for seed in seeds {
             tally.rounds += 1;
@@ -195,7 +196,7 @@ fn every_mode_trains_every_record_once_whoever_is_killed() {
         MODES.iter().filter(|mode| only.as_deref().is_none_or(|name| name == mode.name)).collect();
     assert!(!modes.is_empty(), "GANNET_SOAK_MODE={only:?}: {:?}", MODES.map(|mode| mode.name));
     let soak = &Soak::new();
-    // All at once: a round mostly waits until somebody is given up.
+    // All at once: a round mostly waits until a worker is given up.
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
         let running: Vec<_> =
             modes.iter().map(|mode| scope.spawn(|| soak.mode(mode, seeds.clone()))).collect();

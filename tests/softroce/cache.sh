@@ -1,9 +1,9 @@
 # Sourced by softroce-vm: Debian's packages for the guests, downloaded and unpacked, none installed.
 #
-#   $cache/apt-*              an apt configuration of its own: the host's lists and sources play no part
+#   $cache/apt-*              an apt configuration of its own: it does not use the host's lists and sources
 #   $cache/base/qemu          QEMU and the libraries it needs      $cache/base/tools    RDMA tools for the guests
 #   $cache/kernel-stable      Debian 12's kernel                   $cache/kernel-backports    that of its backports
-# Each is made beside its place and renamed into it when it is whole; a change of `format` makes all anew.
+# Each is made beside its place and renamed when it is complete. A change of `format` makes all of them again.
 format=1
 mirror=${SOFTROCE_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
@@ -93,7 +93,7 @@ make_kernel() { # FOLDER KIND
     echo "$version" >"$to/version"
 }
 
-# The kernel as it is before it unpacks itself, which takes 6 s in emulation.
+# The unpacked kernel: unpacking itself would take 6 s in emulation.
 unpack_vmlinux() { # VMLINUZ FOLDER
     local sectors offset length
     sectors=$(od -An -tu1 -j497 -N1 "$1") offset=$(od -An -tu4 -j584 -N4 "$1") length=$(od -An -tu4 -j588 -N4 "$1")
@@ -103,7 +103,7 @@ unpack_vmlinux() { # VMLINUZ FOLDER
         *28*b5*2f*fd) head -c -4 "$2/payload" | zstd -qdc >"$2/vmlinux" 2>/dev/null ;;
     esac
     rm -f "$2/payload"
-    [ "$(head -c4 "$2/vmlinux" 2>/dev/null | tail -c3)" = ELF ] || { say "$1 cannot be unpacked (is zstd here?)"; return 1; }
+    [ "$(head -c4 "$2/vmlinux" 2>/dev/null | tail -c3)" = ELF ] || { say "$1 cannot be unpacked (is zstd installed?)"; return 1; }
 }
 
 copy_modules() { # FOLDER VERSION: those that are needed, named in the order in which they are loaded

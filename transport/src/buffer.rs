@@ -1,25 +1,26 @@
-//! A fixed run of bytes that starts on a page: what frames are received into and replies written into. It is a mapping of
-//! its own, so that pages which are never touched cost nothing and the memory goes back to the system at once.
+//! A fixed run of bytes that starts on a page. Frames are received into it and replies are written into it. It is a
+//! mapping of its own: untouched pages cost nothing, and released memory returns to the system at once.
 
 use memmap2::MmapMut;
 
-/// Zeroed bytes, never grown, and moved only by [`Buffer::release`]: memory is there from [`Buffer::hold`] until then.
+/// Zeroed bytes. The buffer never grows. Its memory exists from [`Buffer::hold`] to [`Buffer::release`] and does not
+/// move between them.
 pub(crate) struct Buffer {
     memory: Option<MmapMut>,
     bytes: usize,
 }
 
 impl Buffer {
-    /// `bytes` must be a multiple of 8. No memory yet.
+    /// A buffer without memory yet. `bytes` must be a multiple of 8.
     pub(crate) fn new(bytes: usize) -> Buffer {
         assert_eq!(bytes % 8, 0);
         Buffer { memory: None, bytes }
     }
 
-    /// Makes sure that the memory is there.
+    /// Makes sure that the memory exists.
     ///
     /// # Panics
-    /// When the system has none: as any allocation would end the process.
+    /// When the system has no memory; any allocation would end the process then.
     #[inline]
     pub(crate) fn hold(&mut self) {
         if self.memory.is_none() {
@@ -29,12 +30,12 @@ impl Buffer {
         }
     }
 
-    /// Gives the memory back; what stood there is lost.
+    /// Returns the memory to the system; its content is lost.
     pub(crate) fn release(&mut self) {
         self.memory = None;
     }
 
-    /// Bytes of memory that it has.
+    /// Bytes of memory that it has now.
     pub(crate) fn held(&self) -> usize {
         self.memory.as_ref().map_or(0, |memory| memory.len())
     }
@@ -43,13 +44,13 @@ impl Buffer {
         self.bytes
     }
 
-    /// Its bytes; none without memory.
+    /// Its bytes; empty if it has no memory.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.memory.as_deref().unwrap_or_default()
     }
 
-    /// As [`Buffer::bytes`].
+    /// Its bytes, to write; empty if it has no memory.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.memory.as_deref_mut().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What can go wrong on a link and between addresses. Each error names the peer, what was wrong and, where
-//! there is one, the remedy. An error of a link ends that link and nothing else.
+//! Errors of links and addresses. Each error names the peer, what was wrong and, if there is one, the remedy. An error
+//! of a link ends that link and nothing else.
 
 use crate::limits::{FRAME_BYTES_MAX, PAYLOAD_ALIGN};
 use crate::shm::ShmError;
@@ -13,16 +13,20 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum HeadError {
     /// The first two bytes are not "GN".
-    #[error("not a gannet frame: it starts with {got:#06x}; is this port gannet's?")]
+    #[error(
+        "not a gannet frame (it starts with {got:#06x}): check that a gannet server listens on this port"
+    )]
     Magic {
         /// The first two bytes, little-endian.
         got: u16,
     },
-    /// The first bytes are a TLS alert: what a TLS server says to who does not speak TLS.
+    /// The first bytes are a TLS alert: a TLS server's answer to a client that does not speak TLS.
     #[error("the server speaks TLS: give the worker --tls-ca FILE")]
     TlsServer,
     /// The first bytes begin a TLS handshake.
-    #[error("the client speaks TLS, which this server was not told to: --tls-cert FILE and --tls-key FILE")]
+    #[error(
+        "the client speaks TLS, but this server does not: start it with --tls-cert FILE and --tls-key FILE"
+    )]
     TlsClient,
     /// The peer speaks another version of the frame format.
     #[error("frame format version {got}, ours is {ours}: run the same gannet on both sides")]
@@ -32,8 +36,8 @@ pub enum HeadError {
         /// Our version.
         ours: u8,
     },
-    /// The head's own checksum is wrong.
-    #[error("the head's checksum is {got:#010x}, its bytes give {want:#010x}")]
+    /// As received.
+    #[error("the head's checksum is {got:#010x}, but its bytes have {want:#010x}")]
     HeadCrc {
         /// As sent.
         got: u32,
@@ -41,23 +45,23 @@ pub enum HeadError {
         want: u32,
     },
     /// The payload's checksum is wrong.
-    #[error("the payload's checksum is {got:#010x}, its bytes give {want:#010x} ({len} bytes)")]
+    #[error("the payload's checksum is {got:#010x}, but its {len} bytes have {want:#010x}")]
     PayloadCrc {
-        /// As sent.
+        /// As received.
         got: u32,
         /// As computed.
         want: u32,
         /// Payload bytes.
         len: u32,
     },
-    /// A longer payload than a frame may have.
-    #[error("a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}")]
+    /// A payload longer than a frame may carry.
+    #[error("a payload of {len} bytes, above the limit of {FRAME_BYTES_MAX}")]
     TooLarge {
         /// Payload bytes, as the head says.
         len: u32,
     },
-    /// A payload length that would put the next frame out of alignment.
-    #[error("a payload of {len} bytes, which is no multiple of {PAYLOAD_ALIGN}")]
+    /// A payload length that would misalign the next frame.
+    #[error("a payload of {len} bytes, which is not a multiple of {PAYLOAD_ALIGN}")]
     Unaligned {
         /// Payload bytes, as the head says.
         len: u32,
@@ -76,7 +80,7 @@ pub enum HeadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The peer closed the connection, or was closed.
+    /// The peer closed the connection.
     #[error("{peer} closed the connection")]
     Closed {
         /// The other side's address.
@@ -90,7 +94,7 @@ pub enum LinkError {
         /// What the system said.
         source: io::Error,
     },
-    /// What should protect it failed.
+    /// TLS, which protects the connection, failed.
     #[error("the connection to {peer}: {source}")]
     Tls {
         /// The other side's address.
@@ -98,7 +102,7 @@ pub enum LinkError {
         /// What was wrong.
         source: TlsError,
     },
-    /// Bytes that are no frame of ours.
+    /// Bytes that are no frame of this version.
     #[error("a bad frame from {peer}: {source}")]
     Frame {
         /// The other side's address.
@@ -109,7 +113,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error of a stream, by what it says of itself.
+    /// The error of a stream, sorted by its cause.
     pub(crate) fn broken(peer: &Arc<str>, source: io::Error) -> LinkError {
         let peer = peer.clone();
         match TlsError::of(&source) {
@@ -131,7 +135,7 @@ pub enum NetError {
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody answered there.
+    /// No answer from the address.
     #[error("cannot connect to {addr}: {source}")]
     Connect {
         /// As given.
@@ -139,7 +143,7 @@ pub enum NetError {
         /// What the system said.
         source: io::Error,
     },
-    /// Whoever answers there cannot be talked to in TLS as it was asked for.
+    /// The connection to this address cannot use TLS as configured.
     #[error("cannot connect to {addr}: {source}")]
     Tls {
         /// As given.
@@ -147,7 +151,7 @@ pub enum NetError {
         /// What was wrong.
         source: TlsError,
     },
-    /// Whoever answers there cannot be talked to over shared memory.
+    /// The server at this address cannot be reached over shared memory.
     #[error("cannot reach {addr} over shared memory: {source}")]
     Shm {
         /// As given.
@@ -156,22 +160,22 @@ pub enum NetError {
         source: ShmError,
     },
     /// The address cannot be listened on.
-    #[error("cannot listen on {addr}: {source}; choose another port, or end what uses this one")]
+    #[error("cannot listen on {addr}: {source}; choose another port, or stop the process that uses this one")]
     Listen {
         /// As given.
         addr: String,
         /// What the system said.
         source: io::Error,
     },
-    /// The transport that was asked for cannot be had.
-    #[error("cannot connect to {addr}: {why}; another --transport may serve")]
+    /// The chosen transport is not available.
+    #[error("cannot connect to {addr}: {why}; try another --transport")]
     Transport {
         /// As given.
         addr: String,
         /// Why not.
         why: String,
     },
-    /// The transport that was asked for cannot be offered.
+    /// The chosen transport cannot be offered.
     #[error("cannot listen on {addr}: {why}")]
     Offer {
         /// As given.
@@ -179,10 +183,10 @@ pub enum NetError {
         /// Why not.
         why: String,
     },
-    /// An RDMA device does not do what is asked of it.
+    /// An RDMA device refused an operation.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A descriptor could not be had or watched.
+    /// A descriptor could not be opened or watched.
     #[error("cannot {what}: {source}{}", of_descriptors(source))]
     System {
         /// What was tried.
@@ -192,7 +196,7 @@ pub enum NetError {
     },
 }
 
-/// What to do when there are no descriptors.
+/// The remedy if there are no descriptors left.
 fn of_descriptors(error: &io::Error) -> &'static str {
     match rustix::io::Errno::from_io_error(error) {
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {

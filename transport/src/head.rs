@@ -10,18 +10,18 @@ pub const VERSION: u8 = 2;
 /// Flag: `payload_crc` holds the payload's crc32c.
 pub const FLAG_PAYLOAD_CRC: u8 = 1;
 
-/// A frame's head. `kind`, `aux`, `id` and `words` mean what the roles agree on; the transport fills the others.
+/// A frame's head. The roles agree on what `kind`, `aux`, `id` and `words` mean. The transport fills the other fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
     /// [`FLAG_PAYLOAD_CRC`] or nothing.
     pub flags: u8,
-    /// What the frame is.
+    /// The kind of frame.
     pub kind: u16,
     /// A small parameter of the kind.
     pub aux: u16,
     /// Payload bytes, a multiple of 8.
     pub len: u32,
-    /// crc32c of the payload, when the flag says so, else 0.
+    /// crc32c of the payload if the flag is set, else 0.
     pub payload_crc: u32,
     /// Ties a reply to its request.
     pub id: u64,
@@ -30,12 +30,12 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head with these opaque fields; the transport sets length and checksums when the frame is sent.
+    /// A head with these opaque fields. The transport sets length and checksums when it sends the frame.
     pub fn new(kind: u16, aux: u16, id: u64, words: [u64; 4]) -> Head {
         Head { kind, aux, id, words, ..Head::default() }
     }
 
-    /// The bytes on the wire. `out` must have [`HEAD_BYTES`] bytes.
+    /// Writes the bytes of the wire to `out`, which must have [`HEAD_BYTES`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
         assert_eq!(out.len(), HEAD_BYTES);
         out[0..2].copy_from_slice(&MAGIC.to_le_bytes());
@@ -54,7 +54,7 @@ impl Head {
         out[60..64].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The head in these [`HEAD_BYTES`] bytes, checked: nothing of a payload is looked at before this is right.
+    /// Decodes and checks the head in these [`HEAD_BYTES`] bytes. Nobody looks at a payload before its head has passed.
     pub fn decode(bytes: &[u8]) -> Result<Head, HeadError> {
         assert_eq!(bytes.len(), HEAD_BYTES);
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -89,8 +89,8 @@ impl Head {
         })
     }
 
-    /// Whether these may be the first bytes of a frame. Who speaks TLS where it is not spoken, or does not where it
-    /// is, is told apart from other strangers.
+    /// Whether these may be the first bytes of a frame. The error tells a peer that speaks TLS where we do not, or does
+    /// not where we do, from other strangers.
     pub(crate) fn check_magic(bytes: &[u8]) -> Result<(), HeadError> {
         match *bytes {
             [b'G', b'N', ..] | [b'G'] | [] => Ok(()),
@@ -102,7 +102,7 @@ impl Head {
         }
     }
 
-    /// Checks a payload (given in pieces) against the head's checksum, if it has one.
+    /// Checks a payload, given in slices, against the head's checksum, if it has one.
     pub(crate) fn check_payload(&self, pieces: &[&[u8]]) -> Result<(), HeadError> {
         if self.flags & FLAG_PAYLOAD_CRC == 0 {
             return Ok(());
@@ -124,7 +124,7 @@ mod tests {
         bytes
     }
 
-    /// crc32c of the bytes before it, computed apart, bit by bit.
+    /// crc32c of the bytes before it. It was computed separately, bit by bit.
     const GOLDEN_CRC: u32 = 0xC9EC_8AB8;
 
     #[test]

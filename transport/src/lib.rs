@@ -1,13 +1,13 @@
-//! Links that move frames between a worker and a server, and what makes and waits for them.
+//! Links that move frames between a worker and a server, and the code that makes links and waits for them.
 //!
-//! A frame is a 64-byte [`Head`] and a payload of at most [`limits::FRAME_BYTES_MAX`] bytes. A [`Link`] is one
-//! session with one peer, driven by one thread, never blocking. Its receive half hands out whole, checked
-//! frames in place, or lets payloads land where their [`Owner`] wants them; its transmit half sends what was
-//! written into its buffer and what owners lend, in the order in which it was queued. [`Net`] makes links:
-//! [`multi::Transports`] over what reaches the other side best (shared memory on one host, TCP), [`tcp::Tcp`] over sockets only
-//! (io_uring, or epoll). Keys and rows never appear here.
+//! A frame is a 64-byte [`Head`] and a payload of at most [`limits::FRAME_BYTES_MAX`] bytes. A [`Link`] is one session
+//! with one peer. One thread drives it, and it never blocks. Its receive half hands out whole, checked frames in place,
+//! or writes payloads to the memory that their [`Owner`] names. Its transmit half sends its own buffer and payloads
+//! lent by owners, in the order in which they were queued.
 //!
-//! With the feature `test-support`, which is for tests, `sim::Sim` makes links in memory, with faults from a seed.
+//! [`Net`] makes links. [`multi::Transports`] chooses the best transport for each peer (shared memory on one host,
+//! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). [`sim::Sim`] is a network in memory, with faults
+//! from a seed. Keys and rows never appear in this crate.
 #![deny(unsafe_code)]
 
 mod buffer;

@@ -1,7 +1,8 @@
-//! A session with one peer: a stream of bytes, a receive half, a transmit half. Driven by one thread, never blocking.
+//! A session with one peer: a stream of bytes, a receive half and a transmit half. One thread drives it, and it never
+//! blocks.
 //!
-//! The poll reports edges, so a link remembers whether its stream may have bytes and may take some, and forgets it
-//! when the stream says otherwise (or moves less than it was offered, which means the same).
+//! The poll reports edges. So a link remembers whether its stream may have bytes to read or space to write. It forgets
+//! this when the stream says otherwise, or moves fewer bytes than it was offered, which means the same.
 
 use crate::error::LinkError;
 use crate::net::Event;
@@ -13,69 +14,71 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-/// What carries a link's bytes: in order or not at all, without waiting.
+/// What carries a link's bytes: in order or not at all. No call blocks.
 pub trait Stream {
-    /// Receives into these pieces in order. `None`: nothing there now. An end of the stream is an error
-    /// (`UnexpectedEof`). Fewer bytes than asked for: nothing more is there now.
+    /// Receives into these slices in order. `None`: there is nothing now. Fewer bytes than requested: there is no more
+    /// now. The end of the stream is an error (`UnexpectedEof`).
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
-    /// Sends from these pieces in order. `None`: no room now. Fewer bytes than offered: no more room now. What was taken may
-    /// stay until the poll's next wait or [`crate::Poll::submit`].
+    /// Sends from these slices in order. `None`: there is no space now. Fewer bytes than offered: there is no more
+    /// space now. The stream may keep bytes it took until the poll's next wait or [`crate::Poll::submit`].
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>>;
     /// The other side's address.
     fn peer(&self) -> Arc<str>;
-    /// The bytes leave this host's memory (or are to be treated so): payloads then carry checksums.
+    /// Whether the bytes leave this host's memory, or are to be treated so. Payloads then carry checksums.
     fn is_remote(&self) -> bool;
-    /// What carries the bytes, in a word for logs and reports: "tcp", "tcp+tls", "shm", "sim".
+    /// The name of the transport for logs and reports: "tcp", "tcp+tls", "shm", "sim".
     fn transport(&self) -> &'static str;
-    /// The other side is on this host and takes files.
+    /// Whether the peer is on this host and accepts files.
     fn is_near(&self) -> bool {
         false
     }
-    /// Hands the other side an open file of this process: it is there before any byte that is sent afterwards. What the
-    /// file allows (writing, say) the other side is allowed too.
+    /// Gives the peer an open file of this process. The file arrives before any byte that is sent afterwards. The peer
+    /// gets the file's rights (writing, for example).
     ///
     /// # Errors
-    /// `Unsupported`: this stream moves bytes only. `WouldBlock`: the other side has not taken in those before; try again.
+    /// `Unsupported`: this stream moves bytes only. `WouldBlock`: the peer has not taken in the earlier ones; try
+    /// again.
     fn give(&mut self, _file: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The next file that the other side gave, in the order of giving, if one is here. At most
-    /// [`crate::limits::GIVEN_FILES_MAX`] wait to be taken: more end the stream.
+    /// The next file that the peer gave, in the order of giving, if one is here. At most
+    /// [`crate::limits::GIVEN_FILES_MAX`] files wait to be taken; more end the stream.
     fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
         Ok(None)
     }
-    /// Bytes of the stream's own (a handshake) wait for room: when there is some, `recv` is to be called.
+    /// Whether bytes of the stream's own (a handshake) wait for space. When there is space, `recv` must be called.
     fn holds(&self) -> bool {
         false
     }
-    /// A `recv` has made room for a `send` that had been put off: told once.
+    /// Whether a `recv` has made a delayed `send` possible. This is reported once.
     fn may_send_now(&mut self) -> bool {
         false
     }
-    /// Reads the other side's registered memory, where the transport can and the other side is ready.
+    /// A reader of the peer's registered memory, if the transport has one and the peer is ready.
     fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
         None
     }
-    /// Lets the other side read registered memory: to be called once it has proved who it is. `false`: it cannot anyway.
+    /// Lets the peer read registered memory. Call it after the peer has proved its identity. `false`: the transport has
+    /// no such reads.
     ///
     /// # Errors
     /// When the device refuses.
     fn allow_reads(&mut self) -> io::Result<bool> {
         Ok(false)
     }
-    /// Gives back memory that it does not need while nothing moves.
+    /// Returns memory that the stream does not need while it is quiet.
     fn rest(&mut self) {}
-    /// Bytes of that memory.
+    /// Bytes of memory that the stream has now.
     fn held_bytes(&self) -> usize {
         0
     }
-    /// Bytes of rings that are pinned for a device as long as the session lives: of a budget of their own.
+    /// Bytes of rings that are pinned for a device while the session exists. They have a budget of their own.
     fn pinned_bytes(&self) -> usize {
         0
     }
 }
 
-/// What a [`Link::fill`] brought.
+/// The result of a [`Link::fill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filled {
     /// This many bytes.
@@ -93,7 +96,7 @@ pub struct Link<S> {
     transmit: Transmit,
     readable: bool,
     writable: bool,
-    /// The peer has said that it ends: a short read does not mean that nothing more is there.
+    /// The peer has ended the connection: a short read does not mean that there is nothing more to read.
     ending: bool,
 }
 
@@ -115,29 +118,29 @@ impl<S: Stream> Link<S> {
         &self.stream
     }
 
-    /// The stream, to be used past the link.
+    /// The stream itself.
     pub fn stream_mut(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// Takes note of what a poll saw.
+    /// Records what a poll saw.
     pub fn note(&mut self, event: &Event) {
         self.readable |= event.readable || event.closed || (event.writable && self.stream.holds());
         self.writable |= event.writable;
         self.ending |= event.closed;
     }
 
-    /// Bytes may be waiting in the stream.
+    /// Whether bytes may be waiting in the stream.
     pub fn is_readable(&self) -> bool {
         self.readable
     }
 
-    /// The peer has said that it ends, and may have sent more before.
+    /// Whether the peer has ended the connection. It may have sent more before that.
     pub fn is_ending(&self) -> bool {
         self.ending
     }
 
-    /// There is something to send and, as far as known, room for it.
+    /// Whether there is something to send and, as far as known, space for it.
     pub fn can_send(&self) -> bool {
         self.writable && !self.transmit.is_empty()
     }
@@ -147,7 +150,7 @@ impl<S: Stream> Link<S> {
         (&mut self.receive, &mut self.transmit)
     }
 
-    /// Both halves, and the stream beside them.
+    /// Both halves and the stream.
     pub fn parts(&mut self) -> (&mut Receive, &mut Transmit, &mut S) {
         (&mut self.receive, &mut self.transmit, &mut self.stream)
     }
@@ -162,20 +165,19 @@ impl<S: Stream> Link<S> {
         &mut self.receive
     }
 
-    /// Gives back the memory of buffers in which nothing stands: for links that are quiet. They take it again when they
-    /// need it.
+    /// Returns the memory of empty buffers, for links that are quiet. They take it again when they need it.
     pub fn rest(&mut self) {
         self.stream.rest();
         self.receive.rest();
         self.transmit.rest();
     }
 
-    /// Bytes of memory that the buffers have now: none of a new link, at most [`crate::limits::LINK_BYTES_MAX`].
+    /// Bytes of memory that the buffers have now: none for a new link, at most [`crate::limits::LINK_BYTES_MAX`].
     pub fn held_bytes(&self) -> usize {
         self.stream.held_bytes() + self.receive.held() + self.transmit.held()
     }
 
-    /// Receives once. `Filled::Empty` also marks the link as not readable.
+    /// Receives once. If the result is `Filled::Empty`, the link is no longer readable.
     pub fn fill<O: Owner>(&mut self, owner: &mut O) -> Result<Filled, LinkError> {
         let (filled, asked) = self.receive.fill(&mut self.stream, owner)?;
         self.writable |= self.stream.may_send_now();
@@ -187,8 +189,8 @@ impl<S: Stream> Link<S> {
         Ok(filled)
     }
 
-    /// Sends what is queued until nothing is left (`true`) or the stream takes no more (`false`). Who does not wait at the
-    /// poll next calls [`crate::Poll::submit`]: some streams keep what is small until then.
+    /// Sends what is queued until nothing is left (`true`) or the stream takes no more (`false`). If you do not wait at
+    /// the poll next, call [`crate::Poll::submit`]: some streams hold small sends back until then.
     pub fn flush<O: Owner>(&mut self, owner: &mut O) -> Result<bool, LinkError> {
         let done = self.transmit.flush(&mut self.stream, owner)?;
         self.writable = done;

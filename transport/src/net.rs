@@ -1,4 +1,4 @@
-//! How links are made and waited for, and what time it is: what a role needs to know of a network.
+//! How links are made and waited for, and what time it is: what a role needs from a network.
 
 use crate::error::NetError;
 use crate::link::Stream;
@@ -13,7 +13,7 @@ pub struct Event {
     pub token: u64,
     /// Bytes (or connections) have come.
     pub readable: bool,
-    /// There is room to send again.
+    /// There is space to send again.
     pub writable: bool,
     /// The peer has ended or broken the connection.
     pub closed: bool,
@@ -27,34 +27,33 @@ pub trait Net: Clone + 'static {
     type Listener: Listener<Stream = Self::Stream>;
     /// Its polls.
     type Poll: Poll<Stream = Self::Stream, Listener = Self::Listener, Waker = Self::Waker>;
-    /// What wakes a poll from another thread.
+    /// The type that wakes a poll from another thread.
     type Waker: Waker;
 
     /// Connects, waiting at most `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Result<Self::Stream, NetError>;
-    /// Begins to connect without waiting for the other side: what is sent goes out once it has answered, and that it did
-    /// not is told as any end of a connection is. `attempt` counts from 0: each tries another of a name's addresses.
-    /// (Resolving a name may wait; a number does not.)
+    /// Begins to connect without waiting for the peer. Sent bytes go out when the peer has answered. A failure is
+    /// reported like any end of a connection. `attempt` counts from 0; each one tries another address of the name.
+    /// (Resolving a name may block; a numeric address does not.)
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<Self::Stream, NetError>;
-    /// Whoever is at the other end of this connection to `addr` has not proved to be the server, and `why`.
-    /// `true`: the next connection takes another way, over which nobody but the server answers, or nobody who
-    /// could be told apart.
+    /// Reports that the peer of this connection to `addr` has not proved that it is the server, and `why`. `true`: the
+    /// next connection takes another transport, over which only the server answers, or nobody can be told apart.
     fn doubt(&self, _addr: &str, _stream: &Self::Stream, _why: &str) -> bool {
         false
     }
-    /// Listens on an address; port 0 chooses one.
+    /// Listens on an address; port 0 lets the system choose a port.
     fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
     /// A poll for the calling thread.
     fn poll(&self) -> Result<Self::Poll, NetError>;
-    /// What makes this process's memory readable by its peers, where the transport can.
+    /// The registrar that makes this process's memory readable by its peers, if the transport has one.
     fn registrar(&self) -> Option<Arc<dyn Registrar>> {
         None
     }
-    /// Time since some fixed moment; never goes back.
+    /// Time since a fixed moment; it never goes back.
     fn now(&self) -> Duration;
 }
 
-/// Where connections come in.
+/// Accepts connections.
 pub trait Listener {
     /// Its connections.
     type Stream;
@@ -64,13 +63,13 @@ pub trait Listener {
     fn addr(&self) -> &str;
 }
 
-/// Waits for many streams at once. Edges are reported, not states.
+/// Waits for many streams at once. It reports edges, not states.
 pub trait Poll {
     /// The streams it waits for.
     type Stream;
     /// The listeners it waits for.
     type Listener;
-    /// What wakes it.
+    /// The type that wakes it.
     type Waker;
     /// Watches a stream; `token` (not `u64::MAX`) names it in events. Dropping the stream ends the watch.
     fn add(&mut self, stream: &Self::Stream, token: u64) -> Result<(), NetError>;
@@ -80,17 +79,16 @@ pub trait Poll {
     fn add_listener(&mut self, listener: &Self::Listener, token: u64) -> Result<(), NetError>;
     /// A handle that ends a wait from anywhere.
     fn waker(&self) -> Self::Waker;
-    /// Hands over now what streams have been given to send, where it would otherwise go with the next wait: to be called
-    /// by whoever does other things first.
+    /// Hands over now what streams hold back for the next wait. Call it if you do other work before you wait.
     fn submit(&mut self) -> Result<(), NetError> {
         Ok(())
     }
-    /// Waits for at most `timeout` (zero: only looks), then replaces `events` with what was seen.
-    /// Returns early, perhaps with no events, when woken.
+    /// Waits for at most `timeout` (zero: only looks), then replaces `events` with what was seen. A wake-up ends the
+    /// wait early, perhaps with no events.
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError>;
 }
 
-/// Ends the wait of the poll that it came from, or the next one when none is under way.
+/// Ends the wait of its poll, or the next one if none is in progress.
 pub trait Waker: Clone {
     /// Wakes.
     fn wake(&self);

@@ -1,18 +1,19 @@
-//! Who owns a payload that the link neither stores nor copies: lent parts on the way out, places on the way in.
+//! Payloads that the link neither stores nor copies: slices that an owner lends for sending, and places to receive
+//! into.
 
 use crate::head::Head;
 use crate::limits::{PARTS_MAX, PAYLOAD_ALIGN};
 use std::io::IoSlice;
 
-/// Owns the payloads that a link moves without copying. All three are called from within the link's own calls.
+/// Owns the payloads that a link moves without copying. The link calls all three methods from within its own calls.
 pub trait Owner {
-    /// Lends the payload of the frame posted as `token`: the same parts each time, until [`Owner::sent`].
-    /// Their lengths add up to what was posted.
+    /// Lends the payload of the frame posted as `token`: the same slices each time, until [`Owner::sent`]. Their
+    /// lengths add up to the posted length.
     fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>);
-    /// The last byte of that frame has gone to the system; the payload is the owner's again.
+    /// The last byte of that frame has been given to the system. The owner may use the payload again.
     fn sent(&mut self, token: u64);
-    /// Where the payload of this frame is to land: up to 7 bytes shorter than `head.len`, the rest being padding.
-    /// The same place each time until the frame has been consumed. `None`: in the receive buffer.
+    /// Where the payload of this frame shall be written. The place may be up to 7 bytes shorter than `head.len`; the
+    /// rest is padding. It must be the same each time until the frame has been consumed. `None`: the receive buffer.
     fn place(&mut self, head: &Head) -> Option<&mut [u8]>;
 }
 
@@ -28,28 +29,28 @@ impl Owner for NoOwner {
     }
 }
 
-/// Up to [`PARTS_MAX`] pieces of memory for one system call, of which a given number of bytes is skipped.
+/// Up to [`PARTS_MAX`] slices of memory for one system call. A given number of bytes at the start is skipped.
 pub struct Parts<'a> {
     slices: [IoSlice<'a>; PARTS_MAX],
     len: usize,
     bytes: usize,
-    /// Bytes already sent of what comes next.
+    /// Bytes of the next slices that were already sent.
     skip: usize,
     /// Bytes offered since `begin`, skipped ones included.
     offered: usize,
-    /// Something did not fit: what comes after it must not go out before it.
+    /// A slice did not fit, so no later slice may be sent before it.
     full: bool,
 }
 
 static PADDING: [u8; PAYLOAD_ALIGN] = [0; PAYLOAD_ALIGN];
 
 impl<'a> Parts<'a> {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Parts<'a> {
         Parts { slices: [IoSlice::new(&[]); PARTS_MAX], len: 0, bytes: 0, skip: 0, offered: 0, full: false }
     }
 
-    /// Adds a piece of the payload.
+    /// Adds a slice of the payload.
     #[inline]
     pub fn push(&mut self, part: &'a [u8]) {
         self.offered += part.len();
@@ -68,17 +69,17 @@ impl<'a> Parts<'a> {
         self.bytes += rest.len();
     }
 
-    /// A lent payload begins, `skip` bytes of which have gone.
+    /// Begins a lent payload of which `skip` bytes were already sent.
     pub(crate) fn begin(&mut self, skip: usize) {
         (self.skip, self.offered) = (skip, 0);
     }
 
-    /// The lent payload, of `len` bytes on the wire, ends: adds its padding.
+    /// Ends the lent payload, which has `len` bytes on the wire, and adds its padding.
     pub(crate) fn end(&mut self, len: usize, token: u64) {
         let short = len.wrapping_sub(self.offered);
         assert!(
             short < PAYLOAD_ALIGN,
-            "the owner of {token:#x} lent {} bytes, the head says {len}",
+            "the owner of {token:#x} lent {} bytes, but the head says {len}",
             self.offered
         );
         self.push(&PADDING[..short]);
@@ -93,7 +94,7 @@ impl<'a> Parts<'a> {
         self.bytes
     }
 
-    /// The pieces, in order.
+    /// The slices, in order.
     pub fn slices(&self) -> &[IoSlice<'a>] {
         &self.slices[..self.len]
     }

@@ -1,11 +1,11 @@
 //! splitmix64: random numbers from a seed.
 
-/// A stream of numbers that a seed decides.
+/// A sequence of numbers that a seed determines.
 #[derive(Debug, Clone)]
 pub struct Prng(u64);
 
 impl Prng {
-    /// The stream of this seed.
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Prng {
         Prng(seed)
     }
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_reference_stream() {
-        // The first numbers of splitmix64 with seed 1234567, as published with it.
+        // The first numbers of splitmix64 with seed 1234567, as published with the algorithm.
         let mut prng = Prng::new(1_234_567);
         let got: Vec<u64> = (0..3).map(|_| prng.next_u64()).collect();
         assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -4,8 +4,9 @@
 //! buffer:  | consumed | head, payload | head, payload | head, pa ... | free |
 //!                     ^ start: the front frame                       ^ end
 //! ```
-//! Frames are multiples of 8 bytes, the buffer starts on a cache line, and moves go to its front: so every payload
-//! stands 8-aligned. A payload whose owner has a place for it skips the buffer but for what came with its head.
+//! Frames are multiples of 8 bytes, the buffer starts on a cache line, and moves go to its front. So every payload is
+//! 8-aligned. A payload whose owner has a place for it bypasses the buffer, except for the bytes that came with its
+//! head.
 
 use crate::buffer::Buffer;
 use crate::error::{HeadError, LinkError};
@@ -25,12 +26,12 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// The front frame: its head is known and right.
+/// The front frame. Its head has arrived and been checked.
 struct Front {
     head: Head,
-    /// `Some(bytes so far)`: the payload goes to its owner's place; its head has left the buffer.
+    /// `Some(bytes so far)`: the payload goes to its owner's place, and its head has left the buffer.
     placed: Option<usize>,
-    /// The payload is whole and right.
+    /// The payload is whole and checked.
     checked: bool,
 }
 
@@ -55,17 +56,18 @@ impl Receive {
         &self.peer
     }
 
-    /// Part of a frame has come and the rest has not: a peer that leaves it so for long has stalled.
+    /// Whether only part of a frame has come. A peer that leaves it so for too long has stalled.
     pub fn is_partial(&self) -> bool {
         self.front.is_some() || self.start != self.end
     }
 
-    /// Bytes received and not consumed, placed payloads apart.
+    /// Bytes received and not consumed, without placed payloads.
     pub fn pending_bytes(&self) -> usize {
         self.end - self.start
     }
 
-    /// Frames that wait, whole or begun, the front one among them, as far as their heads say; counts to `most`.
+    /// The number of waiting frames, whole or begun, the front one included, as far as their heads say. It counts up to
+    /// `most`.
     pub fn count_frames(&self, most: usize) -> usize {
         let (mut at, mut frames) = (self.start, 0);
         while frames < most && at < self.end {
@@ -77,7 +79,7 @@ impl Receive {
         frames
     }
 
-    /// Gives the buffer's memory back when nothing stands in it; the next bytes take it again.
+    /// Returns the buffer's memory if it is empty. The next bytes allocate it again.
     pub(crate) fn rest(&mut self) {
         if !self.is_partial() {
             (self.start, self.end) = (0, 0);
@@ -89,8 +91,8 @@ impl Receive {
         self.buffer.held()
     }
 
-    /// The frame at the front when it is whole, without consuming it. An error means that the peer sent
-    /// something that is no frame of ours: drop the link.
+    /// The frame at the front if it is whole, without consuming it. An error means that the peer sent something that is
+    /// no frame of this protocol: drop the link.
     #[inline]
     pub fn peek<O: Owner>(&mut self, owner: &mut O) -> Result<Option<Frame<'_>>, LinkError> {
         match self.ready(owner) {
@@ -107,7 +109,7 @@ impl Receive {
         }
     }
 
-    /// Gives the front frame's bytes back.
+    /// Consumes the front frame and frees its bytes.
     ///
     /// # Panics
     /// When no whole frame was peeked at.
@@ -123,7 +125,7 @@ impl Receive {
     fn ready<O: Owner>(&mut self, owner: &mut O) -> Result<bool, HeadError> {
         if self.front.is_none() {
             if self.end - self.start < HEAD_BYTES {
-                // Who is none of ours may have said all that it has to say.
+                // A peer that speaks another protocol may already have sent everything it will send.
                 if self.start != self.end {
                     Head::check_magic(&self.buffer.bytes()[self.start..self.end])?;
                 }
@@ -159,7 +161,7 @@ impl Receive {
         Ok(true)
     }
 
-    /// Asks the owner for a place; if there is one, takes the head and what has come of the payload out of the buffer.
+    /// Asks the owner for a place. If there is one, takes the head and the payload's first bytes out of the buffer.
     fn begin_place<O: Owner>(&mut self, head: &Head, owner: &mut O) -> Option<usize> {
         let len = head.len as usize;
         if len == 0 {
@@ -177,7 +179,7 @@ impl Receive {
         Some(here)
     }
 
-    /// One receive: what came, and how much was asked for.
+    /// Receives once. Returns how many bytes came, and how many were requested.
     pub(crate) fn fill<S: Stream, O: Owner>(
         &mut self,
         stream: &mut S,
@@ -189,7 +191,7 @@ impl Receive {
         }
         let moved = match &mut self.front {
             Some(Front { head, placed: Some(done), checked: false }) if *done < head.len as usize => {
-                // Only the next head is taken along: more of the next payload would have to be copied.
+                // Only the next head is received along with it: more of the next payload would have to be copied.
                 debug_assert_eq!(self.end, 0);
                 let place = place_of(owner, head);
                 let (len, rows) = (head.len as usize, place.len());

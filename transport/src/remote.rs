@@ -1,4 +1,4 @@
-//! One-sided access: one process reads registered memory of another, which does nothing for it.
+//! One-sided access: one process reads registered memory of another, which does no work for it.
 
 use crate::error::NetError;
 use std::any::Any;
@@ -8,70 +8,72 @@ use std::time::Duration;
 /// One READ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Where it stands on the other side.
+    /// The address at the peer.
     pub addr: u64,
     /// The key of the region there.
     pub rkey: u32,
     /// How many bytes.
     pub bytes: u32,
-    /// Where they go: so many bytes behind the beginning of the landing.
+    /// The offset in the landing memory.
     pub at: u32,
 }
 
 /// How a device answers READs of the memory that was registered with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCapability {
-    /// By itself. A software device has the host's processor do it, which costs more than being asked for the same.
+    /// The device does it by itself. With a software device the host's processor does it, which costs more than a
+    /// request for the same data.
     pub by_device: bool,
-    /// Each aligned line of 64 bytes is read as it is at one moment, in whatever order lines come. Otherwise nothing is sure of
-    /// more than 8 aligned bytes.
+    /// Each aligned line of 64 bytes is read at one moment; lines come in any order. Otherwise only 8 aligned bytes are
+    /// read at one moment.
     pub whole_lines: bool,
 }
 
-/// Reads of the other side's registered memory, without asking it. What is read may change meanwhile, and its cache lines
-/// may be from different moments: checking is the caller's part.
+/// Reads the peer's registered memory without a request to it. The memory may change during a read, and its cache lines
+/// may be from different moments. The caller must check what it read.
 pub trait RemoteReader {
-    /// Makes sure that reads have so many bytes to land in: registered, aligned to 64, the same memory each time until it
-    /// must be larger (and then what stood there is lost).
+    /// Makes sure that reads have this many bytes to land in. The memory is registered and aligned to 64. It stays the
+    /// same until it must grow, and then its content is lost.
     ///
     /// # Errors
-    /// When there is no memory, or it cannot be registered: the text says how much was wanted and what the limit is.
+    /// When there is no memory, or it cannot be registered: the text says how much was requested and what the limit is.
     fn landing(&mut self, bytes: usize) -> io::Result<()>;
     /// What has landed.
     fn landed(&self) -> &[u8];
-    /// Does all of these reads, in any order, and waits until they are over, at most for `timeout`.
+    /// Does all of these reads, in any order, and waits for them at most `timeout`.
     ///
     /// # Errors
-    /// When one fails (a region that is no longer there), or time is up: the session has ended then.
+    /// When one fails (its region no longer exists), or time is up: the session has ended then.
     ///
     /// # Panics
-    /// When one reaches over the end of the landing.
+    /// When one goes beyond the end of the landing.
     fn read(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()>;
-    /// The device of this side does its part of a READ by itself; a software device has this host's processor do it.
+    /// Whether the device of this side does its part of a READ by itself. With a software device this host's processor
+    /// does it.
     fn by_device(&self) -> bool;
 }
 
-/// Makes memory of this process readable by those who are connected to it and were told its key.
+/// Makes memory of this process readable by connected peers that know its key.
 pub trait Registrar: Send + Sync {
-    /// Lets them read these bytes until the region is dropped. Nobody can write there. The range must be mapped, and stays
-    /// in memory.
+    /// Lets them read these bytes until the region is dropped. Nobody can write there. The range must be mapped, and
+    /// stays in memory.
     ///
     /// # Errors
     /// When it cannot be registered: the error names the limit of locked memory and how to raise it.
     fn register(&self, addr: usize, bytes: usize) -> Result<Region, NetError>;
-    /// How READs of it are answered.
+    /// How this side answers READs of registered memory.
     fn answering(&self) -> ReadCapability;
-    /// Regions registered now.
+    /// The number of regions registered now.
     fn regions(&self) -> u64;
 }
 
 /// Memory that others may read, until it is dropped.
 pub struct Region {
-    /// Where readers find its first byte.
+    /// The address of its first byte for readers.
     pub addr: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What they show to be let in.
+    /// The key that readers must present.
     pub rkey: u32,
     /// Dropping it ends the registration.
     pub held: Box<dyn Any + Send + Sync>,

@@ -1,7 +1,7 @@
 //! The transmit half of a link: frames in, bytes out, in the order in which they were queued.
 //!
-//! Replies are written into the out buffer; of a posted frame only the head stands there, its payload is lent by its
-//! owner when bytes can move. The queue says how runs of the buffer and lent payloads alternate.
+//! Replies are written into the out buffer. Of a posted frame the buffer holds only the head; its owner lends the
+//! payload when bytes can move. The queue says how runs of the buffer and lent payloads alternate.
 
 use crate::buffer::Buffer;
 use crate::error::LinkError;
@@ -12,15 +12,15 @@ use crate::owner::{Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The out queue has no room: read no more from this link, and try again when it has drained.
+/// The out queue is full: read no more from this link, and try again when it has drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the link's out queue is full")]
 pub struct Full;
 
 enum Item {
-    /// So many bytes of the buffer.
+    /// This many bytes of the buffer.
     Run(usize),
-    /// A payload that stays with its owner, `done` bytes of which have gone.
+    /// A payload that stays with its owner. `done` bytes of it have been sent.
     Lent { token: u64, len: usize, done: usize },
 }
 
@@ -32,7 +32,7 @@ pub struct Transmit {
     items: VecDeque<Item>,
     /// Bytes of lent payloads in the queue.
     lent: usize,
-    /// Payload bytes reserved behind `end + HEAD_BYTES`, when a reservation is open.
+    /// Payload bytes reserved behind `end + HEAD_BYTES`, if a reservation is open.
     reserved: Option<usize>,
     checksums: bool,
     peer: Arc<str>,
@@ -53,17 +53,17 @@ impl Transmit {
         }
     }
 
-    /// Nothing is queued.
+    /// Whether nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Bytes queued and not yet taken by the system.
+    /// Bytes queued that the system has not yet taken.
     pub fn queued_bytes(&self) -> usize {
         self.end - self.start + self.lent
     }
 
-    /// Gives the out buffer's memory back when nothing is queued; the next frame takes it again.
+    /// Returns the out buffer's memory if nothing is queued. The next frame allocates it again.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() {
             (self.start, self.end, self.reserved) = (0, 0, None);
@@ -75,8 +75,9 @@ impl Transmit {
         self.buffer.held()
     }
 
-    /// Room in the out buffer for a payload of `len` bytes, 8-aligned; what stands there is arbitrary. `None`: the
-    /// queue is full. Nothing is sent before [`Transmit::commit`]; without one the next reservation takes its place.
+    /// Reserves space in the out buffer for a payload of `len` bytes, 8-aligned. Its content is arbitrary. `None`: the
+    /// queue is full. Nothing is sent before [`Transmit::commit`]; without a commit the next reservation replaces this
+    /// one.
     ///
     /// # Panics
     /// When `len` is more than a frame may carry.
@@ -156,8 +157,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// Makes `bytes` of room at the end. What is queued moves to the front only when it fits into what has gone:
-    /// so a byte moves about once, however slowly the peer takes them.
+    /// Makes `bytes` of space at the end. Queued bytes move to the front only if they fit into the space that was sent.
+    /// So each byte moves about once, however slowly the peer reads.
     fn make_room(&mut self, bytes: usize) -> Result<(), Full> {
         self.reserved = None;
         if self.items.len() + 2 > TRANSMIT_ITEMS_MAX

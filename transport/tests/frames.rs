@@ -1,5 +1,5 @@
-//! Frames of random sizes go both ways over tcp and sim and are compared with what was sent; then what goes wrong:
-//! full queues, garbage, resets, ends in the middle of a frame.
+//! Frames of random sizes go both ways over tcp and sim and are compared with what was sent. Then the failures: full
+//! queues, garbage, resets, ends in the middle of a frame.
 
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::multi::{Transport, Transports};
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Sends random payloads, two parts each, and wants each echoed: half of the echoes into places of its own.
+/// Sends random payloads of two parts each and expects echoes. It receives half of the echoes into places of its own.
 struct Echoes {
     payloads: Vec<Vec<u8>>,
     places: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ fn random_payloads(prng: &mut Prng, frames: usize, bytes_max: usize) -> Vec<Vec<
     lengths.iter().map(|&len| (0..len).map(|_| prng.next_u64() as u8).collect()).collect()
 }
 
-/// One round of an echo server: returns what ended the link.
+/// One round of an echo server. Returns what ended the link.
 fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     if link.is_readable() {
         link.fill(&mut NoOwner)?;
@@ -68,7 +68,7 @@ fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError
             transmit.commit(head, frame.payload.len());
             receive.consume();
         }
-        // What found no room is handled once there is room: no event will tell of it.
+        // A frame that found no space is handled when there is space; no event reports it.
         if !(link.flush(&mut NoOwner)? && full) {
             assert!(link.held_bytes() <= LINK_BYTES_MAX);
             link.rest();
@@ -77,7 +77,7 @@ fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError
     }
 }
 
-/// Sends all payloads and receives all echoes; returns how many came before the link ended.
+/// Sends all payloads and receives all echoes. Returns how many came before the link ended.
 fn exchange<N: Net>(
     net: &N,
     link: &mut Link<N::Stream>,
@@ -128,7 +128,7 @@ fn exchange<N: Net>(
     (received, ended)
 }
 
-/// The network over epoll and, where the system offers it, over io_uring.
+/// The network over epoll and, if the system has it, over io_uring.
 fn drivers() -> Vec<Tcp> {
     let uring = Tcp::new().with_io(Io::Uring);
     if uring.io() == "epoll" {
@@ -138,7 +138,7 @@ fn drivers() -> Vec<Tcp> {
     vec![Tcp::new(), uring]
 }
 
-/// The same over shared memory.
+/// The network over shared memory.
 fn memories() -> Vec<Transports> {
     drivers().into_iter().map(|tcp| Transports::over(tcp).with_transport(Transport::Shm)).collect()
 }
@@ -192,7 +192,7 @@ fn frames_come_back_over_shared_memory() {
     }
 }
 
-/// An echo server as an actor; its link's end is kept.
+/// An echo server as an actor. The errors of its links are kept.
 fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
     let mut listener = sim.listen("sim:0").unwrap();
     let addr = listener.addr().to_owned();
@@ -314,7 +314,7 @@ fn a_full_queue_pushes_back_and_keeps_its_order() {
     assert_eq!(sender.transmit().send(Head::default()), Err(Full));
 }
 
-/// What a link says about these bytes followed by the end of the stream.
+/// The error of a link that receives these bytes and then the end of the stream.
 fn verdict(bytes: &[u8]) -> (LinkError, std::net::SocketAddr) {
     let tcp = Tcp::new();
     let mut listener = tcp.listen("127.0.0.1:0").unwrap();
@@ -451,7 +451,7 @@ fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
     assert_eq!([1, 2, 3, 4].map(|most| far.receive().count_frames(most)), [1, 2, 3, 3]);
 }
 
-/// What a worker does so that one address that swallows connections does not hold up its other links.
+/// Workers do this so that an address that swallows connections does not delay their other links.
 #[test]
 fn a_connection_may_be_begun_without_waiting_for_it() {
     drivers().iter().for_each(begin_without_waiting);
@@ -478,7 +478,7 @@ fn begin_without_waiting(tcp: &Tcp) {
         events.iter().for_each(|event| link.note(event));
     };
     assert_eq!(frame, b"early\0\0\0");
-    // Refused: told by the first thing that is done with it, or at once.
+    // Refused: the first operation reports it, or the connect does.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let Ok(stream) = tcp.begin_connect(&gone, 3) else { return };
     let mut link = Link::new(stream);

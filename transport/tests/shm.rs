@@ -1,5 +1,5 @@
-//! Sessions over shared memory between processes: what is chosen when, who sleeps and who wakes, and what is left when
-//! the other side is killed. Bytes are compared with what was given.
+//! Sessions over shared memory between processes: which transport is chosen, who sleeps and who wakes, and what is left
+//! when the other side is killed. Bytes are compared with what was sent.
 
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
 use gannet_transport::multi::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
@@ -10,23 +10,23 @@ use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing that a test waits for takes longer.
+/// The longest wait of any test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shared memory only, its poll over epoll and, where the system offers it, over io_uring.
+/// Shared memory only. Its poll runs over epoll and, if the system has it, over io_uring.
 fn drivers() -> Vec<Transports> {
     let uring = Tcp::new().with_io(Io::Uring);
     let both = if uring.io() == "epoll" { vec![Tcp::new()] } else { vec![Tcp::new(), uring] };
     both.into_iter().map(|tcp| Transports::over(tcp).with_transport(Transport::Shm)).collect()
 }
 
-/// Byte `at` of the stream that everyone sends.
+/// Byte `at` of the stream that every test sends.
 fn byte(at: usize) -> u8 {
     let mixed = (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 56) as u8 ^ (mixed >> 32) as u8
 }
 
-/// From 1 to 2^(4 + most) - small ones as often as large ones.
+/// From 1 to 2^(4 + most); small sizes are as frequent as large ones.
 fn size(prng: &mut Prng, most: u64) -> usize {
     let bits = 4 + prng.below(most);
     1 + prng.below(1 << bits) as usize
@@ -74,7 +74,7 @@ impl End {
         let started = Instant::now();
         loop {
             self.poll.wait(PATIENCE, &mut self.events).unwrap();
-            // What the memory told and what the socket told.
+            // Merges the events of the memory and of the socket.
             let seen = self.events.drain(..).reduce(|a, b| Event {
                 token: a.token.max(b.token),
                 readable: a.readable | b.readable,
@@ -89,7 +89,7 @@ impl End {
         }
     }
 
-    /// Sends so many more bytes, sleeping for room.
+    /// Sends this many more bytes, and sleeps while there is no space.
     fn send(&mut self, count: usize) {
         let bytes: Vec<u8> = (self.sent..self.sent + count).map(byte).collect();
         let mut rest = &bytes[..];
@@ -103,7 +103,7 @@ impl End {
         self.sent += count;
     }
 
-    /// Receives what is there, at most `most`: `None` when nothing is. Each byte is looked at.
+    /// Receives what is there, at most `most` bytes: `None` if there is nothing. It checks each byte.
     fn recv(&mut self, most: usize) -> std::io::Result<Option<usize>> {
         let mut space = vec![0; most];
         let (front, back) = space.split_at_mut(most / 4);
@@ -115,7 +115,7 @@ impl End {
         Ok(got)
     }
 
-    /// Receives so many more bytes, sleeping until they come.
+    /// Receives this many more bytes, and sleeps until they come.
     fn recv_all(&mut self, count: usize) {
         let until = self.got + count;
         while self.got < until {
@@ -126,7 +126,7 @@ impl End {
     }
 }
 
-/// Both sides sleep between any two steps: a lost wake-up would be waited for until patience ends.
+/// Both sides sleep between any two steps. A lost wake-up would exceed the longest wait.
 #[test]
 fn sleepers_are_woken() {
     for net in drivers() {
@@ -148,7 +148,8 @@ fn sleepers_are_woken() {
     }
 }
 
-/// A writer that finds the ring full sleeps until there is room; a reader sleeps until there are bytes; pieces of every size.
+/// A writer that finds the ring full sleeps until there is space. A reader sleeps until there are bytes. Pieces have
+/// every size.
 #[test]
 fn bulk_goes_through_a_ring_that_is_smaller() {
     for (seed, net) in drivers().into_iter().enumerate() {
@@ -172,7 +173,8 @@ fn bulk_goes_through_a_ring_that_is_smaller() {
     }
 }
 
-/// As a server does it: accepted at one poll, served at another, on another thread, with bytes that came before and between.
+/// As in a server: accepted at one poll and served at another, on another thread, with bytes that came before and
+/// between.
 #[test]
 fn a_session_moves_between_polls() {
     for net in drivers() {
@@ -185,7 +187,7 @@ fn a_session_moves_between_polls() {
             let mut first = Box::new(net.poll().unwrap());
             first.add(&stream, 1).unwrap();
             let mut events = Vec::new();
-            // Armed, in a sleep that ends at once or not.
+            // Armed, in a sleep that ends at once or later.
             first.wait(Duration::from_millis(round as u64 % 3), &mut events).unwrap();
             worker.send(count);
             first.remove(&stream).unwrap();
@@ -206,7 +208,8 @@ fn a_session_moves_between_polls() {
     }
 }
 
-/// What a stream hears or finds by itself while its poll counts on a nudge is not lost on the poll.
+/// A stream may read a wake-up itself, or find no space, while its poll waits for a wake-up. The poll does not lose the
+/// event.
 #[test]
 fn a_nudge_that_a_stream_takes_in_is_no_lost_wake_up() {
     for net in drivers() {
@@ -219,13 +222,13 @@ fn a_nudge_that_a_stream_takes_in_is_no_lost_wake_up() {
             } {}
         };
         for _ in 0..50 {
-            // The nudge for bytes that nobody has seen.
+            // The wake-up for bytes that nobody has seen.
             armed(&mut server);
             worker.send(1);
             assert!(server.stream.take_given().unwrap().is_none());
             assert!(server.wait().readable);
             server.recv_all(1);
-            // The nudge for bytes that were read before it was heard; the next bytes need another.
+            // The wake-up for bytes that were read before it was read. The next bytes need another one.
             armed(&mut server);
             worker.send(1);
             server.recv_all(1);
@@ -233,7 +236,7 @@ fn a_nudge_that_a_stream_takes_in_is_no_lost_wake_up() {
             worker.send(1);
             while !server.wait().readable {}
             server.recv_all(1);
-            // No room, found while the poll slept on.
+            // No space, found while the poll continued to sleep.
             armed(&mut server);
             let bytes: Vec<u8> = (server.sent..server.sent + 2 * RING_BYTES).map(byte).collect();
             let sent = server.stream.send(&[IoSlice::new(&bytes)]).unwrap().unwrap();
@@ -263,7 +266,7 @@ fn a_poll_tells_of_sockets_wakers_and_sessions_alike() {
             poll.add(&server, token as u64).unwrap();
             streams.push((worker, server));
         }
-        // What there was at first.
+        // The first events.
         while {
             poll.wait(Duration::from_millis(1), &mut events).unwrap();
             !events.is_empty()
@@ -273,7 +276,7 @@ fn a_poll_tells_of_sockets_wakers_and_sessions_alike() {
             let number = round % 4;
             let (worker, _) = &mut streams[number];
             while worker.send(&[IoSlice::new(&[round as u8])]).unwrap().is_none() {
-                // The rings have not been taken in yet.
+                // The rings have not been received yet.
                 worker.recv(&mut []).unwrap();
             }
             let started = Instant::now();
@@ -289,7 +292,7 @@ fn a_poll_tells_of_sockets_wakers_and_sessions_alike() {
             waker.wake();
             poll.wait(PATIENCE, &mut events).unwrap();
         }
-        // The end of one is told of once, and only of it.
+        // The end of one session is reported once, and no other end is.
         let (worker, _server) = streams.remove(1);
         drop(worker);
         let started = Instant::now();
@@ -324,17 +327,17 @@ fn what_serves_is_chosen_and_what_does_not_is_said() {
     let error = transports(Tcp, Shm).unwrap_err();
     assert!(matches!(error, NetError::Connect { .. }), "a server may come yet: {error}");
     assert!(error.to_string().contains("offers shared memory"), "{error}");
-    // A server of shared memory holds its port and lets nobody in there.
+    // A server that offers shared memory only occupies its port and accepts nobody there.
     let server = net.clone().with_transport(Shm);
     let mut listener = server.listen("127.0.0.1:0").unwrap();
     let mut stranger = std::net::TcpStream::connect(listener.addr()).unwrap();
     stranger.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(listener.accept().unwrap().is_none());
     assert_eq!(std::io::Read::read(&mut stranger, &mut [0; 1]).unwrap_or(0), 0, "it was let in");
-    // A server that stops while a worker connects is no reason to do without shared memory when it is back.
+    // If a server stops while a worker connects, shared memory is still tried when the server is back.
     let auto = net.clone().with_transport(Auto);
     let mut waiting = auto.begin_connect(listener.addr(), 0).unwrap();
-    // The name goes with the listener, and only one has it.
+    // The name ends with the listener, and only one listener can have it.
     let addr = listener.addr().to_owned();
     assert!(server.listen(&addr).is_err());
     drop(listener);
@@ -357,7 +360,7 @@ fn a_session_at_rest_gives_its_memory_back_and_goes_on() {
             let count = 1 + round * 40_000;
             server.send(count);
             assert!(server.stream.held_bytes() >= count.next_multiple_of(RING_STEP_BYTES) - RING_STEP_BYTES);
-            // What has not been read stays.
+            // Unread bytes are kept.
             server.stream.rest();
             assert!(server.stream.held_bytes() > 0);
             worker.recv_all(count);
@@ -366,7 +369,7 @@ fn a_session_at_rest_gives_its_memory_back_and_goes_on() {
     }
 }
 
-/// This test's binary again, in the role that `plays_a_part` finds in its environment.
+/// Starts this test's binary again, in the role that `plays_a_part` finds in its environment.
 fn play(role: &str, addr: &str) -> Owned {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "plays_a_part", "--ignored", "--nocapture"]);
@@ -414,7 +417,7 @@ fn plays_a_part() {
     }
 }
 
-/// Reads on to the end: every byte is right, and the end is told of.
+/// Reads to the end. Every byte is right, and the end is reported.
 fn read_to_the_end(end: &mut End) {
     let error = loop {
         match end.recv(100_000) {
@@ -467,7 +470,7 @@ fn a_reader_that_was_killed_is_no_room_for_ever() {
     }
 }
 
-/// The rings are the server's memory: they stay while the worker has them mapped.
+/// The rings are the server's memory. They stay while the worker has them mapped.
 #[test]
 fn a_server_that_was_killed_is_an_end_and_no_signal() {
     for net in drivers() {
@@ -480,7 +483,7 @@ fn a_server_that_was_killed_is_an_end_and_no_signal() {
             end.recv_all(1_000_000);
             child.kill();
             read_to_the_end(&mut end);
-            // Its own ring can still be written, to nobody.
+            // Its own ring can still be written, although nobody reads it.
             end.send(RING_BYTES / 2);
         }
     }

@@ -1,5 +1,5 @@
-//! TLS streams against real sockets: frames of random sizes come back through small buffers, and each way in which a
-//! handshake can fail is named on both sides.
+//! TLS streams over real sockets. Frames of random sizes come back through small buffers. Both sides name the reason
+//! for each way in which a handshake can fail.
 
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// An authority, and files signed by it.
+/// An authority, and files that it has signed.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -32,7 +32,7 @@ impl Authority {
         Authority { folder, issuer: Issuer::new(params, key), ca }
     }
 
-    /// A certificate for these names and its key.
+    /// A certificate for these names, and its key.
     fn sign(&self, file: &str, names: &[&str], until: i32) -> (PathBuf, PathBuf) {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -60,7 +60,7 @@ fn asking(ca: &Path, name: Option<&str>, own: Option<&(PathBuf, PathBuf)>) -> Tc
     Tcp::new().with_tls_client(TlsClient::load(ca, name, own).unwrap())
 }
 
-/// Answers every frame with its payload until the link ends; what ended it.
+/// Answers every frame with its payload until the link ends. Returns what ended it.
 fn echo_once(net: &Tcp, listener: &mut impl Listener<Stream = <Tcp as Net>::Stream>) -> LinkError {
     let stream = loop {
         if let Some(stream) = listener.accept().unwrap() {
@@ -76,7 +76,7 @@ fn echo_once(net: &Tcp, listener: &mut impl Listener<Stream = <Tcp as Net>::Stre
             Ok(()) => {}
             Err(error) => return error,
         }
-        // Also when there is more to do: what waits at a ring goes with a wait.
+        // Also if there is more to do: bytes held back at a ring are sent by a wait.
         let idle = !link.is_readable() && !link.can_send();
         let limit = if idle { Duration::from_millis(100) } else { Duration::ZERO };
         poll.wait(limit, &mut events).unwrap();
@@ -99,7 +99,7 @@ fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Sends frames and wants each back; how many came, and what ended it.
+/// Sends frames and expects each back. Returns how many came, and what ended the link.
 fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<(), LinkError>) {
     let stream = match blocking {
         true => net.connect(addr, Duration::from_secs(20)).unwrap(),
@@ -166,14 +166,14 @@ fn meet(
 fn frames_come_back_whether_the_handshake_is_waited_for_or_not() {
     let authority = Authority::new("one");
     let files = authority.sign("server", &["127.0.0.1"], 2999);
-    // Where the system refuses io_uring, this is epoll again.
+    // If the system refuses io_uring, this is epoll again.
     for (blocking, io) in [(true, Io::Epoll), (false, Io::Epoll), (true, Io::Uring), (false, Io::Uring)] {
         let client = asking(&authority.ca, None, None).with_io(io);
         let ((back, ended), server) = meet(serving(&files, None).with_io(io), &client, blocking, 300);
         assert!(back == 300 && ended.is_ok(), "{ended:?} {server}");
         assert!(matches!(server, LinkError::Closed { .. }), "{server}");
     }
-    // By name, and with a certificate of the client's own.
+    // With a given name, and with a certificate of the client's own.
     let named = authority.sign("named", &["ps.example.org"], 2999);
     let own = authority.sign("worker", &["worker"], 2999);
     let client = asking(&authority.ca, Some("ps.example.org"), Some(&own));
@@ -181,7 +181,7 @@ fn frames_come_back_whether_the_handshake_is_waited_for_or_not() {
     assert!(back == 50 && ended.is_ok(), "{ended:?} {server}");
 }
 
-/// What the client is told, whether it waits for the handshake or not.
+/// The client's error, whether it waits for the handshake or not.
 fn refused(server: &Tcp, client: &Tcp) -> (String, LinkError) {
     let ((_, ended), of_server) = meet(server.clone(), client, false, 2);
     let text = match ended.unwrap_err() {
@@ -217,12 +217,12 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
     says(&serving(&named, None), &client, "--tls-name", "ended TLS");
     says(&serving(&named, None), &client, "ps.example.org", "ended TLS");
     says(&serving(&good, None), &asking(&other.ca, None, None), "--tls-ca", "UnknownCA");
-    says(&serving(&good, None), &asking(&twin.ca, None, None), "but another key", "DecryptError");
+    says(&serving(&good, None), &asking(&twin.ca, None, None), "but with another key", "DecryptError");
     let wants = serving(&good, Some(&authority.ca));
-    says(&wants, &client, "asks for a certificate: give --tls-cert", "--tls-client-ca asks for one");
+    says(&wants, &client, "requires a certificate: give --tls-cert", "--tls-client-ca requires one");
     let stranger = other.sign("stranger", &["worker"], 2999);
     let stranger = asking(&authority.ca, None, Some(&stranger));
-    says(&wants, &stranger, "does not believe our --tls-cert", "no authority in --tls-client-ca");
+    says(&wants, &stranger, "does not trust our --tls-cert", "no authority in --tls-client-ca");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn plain_and_tls_tell_each_other_apart() {
     let (text, server) = refused(&serving(&files, None), &Tcp::new());
     assert_eq!(text, HeadError::TlsServer.to_string());
     assert!(matches!(server, LinkError::Tls { source: TlsError::PlainClient, .. }), "{server}");
-    // The plain server of this test says nothing; a real one answers with a frame (see below).
+    // The plain server of this test sends nothing. A real one answers with a frame (see below).
     let ((_, ended), server) = meet(Tcp::new(), &asking(&authority.ca, None, None), false, 1);
     assert!(matches!(server, LinkError::Frame { source: HeadError::TlsClient, .. }), "{server}");
     assert!(ended.is_err());
@@ -275,15 +275,15 @@ fn files_that_cannot_be_used_are_named() {
     };
     let server = |cert: &Path, key: &Path| TlsServer::load(cert, key, None).unwrap_err();
     says(server(&authority.path("none"), &key), &["--tls-cert", "none", "No such file"]);
-    says(server(&cert, authority.folder.path()), &["--tls-key", "no regular file"]);
+    says(server(&cert, authority.folder.path()), &["--tls-key", "not a regular file"]);
     says(server(&key, &key), &["--tls-cert", "BEGIN CERTIFICATE"]);
     says(server(&cert, &cert), &["--tls-key", "BEGIN PRIVATE KEY"]);
     says(server(&cert, &other), &["--tls-key", "other.key", "is not the key of", "server.pem"]);
-    says(server(&cert, &file("cut", &text[..text.len() - 30])), &["--tls-key", "cut off"]);
+    says(server(&cert, &file("cut", &text[..text.len() - 30])), &["--tls-key", "truncated"]);
     let bad = text.replace(&secret, &format!("!{}", &secret[1..]));
     says(server(&cert, &file("bad", &bad)), &["--tls-key", "not base64"]);
     let client = |ca: &Path, name| TlsClient::load(ca, name, None).unwrap_err();
-    says(client(&file("empty", ""), None), &["--tls-ca", "no certificate in it"]);
+    says(client(&file("empty", ""), None), &["--tls-ca", "it has no certificate"]);
     says(client(&authority.ca, Some("not a name")), &["--tls-name", "not a name"]);
     let own = TlsClient::load(&authority.ca, None, Some((&cert, &other))).unwrap_err();
     says(own, &["--tls-key", "is not the key of"]);

@@ -1,6 +1,6 @@
-//! Both drivers of tcp where they could differ: many connections and many small frames, bytes that come in any pieces,
-//! peers that do not read, connections that end, move to another poll or another thread while much is under way. What
-//! arrives is compared with what was given, byte by byte.
+//! Both drivers of tcp in the cases where they could differ: many connections, many small frames, bytes in pieces of
+//! any size, peers that do not read, and connections that end or move to another poll or thread with much in flight.
+//! What arrives is compared with what was sent, byte by byte.
 
 use gannet_transport::limits::{HEAD_BYTES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BYTES};
 use gannet_transport::sim::Prng;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The network over epoll and, where the system offers it, over io_uring.
+/// The network over epoll and, if the system has it, over io_uring.
 fn drivers() -> Vec<Tcp> {
     let uring = Tcp::new().with_io(Io::Uring);
     if uring.io() == "epoll" {
@@ -21,7 +21,7 @@ fn drivers() -> Vec<Tcp> {
     vec![Tcp::new(), uring]
 }
 
-/// A stream of the network and the plain socket at its other end.
+/// A stream of the network, and the plain socket at its other end.
 fn pair(tcp: &Tcp) -> (TcpStream, std::net::TcpStream) {
     let mut listener = tcp.listen("127.0.0.1:0").unwrap();
     let far = std::net::TcpStream::connect(listener.addr()).unwrap();
@@ -35,7 +35,7 @@ fn pair(tcp: &Tcp) -> (TcpStream, std::net::TcpStream) {
     (near, far)
 }
 
-/// Byte `at` of the stream number `stream`: every byte knows its place.
+/// Byte `at` of the stream number `stream`. The value depends on the place.
 fn byte(stream: u64, at: usize) -> u8 {
     let mixed = (at as u64 ^ stream << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 56) as u8 ^ (mixed >> 32) as u8
@@ -55,7 +55,7 @@ fn recv(stream: &mut TcpStream, space: &mut [u8]) -> usize {
     stream.recv(&mut [IoSliceMut::new(front), IoSliceMut::new(back)]).unwrap().unwrap_or(0)
 }
 
-/// Sends `total` bytes of stream `id`, `step` at a time, waiting for room; receives them at the far end.
+/// Sends `total` bytes of stream `id`, `step` at a time, and waits for space; receives them at the other end.
 fn send_all(
     poll: &mut TcpPoll,
     near: &mut TcpStream,
@@ -100,7 +100,7 @@ fn sends_of_every_size_arrive_whole_and_in_order() {
     }
 }
 
-/// A frame whose first part comes alone, cut at every byte, with another frame behind it.
+/// A frame whose first part comes alone, cut at every byte, with another frame after it.
 #[test]
 fn a_frame_may_come_in_two_pieces_cut_anywhere() {
     for tcp in drivers() {
@@ -119,7 +119,7 @@ fn a_frame_may_come_in_two_pieces_cut_anywhere() {
                 [(&frames[..cut], first, cut - first * (HEAD_BYTES + 24)), (&frames[cut..], 2, 0)]
             {
                 far.write_all(part).unwrap();
-                // The first part is taken in before the second is sent.
+                // The first part is received before the second is sent.
                 while ids.len() < want || link.receive().pending_bytes() != pending {
                     poll.wait(PATIENCE, &mut events).unwrap();
                     events.iter().for_each(|event| link.note(event));
@@ -183,8 +183,8 @@ fn many_connections_share_a_poll() {
     }
 }
 
-/// Connections are dropped with sends in the kernel's hands and bytes unread, again and again; those that stay, and
-/// those that come after, carry exactly what they were given.
+/// Connections are dropped with sends in flight in the kernel and bytes unread, again and again. Those that stay, and
+/// later ones, carry exactly what they were given.
 #[test]
 fn a_dropped_link_takes_nothing_of_the_others_with_it() {
     for tcp in drivers() {
@@ -198,7 +198,7 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
             poll.add(&near, round).unwrap();
             far.write_all(&bytes(round, 0, prng.below(30_000) as usize)).unwrap();
             let mut sent = 0;
-            // Until nothing more goes: what is under way waits for a peer that does not read.
+            // Until nothing more can be sent: what is in flight waits for a peer that does not read.
             let fills = round % 3 == 0;
             loop {
                 let step = 1 + prng.below(9_000) as usize;
@@ -214,12 +214,12 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
                 recv(&mut near, &mut space[..1000]);
             }
             drop(near);
-            // The peer hears of the end without any help from the poll, and has a prefix of what was sent.
+            // The peer sees the end without the poll's help, and has a prefix of what was sent.
             let mut got = Vec::new();
             let ended = far.read_to_end(&mut got);
             assert!(ended.is_ok() || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
             assert!(got.len() <= sent && got == bytes(round, 0, got.len()), "round {round}");
-            // Buffers that were under way are used again for others.
+            // Buffers that were in flight are used again for others.
             let count = 1 + prng.below(5_000) as usize;
             assert_eq!(send(&mut stays, &bytes(7, stayed, count)), count);
             poll.wait(Duration::ZERO, &mut events).unwrap();
@@ -230,8 +230,8 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
     }
 }
 
-/// A stream goes from poll to poll, each on a thread of its own, while its peer keeps writing: as a connection goes
-/// from the acceptor to a thread of the server.
+/// A stream moves from poll to poll, each on its own thread, while its peer keeps writing. A server's connections move
+/// in the same way from the acceptor to a thread.
 #[test]
 fn a_stream_that_moves_to_another_poll_loses_nothing() {
     for tcp in drivers() {
@@ -260,7 +260,7 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
                     }
                 }
                 assert_eq!(send(&mut near, &[turn as u8; 5]), 5);
-                // Every other one is taken off, the others just lose their poll.
+                // Every second one is detached; the others just lose their poll.
                 if turn % 2 == 0 {
                     poll.remove(&near).unwrap();
                 }
@@ -279,7 +279,7 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
     }
 }
 
-/// Whoever found no room at one poll, and waits for an event, hears of room at the next.
+/// A stream that found no space at one poll, and waits for an event, gets the event at the next poll.
 #[test]
 fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
     for tcp in drivers() {
@@ -307,7 +307,7 @@ fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
     }
 }
 
-/// A poll and its streams go to another thread together, as a worker that moves.
+/// A poll and its streams move to another thread together, like a worker that moves.
 #[test]
 fn a_poll_that_moves_to_another_thread_goes_on() {
     for tcp in drivers() {
@@ -346,48 +346,55 @@ fn a_poll_that_moves_to_another_thread_goes_on() {
     }
 }
 
-/// Both halves at once: tens of thousands of small frames answered while the asker reads slowly.
+/// Accepts one link and answers each of `frames` frames with its first 8 bytes. Returns the link and its poll.
+fn answer_frames(
+    net: &Tcp,
+    mut listener: <Tcp as Net>::Listener,
+    frames: u64,
+) -> (Link<TcpStream>, <Tcp as Net>::Poll) {
+    let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
+    poll.add_listener(&listener, 9).unwrap();
+    let mut link = loop {
+        if let Some(stream) = listener.accept().unwrap() {
+            break Link::new(stream);
+        }
+        poll.wait(PATIENCE, &mut events).unwrap();
+    };
+    poll.add(link.stream(), 0).unwrap();
+    let mut answered = 0;
+    while answered < frames || !link.transmit().is_empty() {
+        if link.is_readable() {
+            link.fill(&mut NoOwner).unwrap();
+        }
+        let ((receive, transmit), mut full) = (link.halves(), false);
+        while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
+            let head = Head::new(2, 0, frame.head.id, [0; 4]);
+            full = transmit.send_copy(head, &frame.payload[..8]).is_err();
+            if full {
+                break;
+            }
+            receive.consume();
+            answered += 1;
+        }
+        // A frame that found no space is answered when there is space; no event reports it.
+        let waits = !(link.flush(&mut NoOwner).unwrap() && full);
+        if waits && !link.is_readable() && !link.can_send() && answered < frames {
+            poll.wait(PATIENCE, &mut events).unwrap();
+            events.iter().for_each(|event| link.note(event));
+        }
+    }
+    poll.wait(Duration::ZERO, &mut events).unwrap();
+    (link, poll)
+}
+
+/// Both halves at once: tens of thousands of small frames are answered while the requesting side reads slowly.
 #[test]
 fn thousands_of_small_frames_come_back_in_order() {
     for tcp in drivers() {
-        let mut listener = tcp.listen("127.0.0.1:0").unwrap();
+        let listener = tcp.listen("127.0.0.1:0").unwrap();
         let addr = listener.addr().to_owned();
         let (net, frames) = (tcp.clone(), 40_000u64);
-        let server = std::thread::spawn(move || {
-            let (mut poll, mut events) = (net.poll().unwrap(), Vec::new());
-            poll.add_listener(&listener, 9).unwrap();
-            let mut link = loop {
-                if let Some(stream) = listener.accept().unwrap() {
-                    break Link::new(stream);
-                }
-                poll.wait(PATIENCE, &mut events).unwrap();
-            };
-            poll.add(link.stream(), 0).unwrap();
-            let mut answered = 0;
-            while answered < frames || !link.transmit().is_empty() {
-                if link.is_readable() {
-                    link.fill(&mut NoOwner).unwrap();
-                }
-                let ((receive, transmit), mut full) = (link.halves(), false);
-                while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
-                    let head = Head::new(2, 0, frame.head.id, [0; 4]);
-                    full = transmit.send_copy(head, &frame.payload[..8]).is_err();
-                    if full {
-                        break;
-                    }
-                    receive.consume();
-                    answered += 1;
-                }
-                // What found no room is answered once there is room: no event will tell of it.
-                let waits = !(link.flush(&mut NoOwner).unwrap() && full);
-                if waits && !link.is_readable() && !link.can_send() && answered < frames {
-                    poll.wait(PATIENCE, &mut events).unwrap();
-                    events.iter().for_each(|event| link.note(event));
-                }
-            }
-            poll.wait(Duration::ZERO, &mut events).unwrap();
-            (link, poll)
-        });
+        let server = std::thread::spawn(move || answer_frames(&net, listener, frames));
         let mut link = Link::new(tcp.connect(&addr, PATIENCE).unwrap());
         let (mut poll, mut events, mut prng) = (tcp.poll().unwrap(), Vec::new(), Prng::new(8));
         poll.add(link.stream(), 0).unwrap();
@@ -420,7 +427,7 @@ fn thousands_of_small_frames_come_back_in_order() {
     }
 }
 
-/// The end of a connection is told behind its last byte, whether it ended in order or broke.
+/// The end of a connection is reported after its last byte, whether it ended in order or broke.
 #[test]
 fn what_came_before_the_end_is_read_before_the_end_is_told() {
     for tcp in drivers() {
@@ -443,7 +450,7 @@ fn what_came_before_the_end_is_read_before_the_end_is_told() {
             writer.join().unwrap();
             assert_eq!((got, error.kind()), (count, std::io::ErrorKind::UnexpectedEof));
         }
-        // A reset: the sender finds out, too.
+        // A reset: the sender sees it too.
         let (mut near, far) = pair(&tcp);
         let (mut poll, mut events) = (tcp.poll().unwrap(), Vec::new());
         poll.add(&near, 1).unwrap();
@@ -456,7 +463,7 @@ fn what_came_before_the_end_is_read_before_the_end_is_told() {
     }
 }
 
-/// A listener hears on whichever poll it was given to last, and closes with nothing left behind.
+/// A listener gets events from the poll that it was given to last, and leaves nothing behind when it closes.
 #[test]
 fn a_listener_may_go_to_another_poll_and_frees_its_port() {
     for tcp in drivers() {

@@ -1,5 +1,5 @@
-//! Sessions over real verbs, of this process with itself: bytes in order, reads, and peers that do what none of ours does.
-//! Needs a device: `make test-rdma` brings one; elsewhere the tests say that they are skipped.
+//! Sessions over real verbs, from this process to itself: bytes in order, reads, and hostile peers. It needs a device:
+//! `make test-rdma` has one; elsewhere the tests say that they are skipped.
 #![cfg(feature = "verbs")]
 
 use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The device and an address that it has.
+/// The device and one of its addresses.
 fn here() -> Option<(Verbs, IpAddr)> {
     let ip = std::env::var("NODE_IP").ok().and_then(|ip| ip.parse().ok());
     let Some(ip) = ip else {
@@ -31,7 +31,7 @@ fn free_addr(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A connected pair: who connected, who accepted.
+/// A connected pair: the connecting side, the accepting side, and the listener.
 fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) {
     let addr = free_addr(ip);
     let mut listener = verbs.listen(addr).unwrap();
@@ -55,7 +55,7 @@ fn byte(position: u64) -> u8 {
     (position.wrapping_mul(0x9e37_79b9) >> 9) as u8
 }
 
-/// A stream that sends what is expected and checks what comes.
+/// A stream that sends the expected bytes and checks what comes.
 struct Counting {
     stream: VerbsStream,
     sent: u64,
@@ -120,9 +120,9 @@ fn bytes_come_as_they_were_sent_in_both_directions() {
             sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, VERBS_RING_BYTES));
         }
         assert!(sides[0].sent > VERBS_RING_BYTES as u64 && sides[1].sent > VERBS_RING_BYTES as u64);
-        // Many small ones: messages run out before bytes do.
+        // Many small ones: the limit of messages is reached before that of bytes.
         for round in 0..600 {
-            // Of the hundred before, the last are given back with those that come next.
+            // The credit of the last of the hundred before comes with the next messages.
             while sides[0].send(&mut prng, 3) == 0 {
                 assert!(started.elapsed() < LIMIT, "round {round}: no room");
                 sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, 1000));
@@ -161,7 +161,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
     let Some((verbs, ip)) = here() else { return };
     let (mut asking, mut answering, _listener) = pair(&verbs, ip);
     let (watch, other) = (asking.watch(), answering.watch());
-    // What told of the connection.
+    // The event that reported the connection.
     let StreamState::Edges { writable: true, .. } = watch.look() else { panic!("it is open") };
     other.look();
     let mut room = [0; 64 << 10];
@@ -178,7 +178,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
         assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), None);
         answering = sender.join().unwrap();
     }
-    // A full ring, and the other side reads.
+    // The ring is full, and the other side reads.
     let full = vec![1; 2 * VERBS_RING_BYTES];
     let mut sent = 0;
     while let Some(bytes) = asking.send(&[IoSlice::new(&full)]).unwrap() {
@@ -236,13 +236,13 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
             assert_eq!((first, last), (line * 8, line * 8 + 7));
         }
     }
-    // The stream is not in the way of the reads.
+    // The stream does not disturb the reads.
     assert_eq!(asking.send(&[IoSlice::new(b"on we go")]).unwrap(), Some(8));
     drop(region);
     assert_eq!(verbs.registrar().regions(), 0);
 }
 
-/// What reading ends with, and what the stream says afterwards.
+/// The error of a read, and what the stream says afterwards.
 fn failed_read(asking: &mut VerbsStream, want: ReadRequest) -> (String, String) {
     let reader = asking.reader().unwrap();
     reader.landing(64).unwrap();
@@ -260,7 +260,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
     let (mut good, mut good_server, _listener) = pair(&verbs, ip);
     assert!(good_server.allow_reads().unwrap());
 
-    // Before the other side has allowed it, the right key opens nothing.
+    // Before the other side has allowed reads, even the right key fails.
     let (mut early, _server, _listener) = pair(&verbs, ip);
     let (error, after) = failed_read(&mut early, want);
     assert!(error.starts_with("a READ failed: ") && after == error, "{error} / {after}");
@@ -281,7 +281,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
     };
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof, "{end}");
 
-    // A range that goes over the region's end.
+    // A range that goes beyond the end of the region.
     let (mut long, mut server, _listener) = pair(&verbs, ip);
     assert!(server.allow_reads().unwrap());
     let (error, _) = failed_read(&mut long, ReadRequest { addr: region.addr + 4090, ..want });
@@ -309,8 +309,8 @@ fn nobody_there_is_told_and_remembered() {
             Err(error) => break error,
         }
     };
-    assert!(error.to_string().contains("nobody listens for RDMA there"), "{error}");
-    assert!(verbs.avoided(&name).unwrap().contains("nobody listens"));
+    assert!(error.to_string().contains("no server listens for RDMA there"), "{error}");
+    assert!(verbs.avoided(&name).unwrap().contains("no server listens"));
     assert!(verbs.avoided("another").is_none() && !verbs.has_reached(&name));
 }
 
@@ -368,7 +368,7 @@ fn a_registration_beyond_the_limit_names_it_and_the_remedy() {
     }
 }
 
-/// Echoes frames over whatever comes in, until every link has ended that many times.
+/// Echoes frames over every transport, until this many links have ended.
 fn echo_server(
     net: &Transports,
     addr: &str,
@@ -464,7 +464,7 @@ fn frames_go_over_rdma_among_the_wires_with_either_poll() {
         assert_eq!(link.stream().transport(), "verbs");
         ask(&verbs, &mut link, 200, 3000).unwrap();
         ask(&verbs, &mut link, 40, FRAME_BYTES_MAX).unwrap();
-        // Beside it, over the others.
+        // Beside it, over the other transports.
         let tcp = Transports::new().with_io(io).with_transport(Transport::Tcp);
         let mut other = Link::new(tcp.begin_connect(&addr, 0).unwrap());
         ask(&tcp, &mut other, 10, 3000).unwrap();
@@ -482,7 +482,7 @@ fn frames_go_over_rdma_among_the_wires_with_either_poll() {
 #[test]
 fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
     let Some((_, ip)) = here() else { return };
-    // A server without RDMA, and for a worker that is not let near its memory.
+    // A server without RDMA, and a worker that may not use its shared memory.
     let server = Transports::new().with_transport(Transport::Tcp);
     let (addr, echoes) = echo_server(&server, &free_addr(ip).to_string(), 1);
     let auto = Transports::new();
@@ -492,17 +492,17 @@ fn auto_goes_on_over_tcp_where_rdma_does_not_reach() {
         let mut link = Link::new(auto.begin_connect(&addr, 0).unwrap());
         match ask(&auto, &mut link, 3, 96) {
             Ok(()) => break link,
-            Err(error) => assert!(error.to_string().contains("nobody listens for RDMA"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("no server listens for RDMA"), "{error}"),
         }
     };
     assert_eq!(link.stream().transport(), "tcp");
     ask(&auto, &mut link, 3, 96).unwrap();
     drop(link);
     assert_eq!(echoes.join().unwrap(), ["tcp"]);
-    // Told to use nothing else, it says so at once.
+    // If only RDMA is allowed, it reports that at once.
     let verbs = Transports::new().with_transport(Transport::Verbs);
     let refused = verbs.connect(&addr, LIMIT).err().unwrap().to_string();
-    assert!(refused.contains(&addr) && refused.contains("nobody listens for RDMA there"), "{refused}");
+    assert!(refused.contains(&addr) && refused.contains("no server listens for RDMA there"), "{refused}");
     let near = verbs.connect("127.0.0.1:1", LIMIT).err().unwrap().to_string();
     assert!(near.contains("loopback"), "{near}");
 }

@@ -1,5 +1,6 @@
-//! A real device, named by GANNET_RDMA_DEVICE (scripts/test_rdma.sh sets it, in a guest or for a device of this machine):
-//! what the kernel and the library say of it agree, memory can be registered, and a limit that is too low is named.
+//! A real device, named by GANNET_RDMA_DEVICE (scripts/test_rdma.sh sets it, in a guest or for a device of this
+//! machine). The kernel and the library agree about it, memory can be registered, and the error about a limit that is
+//! too low names the limit.
 #![cfg(feature = "verbs")]
 
 use gannet_transport::verbs::{BUILT, DeviceError, devices, limits, locked_bytes_max, try_registration};
@@ -55,7 +56,8 @@ fn a_device_that_is_not_there_is_told_with_those_that_are() {
     assert!(error.to_string().contains(&name), "{error}");
 }
 
-/// This one first gives up the right to lock what it likes, which only its own thread does; the limit is the process's.
+/// This test first gives up the right to lock unlimited memory. Only its own thread does so; the limit belongs to the
+/// process.
 #[test]
 fn a_registration_beyond_memlock_names_limit_amount_and_remedy() {
     let Some(name) = device() else { return };

@@ -1,4 +1,5 @@
-//! Eight coordinates at a time, by AVX2. No fused multiply-add: it would round once where the oracle rounds twice.
+//! Eight coordinates at a time, by AVX2. There is no fused multiply-add, because it rounds once where the oracle rounds
+//! twice.
 #![allow(unsafe_code)]
 
 use super::{Isa, Lanes, Sealed, Work};
@@ -11,20 +12,20 @@ use std::ops::{Add, Div, Mul, Sub};
 pub struct Avx2(());
 
 impl Avx2 {
-    /// `None` where the CPU, or the operating system, has none.
+    /// `None` if the CPU or the operating system does not have AVX2.
     pub fn new() -> Option<Avx2> {
         is_x86_feature_detected!("avx2").then_some(Avx2(()))
     }
 }
 
-/// A register, made from an [`Avx2`] only: its being there proves the instructions.
+/// A register. It can only be made from an [`Avx2`], so a value proves that the CPU has the instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Eight(__m256);
 
 impl Sealed for Avx2 {}
 impl Sealed for Eight {}
 
-/// An operation of two registers.
+/// An operation on two registers.
 macro_rules! binary {
     ($trait:ident, $method:ident, $intrinsic:ident) => {
         impl $trait for Eight {
@@ -32,7 +33,7 @@ macro_rules! binary {
 
             #[inline(always)]
             fn $method(self, other: Eight) -> Eight {
-                // SAFETY: an Eight proves AVX2 (above), whose part this instruction is.
+                // SAFETY: an Eight proves AVX2 (above), and this instruction is part of AVX2.
                 Eight(unsafe { $intrinsic(self.0, other.0) })
             }
         }
@@ -73,13 +74,13 @@ impl Lanes for Eight {
 
     #[inline(always)]
     fn larger(self, other: Eight) -> Eight {
-        // The second operand where the first is not larger, as the instruction is defined.
-        // SAFETY: an Eight proves AVX2.
+        // SAFETY: an Eight proves AVX2. By definition the instruction takes the second operand where the first is not
+        // larger.
         Eight(unsafe { _mm256_max_ps(self.0, other.0) })
     }
 }
 
-/// The lanes below `n`: all bits of each of the others are 0.
+/// A mask of the lanes below `n`: all bits of the other lanes are 0.
 #[inline(always)]
 fn below(_: Avx2, n: usize) -> __m256i {
     const ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];

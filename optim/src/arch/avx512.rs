@@ -1,4 +1,5 @@
-//! Sixteen coordinates at a time, by AVX-512. No fused multiply-add: it would round once where the oracle rounds twice.
+//! Sixteen coordinates at a time, by AVX-512. There is no fused multiply-add, because it rounds once where the oracle
+//! rounds twice.
 #![allow(unsafe_code)]
 
 use super::avx2::Avx2;
@@ -12,7 +13,7 @@ use std::ops::{Add, Div, Mul, Sub};
 pub struct Avx512(Avx2);
 
 impl Avx512 {
-    /// `None` where the CPU, or the operating system, has none.
+    /// `None` if the CPU or the operating system does not have them.
     pub fn new() -> Option<Avx512> {
         let all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -21,20 +22,20 @@ impl Avx512 {
         Avx2::new().filter(|_| all).map(Avx512)
     }
 
-    /// Proof of the half.
+    /// The proof of AVX2, which is part of this one.
     pub fn avx2(self) -> Avx2 {
         self.0
     }
 }
 
-/// A register, made from an [`Avx512`] only: its being there proves the instructions.
+/// A register. It can only be made from an [`Avx512`], so a value proves that the CPU has the instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Sixteen(__m512);
 
 impl Sealed for Avx512 {}
 impl Sealed for Sixteen {}
 
-/// An operation of two registers.
+/// An operation on two registers.
 macro_rules! binary {
     ($trait:ident, $method:ident, $intrinsic:ident) => {
         impl $trait for Sixteen {
@@ -42,7 +43,7 @@ macro_rules! binary {
 
             #[inline(always)]
             fn $method(self, other: Sixteen) -> Sixteen {
-                // SAFETY: a Sixteen proves AVX-512 F (above), whose part this instruction is.
+                // SAFETY: a Sixteen proves AVX-512 F (above), and this instruction is part of AVX-512 F.
                 Sixteen(unsafe { $intrinsic(self.0, other.0) })
             }
         }
@@ -83,13 +84,13 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     fn larger(self, other: Sixteen) -> Sixteen {
-        // The second operand where the first is not larger, as the instruction is defined.
-        // SAFETY: a Sixteen proves AVX-512 F.
+        // SAFETY: a Sixteen proves AVX-512 F. By definition the instruction takes the second operand where the first is
+        // not larger.
         Sixteen(unsafe { _mm512_max_ps(self.0, other.0) })
     }
 }
 
-/// The lanes below `n`, which is below 16.
+/// A mask of the lanes below `n`, which is below 16.
 #[inline(always)]
 fn below(n: usize) -> __mmask16 {
     (1u16 << n) - 1

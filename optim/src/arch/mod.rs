@@ -1,10 +1,11 @@
-//! How many coordinates one instruction takes: a register as a value whose operations are safe, and which registers
-//! this CPU has.
+//! SIMD registers as values with safe operations, and which instruction sets this CPU has.
 //!
-//! Three floors. The files for each instruction set hold the unsafe calls; a value of [`Avx2`] or [`Avx512`] is made
-//! only where the CPU has the instructions, and a register is made only from such a value, so what is done with it is
-//! safe; the rules above are generic over both and know nothing of it. [`Scalar`] is the oracle: every operation here is
-//! an IEEE 754 operation, rounded once, so all of them give its bits.
+//! There are three levels. The file of each instruction set holds the unsafe calls. A value of [`Avx2`] or [`Avx512`]
+//! can only be made where the CPU has the instructions, and a register can only be made from such a value; so all
+//! operations on registers are safe. The rules are generic over the instruction set and do not know which one they use.
+//!
+//! [`Scalar`] is the oracle. Every operation here is an IEEE 754 operation that rounds once, so every instruction set
+//! gives the oracle's bits.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,10 +22,11 @@ pub use scalar::Scalar;
 use crate::{Rule, Update};
 use std::ops::{Add, Div, Mul, Sub};
 
-/// Sealed: which instruction sets there are is decided here.
+/// Sealed: only this crate defines instruction sets.
 pub(crate) trait Sealed {}
 
-/// Some coordinates, side by side: one float, or a register of them. A value exists only where its instructions do.
+/// Several coordinates side by side: one float, or one register. A value exists only where the CPU has its
+/// instructions.
 #[allow(private_bounds)]
 pub trait Lanes:
     Sealed + Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
@@ -33,54 +35,55 @@ pub trait Lanes:
     fn splat(self, x: f32) -> Self;
     /// The correctly rounded square root.
     fn sqrt(self) -> Self;
-    /// Without the sign.
+    /// The absolute value.
     fn abs(self) -> Self;
     /// The magnitude of `self` with the sign of `sign`.
     fn copysign(self, sign: Self) -> Self;
-    /// `self` where it is larger, else `other`: also where either is NaN.
+    /// `self` where it is larger, else `other`; also `other` where either is NaN.
     fn larger(self, other: Self) -> Self;
 }
 
-/// An instruction set that this CPU has: holding the value proves it.
+/// An instruction set that this CPU has. Holding the value proves it.
 #[allow(private_bounds)]
 pub trait Isa: Sealed + Copy {
     /// Its register.
     type Lanes: Lanes;
-    /// Floats of a register; 16 is a multiple of it.
+    /// Floats in a register. 16 is a multiple of it.
     const LANES: usize;
     /// `x` in each lane.
     fn splat(self, x: f32) -> Self::Lanes;
-    /// Up to [`LANES`](Self::LANES) floats, the other lanes 0.
+    /// Loads up to [`LANES`](Self::LANES) floats. The other lanes are 0.
     fn load(self, from: &[f32]) -> Self::Lanes;
-    /// The first lanes, as many as fit into `to`, which is up to [`LANES`](Self::LANES) long.
+    /// Stores as many lanes as fit into `to`, which is at most [`LANES`](Self::LANES) long.
     fn store(self, lanes: Self::Lanes, to: &mut [f32]);
-    /// Runs `work`, compiled for this instruction set where it is `#[inline(always)]`.
+    /// Runs `work`, compiled for this instruction set. Only the parts that are `#[inline(always)]` are compiled for it.
     fn run<U: Update, W: Work>(self, rule: U, work: W) -> W::Out;
 }
 
 /// Work over many rows, compiled once for each rule and instruction set. See [`Rule::work`].
 pub trait Work {
-    /// What it answers.
+    /// What the work returns.
     type Out;
-    /// The work. An implementation is `#[inline(always)]` down to its loop: what is not inlined is compiled for the oldest CPU.
+    /// The work. An implementation must be `#[inline(always)]` down to its loop: code that is not inlined is compiled
+    /// for the oldest CPU.
     fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out;
 }
 
-/// The instruction sets that rules are written for; one that this CPU has.
+/// One of the instruction sets that rules are compiled for. This CPU has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cpu {
     /// One coordinate at a time.
     Scalar,
-    /// Eight.
+    /// Eight coordinates at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// Sixteen.
+    /// Sixteen coordinates at a time.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
 }
 
 impl Cpu {
-    /// The widest that this CPU has.
+    /// The widest instruction set that this CPU has.
     pub fn detect() -> Cpu {
         #[cfg(target_arch = "x86_64")]
         {
@@ -94,7 +97,7 @@ impl Cpu {
         Cpu::Scalar
     }
 
-    /// Everything that this CPU has, the oracle first.
+    /// Every instruction set that this CPU has, the oracle first.
     pub fn all() -> Vec<Cpu> {
         #[allow(unused_mut)]
         let mut all = vec![Cpu::Scalar];
@@ -106,8 +109,8 @@ impl Cpu {
         all
     }
 
-    /// What pays for rows of `dim` weights: no register that is partly empty, and none of sixteen to reach back for
-    /// eight or fewer.
+    /// The fastest instruction set for rows of `dim` weights. No register is partly empty, and rows of eight or fewer
+    /// weights do not use registers of sixteen.
     pub fn fit(self, dim: usize) -> Cpu {
         match self {
             Cpu::Scalar => Cpu::Scalar,

@@ -1,9 +1,9 @@
-//! One coordinate at a time: the oracle, and what one weight a row is best served by.
+//! One coordinate at a time: the oracle, and the fastest choice for rows of one weight.
 
 use super::{Isa, Lanes, Sealed, Work};
 use crate::Update;
 
-/// Every CPU has it.
+/// The instruction set that every CPU has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scalar;
 

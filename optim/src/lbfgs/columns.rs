@@ -1,21 +1,20 @@
-//! Values of a column: how an f64 is kept in two floats, and OWL-QN's three maps.
+//! Values of a column: how two floats store an f64, and OWL-QN's three maps.
 
-/// An f64 as the sum of two floats: 48 bits of it or more, in the range of f32.
+/// Splits an f64 into a sum of two floats. It keeps at least 48 bits, in the range of f32.
 #[inline(always)]
 pub fn split(value: f64) -> [f32; 2] {
     let high = value as f32;
     [high, (value - f64::from(high)) as f32]
 }
 
-/// The other way round. What [`split`] made of a value that this answered is the same again.
+/// Joins two floats that [`split`] made. Splitting the result again gives the same two floats.
 #[inline(always)]
 pub fn join(pair: [f32; 2]) -> f64 {
     f64::from(pair[0]) + f64::from(pair[1])
 }
 
-/// Adds to the sum of a pass. `sum` is the number of the pass that it belongs to and the sum so far, each in two floats;
-/// the numbers of passes are below 2^48. A sum of an earlier pass begins anew; what comes for a pass that is over is
-/// dropped.
+/// Adds to the sum of a pass. `sum` holds the number of its pass and the sum so far, each in two floats. Numbers of
+/// passes are below 2^48. A newer pass starts the sum anew; a value of an older pass is dropped.
 #[inline(always)]
 pub fn add_to_pass(sum: &mut [f32; 4], pass: u64, value: [f32; 2]) {
     let of = join([sum[0], sum[1]]) as u64;
@@ -39,14 +38,14 @@ pub fn pseudo_gradient(gradient: f64, weight: f64, l1: f64) -> f64 {
     }
 }
 
-/// A direction's coordinate, or 0 where it does not lead down the pseudo-gradient.
+/// A direction's coordinate, or 0 if it does not descend along the pseudo-gradient.
 #[inline(always)]
 pub fn align(direction: f64, slope: f64) -> f64 {
     if direction * slope < 0.0 { direction } else { 0.0 }
 }
 
-/// The point `weight + step`, or 0 where it has left the orthant: that of the weight, or of steepest descent where the
-/// weight is 0.
+/// The point `weight + step`, or 0 if it has left the orthant. The orthant is that of the weight, or of steepest
+/// descent where the weight is 0.
 #[inline(always)]
 pub fn project(weight: f64, step: f64, slope: f64) -> f64 {
     let orthant = if weight != 0.0 { weight } else { -slope };
@@ -84,7 +83,7 @@ mod tests {
             prop_assert_eq!((join([sum[0], sum[1]]) as u64, join([sum[2], sum[3]])), model);
         }
 
-        /// The pseudo-gradient is the one-sided slope of steepest descent, taken here by finite differences.
+        /// The pseudo-gradient is the one-sided slope of steepest descent. The test computes it by finite differences.
         #[test]
         fn the_pseudo_gradient_is_the_slope_downhill(g in -2.0f64..2.0, w in prop_oneof![Just(0.0), -2.0f64..2.0], l1 in 0.0f64..1.5) {
             let h = 1e-7;

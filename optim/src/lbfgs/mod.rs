@@ -1,9 +1,11 @@
-//! L-BFGS and OWL-QN as algebra on slices and scalars: what the servers do to columns of rows, and what whoever leads the
-//! training does with the dot products that come back. Sums are f64 in a fixed order.
+//! L-BFGS and OWL-QN as algebra on slices and scalars. Servers apply the part on columns of rows. The leader of the
+//! training uses the dot products that the servers return. Sums are f64 in a fixed order.
 //!
-//! Nocedal and Wright, Numerical Optimization, 2nd ed., algorithms 7.4 (two-loop recursion), 3.5 and 3.6 (strong Wolfe);
-//! Chen, Wang and Zhou, Large-scale L-BFGS using MapReduce, NIPS 2014 (the recursion over a Gram matrix); Andrew and Gao,
-//! Scalable training of L1-regularized log-linear models, ICML 2007 (OWL-QN).
+//! Sources:
+//! - Nocedal and Wright, Numerical Optimization, 2nd ed., algorithms 7.4 (two-loop recursion), 3.5 and 3.6 (strong
+//!   Wolfe).
+//! - Chen, Wang and Zhou, Large-scale L-BFGS using MapReduce, NIPS 2014 (the recursion over a Gram matrix).
+//! - Andrew and Gao, Scalable training of L1-regularized log-linear models, ICML 2007 (OWL-QN).
 
 mod columns;
 mod sums;

@@ -1,6 +1,6 @@
-//! Sums in f64 whose order is fixed and whose error does not grow with their length.
+//! Sums in f64 with a fixed order, whose error does not grow with their length.
 
-/// A sum that keeps what each addition rounds away (Neumaier 1974).
+/// A compensated sum: it keeps what each addition rounds away (Neumaier 1974).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
     sum: f64,
@@ -21,7 +21,7 @@ impl Sum {
     /// The sum so far.
     #[inline(always)]
     pub fn value(&self) -> f64 {
-        // Behind an overflow there is nothing to mend, and infinity less itself would hide it.
+        // After an overflow there is nothing to correct, and infinity minus itself would hide the overflow.
         if self.lost.is_finite() { self.sum + self.lost } else { self.sum }
     }
 }
@@ -34,7 +34,7 @@ impl FromIterator<f64> for Sum {
     }
 }
 
-/// Sums that run side by side, so that a CPU adds several at a time: the same order whatever it can do.
+/// The number of partial sums, so that a CPU can add several at a time. The order is the same on every CPU.
 const LANES: usize = 8;
 
 #[inline(always)]
@@ -53,7 +53,7 @@ fn lanes(n: usize, term: impl Fn(usize) -> f64) -> f64 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The dot product of two short columns: meant for blocks, whose sums a [`Sum`] adds.
+/// The dot product of two short columns. A caller adds the results of blocks with a [`Sum`].
 ///
 /// # Panics
 /// When the lengths differ.
@@ -87,7 +87,7 @@ mod tests {
         fn like_plain_sums(a in prop::collection::vec(-100i32..100, 0..70)) {
             let a: Vec<f64> = a.into_iter().map(f64::from).collect();
             let b: Vec<f64> = a.iter().rev().copied().collect();
-            // Integers: every order is exact.
+            // The values are integers, so every order is exact.
             prop_assert_eq!(dot(&a, &b), a.iter().zip(&b).map(|(x, y)| x * y).sum::<f64>());
             prop_assert_eq!(norm1(&a), a.iter().map(|x| x.abs()).sum::<f64>());
             prop_assert_eq!(a.iter().copied().collect::<Sum>().value(), a.iter().sum::<f64>());

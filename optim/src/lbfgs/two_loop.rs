@@ -1,5 +1,5 @@
-//! The two-loop recursion over coefficients: every vector in it is a sum of the pairs and the gradient, so it needs their
-//! dot products only (Chen et al. 2014).
+//! The two-loop recursion on coefficients. Every vector in it is a combination of the pairs and the gradient, so it
+//! needs only their dot products (Chen et al. 2014).
 
 /// Dot products of the vectors `s_0 .. s_(m-1)`, `y_0 .. y_(m-1)`, `g`: a symmetric matrix of `2 m + 1` rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub struct Gram {
 }
 
 impl Gram {
-    /// All zero, for `pairs` pairs.
+    /// A matrix of zeros for `pairs` pairs.
     pub fn new(pairs: usize) -> Gram {
         let side = 2 * pairs + 1;
         Gram { pairs, dots: vec![0.0; side * side] }
@@ -20,17 +20,17 @@ impl Gram {
         2 * self.pairs + 1
     }
 
-    /// Where `s` of a pair stands.
+    /// The index of `s` of a pair.
     pub fn s(&self, pair: usize) -> usize {
         pair
     }
 
-    /// Where `y` of a pair stands.
+    /// The index of `y` of a pair.
     pub fn y(&self, pair: usize) -> usize {
         self.pairs + pair
     }
 
-    /// Where the gradient stands.
+    /// The index of the gradient.
     pub fn g(&self) -> usize {
         2 * self.pairs
     }
@@ -38,30 +38,30 @@ impl Gram {
     /// The dot product of two of the vectors.
     ///
     /// # Panics
-    /// When there is no such vector.
+    /// When an index is out of range.
     pub fn get(&self, a: usize, b: usize) -> f64 {
         self.dots[a * self.side() + b]
     }
 
-    /// Sets the dot product of two of the vectors, both ways round.
+    /// Sets the dot product of two of the vectors, in both places of the symmetric matrix.
     ///
     /// # Panics
-    /// When there is no such vector.
+    /// When an index is out of range.
     pub fn set(&mut self, a: usize, b: usize, dot: f64) {
         let side = self.side();
         self.dots[a * side + b] = dot;
         self.dots[b * side + a] = dot;
     }
 
-    /// The dot product of one of the vectors with a sum of them.
+    /// The dot product of one of the vectors with a combination of them.
     fn with(&self, a: usize, coefficients: &[f64]) -> f64 {
         let row = &self.dots[a * self.side()..][..self.side()];
         row.iter().zip(coefficients).map(|(dot, x)| dot * x).sum()
     }
 }
 
-/// `- H g` as coefficients of the vectors, in the order of [`Gram`]. `order` names the pairs to use, the oldest first; `s y`
-/// of each must be positive. Without pairs it is `- g`.
+/// `- H g` as coefficients of the vectors, in the order of [`Gram`]. `order` names the pairs to use, the oldest first;
+/// `s y` of each must be positive. Without pairs the result is `- g`.
 pub fn direction(gram: &Gram, order: &[usize]) -> Vec<f64> {
     let mut p = vec![0.0; gram.side()];
     p[gram.g()] = -1.0;
@@ -91,7 +91,7 @@ mod tests {
         a.iter().zip(b).map(|(x, y)| x * y).sum()
     }
 
-    /// `- H g` with H written out as a matrix: BFGS's own update (Nocedal and Wright, 7.16), oldest pair first.
+    /// `- H g` with H as a full matrix: BFGS's own update (Nocedal and Wright, 7.16), oldest pair first.
     fn dense(pairs: &[(Vec<f64>, Vec<f64>)], g: &[f64]) -> Vec<f64> {
         let n = g.len();
         let last = pairs.last();
@@ -132,7 +132,7 @@ mod tests {
                 })
                 .collect();
             let g = vectors[8];
-            // In a ring, as they lie in a table.
+            // A ring, as in a table.
             let order: Vec<usize> = (0..pairs).map(|i| (start + i) % slots).collect();
             let mut gram = Gram::new(slots);
             let mut basis: Vec<(usize, &[f64])> = vec![(gram.g(), g)];

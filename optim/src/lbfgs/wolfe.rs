@@ -1,10 +1,10 @@
-//! A line search for the strong Wolfe conditions (Nocedal and Wright, algorithms 3.5 and 3.6), with the approximate first
-//! condition of Hager and Zhang (2005) where the function's digits are used up.
+//! A line search for the strong Wolfe conditions (Nocedal and Wright, algorithms 3.5 and 3.6). Where rounding hides the
+//! fall of the function's values, it uses the approximate first condition of Hager and Zhang (2005).
 
-/// The function along a direction, at a step.
+/// A point of the function along a direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// How far.
+    /// The step.
     pub step: f64,
     /// The function's value.
     pub value: f64,
@@ -12,20 +12,20 @@ pub struct Point {
     pub slope: f64,
 }
 
-/// What is searched for, and where.
+/// The conditions and limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// The share of the first slope's promise that must be kept, in (0, 1/2).
+    /// The fraction of the decrease predicted by the first slope that must be reached, in (0, 1/2).
     pub decrease: f64,
-    /// The share of the first slope that may be left, in (decrease, 1).
+    /// The fraction of the first slope that may remain, in (decrease, 1).
     pub curvature: f64,
     /// The first step that is tried.
     pub first: f64,
-    /// No step is longer.
+    /// The longest step allowed.
     pub longest: f64,
-    /// Points that are tried at most.
+    /// The most points that are tried.
     pub tries: u32,
-    /// Relative error of the function's values: a fall of less cannot be seen.
+    /// The relative error of the function's values. A smaller decrease is not visible.
     pub noise: f64,
 }
 
@@ -36,7 +36,8 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Whether a step falls far enough: by Armijo's condition, or by its slopes where values say nothing any more.
+    /// Whether a step decreases the function enough: by Armijo's condition, or by its slopes where the values' noise
+    /// hides it.
     fn falls(&self, from: Point, at: Point) -> bool {
         let armijo = at.value <= from.value + self.decrease * at.step * from.slope;
         let unseen = at.value <= from.value + self.noise * from.value.abs()
@@ -48,19 +49,19 @@ impl Search {
         at.slope.abs() <= -self.curvature * from.slope
     }
 
-    /// Whether the step may be taken: it falls, and is flat enough or cannot be longer.
+    /// Whether the step is acceptable: it decreases enough, and it is flat enough or cannot be longer.
     pub fn accepts(&self, from: Point, at: Point) -> bool {
         let longest = at.step >= self.longest && at.slope <= 0.0;
         self.falls(from, at) && (self.is_flat(from, at) || longest)
     }
 }
 
-/// A step that fulfils the strong Wolfe conditions for a function whose value and slope at 0 are those of `from` (its slope
-/// negative), or the best that falls when `tries` are used up; `None` when none falls. `function` answers the value and
-/// the slope at a step.
+/// Finds a step that fulfils the strong Wolfe conditions. `from` has the function's value and slope at 0, and the slope
+/// is negative. `function` returns the value and the slope at a step. When `tries` are used up, the result is the best
+/// step that decreases the function, or `None` if there is none.
 ///
 /// # Errors
-/// What `function` fails with.
+/// The errors of `function`.
 pub fn strong_wolfe<E>(
     search: &Search,
     from: Point,
@@ -69,7 +70,7 @@ pub fn strong_wolfe<E>(
     let mut at = |step: f64| function(step).map(|(value, slope)| Point { step, value, slope });
     let (mut before, mut best) = (from, None::<Point>);
     let mut step = search.first.min(search.longest);
-    // low falls, and has the smallest value so far; a good step lies between it and high.
+    // `low` decreases enough and has the smallest value so far. A good step lies between it and `high`.
     let mut bracket = None::<(Point, Point)>;
     for _ in 0..search.tries {
         if let Some((low, high)) = bracket {
@@ -102,7 +103,7 @@ pub fn strong_wolfe<E>(
     Ok(best)
 }
 
-/// The minimum of the cubic through two points, kept away from both by a tenth.
+/// The minimum of the cubic through two points, at least a tenth of the interval away from both.
 fn between(a: Point, b: Point) -> f64 {
     let width = b.step - a.step;
     let (low, high) = (a.step.min(b.step) + 0.1 * width.abs(), a.step.max(b.step) - 0.1 * width.abs());
@@ -110,7 +111,7 @@ fn between(a: Point, b: Point) -> f64 {
     if step.is_finite() { step.clamp(low, high) } else { a.step + 0.5 * width }
 }
 
-/// Where the cubic through two points that both fall has its minimum, between twice and ten times as far.
+/// The minimum of the cubic through two points that both decrease enough, clamped to 2 to 10 times the distance.
 fn further(a: Point, b: Point) -> f64 {
     let step = cubic(a, b);
     let (low, high) = (2.0 * b.step, 10.0 * b.step);
@@ -155,13 +156,13 @@ mod tests {
 
     #[test]
     fn nothing_falls_where_all_rises() {
-        // A slope that lies: values rise at once.
+        // The slope is wrong: the values rise at once.
         let (found, _) = run(&Search::default(), |t| (t, if t == 0.0 { -1.0 } else { 1.0 }));
         assert_eq!(found, None);
     }
 
     proptest! {
-        /// Convex functions with a known minimum, from flat to steep, near to far: the conditions hold at what is found,
+        /// Convex functions with a known minimum: flat and steep, near and far. The conditions hold at the step found,
         /// and a narrow search finds the minimum itself.
         #[test]
         fn the_conditions_hold(minimum in -6.0f64..6.0, scale in -6.0f64..6.0, quartic in 0.0f64..1.0) {

@@ -1,4 +1,4 @@
-//! How often each key was pushed, as the data has it, and as the rows have it.
+//! How often each key was pushed, according to the data and according to the rows.
 
 use super::{BATCH, PASSES, PIECE, Round, WORKER_TIMEOUT, default_run};
 use gannet::job::{JobPlan, PlanFile};
@@ -14,7 +14,8 @@ fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {
     ids.chain([INTERCEPT_KEY]).collect()
 }
 
-/// For each key in how many batches of all passes it is: a piece is the lines that begin in it, its batches are cut from its first.
+/// For each key, the number of batches of all passes that contain it. A split consists of the lines that begin in it,
+/// and its batches are cut from its first line.
 pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
     let file = PlanFile { name: String::new(), bytes: text.len() as u64, print: 0, whole: false };
     let plan = JobPlan {
@@ -43,7 +44,7 @@ pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
     batches
 }
 
-/// For each key in how many records of all passes it is.
+/// For each key, the number of records of all passes that contain it.
 pub fn records_by_key(text: &str) -> HashMap<u64, u64> {
     let mut records = HashMap::new();
     for line in text.lines() {
@@ -56,17 +57,17 @@ pub fn records_by_key(text: &str) -> HashMap<u64, u64> {
 /// What a table's rows count.
 #[derive(Clone, Copy)]
 pub enum Counting {
-    /// Pushes: rows of damped FTRL, behind their state.
+    /// Pushes: rows of damped FTRL count them, after their state.
     Pushes,
     /// Records: rows of [`SUMS`].
     Records,
 }
 
-/// Settings for records that are all positive: at a rate of 2^-100 nothing is learned, the probability stays one half, and each record adds
-/// exactly 2^-101 to the weight of each of its keys.
+/// Settings that make weights count records. All records are positive. At a rate of 2^-100 nothing is learned, so the
+/// probability stays one half. Each record adds exactly 2^-101 to the weight of each of its keys.
 pub const SUMS: &str = "--optimizer sgd --push gradient --reduce sum --alpha 7.888609e-31";
 
-/// For each key the count that its row has.
+/// For each key, the count in its row.
 pub fn counts_in_rows(addrs: &[String], counting: Counting) -> HashMap<u64, u64> {
     let rate = 2f32.powi(-100);
     let schema = match counting {

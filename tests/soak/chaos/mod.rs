@@ -1,4 +1,4 @@
-//! A job of real processes, and what a round does to it.
+//! A job of real processes, and the faults of a round.
 
 mod counted;
 mod round;
@@ -16,13 +16,13 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What all jobs here are given.
+/// The passes of every job here.
 pub const PASSES: u32 = 3;
 const BATCH: u32 = 32;
 const PIECE: u64 = 64 << 10;
 const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The run of all jobs here.
+/// The run of every job here.
 pub fn default_run() -> RunId {
     RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 }
 }
@@ -44,7 +44,7 @@ pub struct Ended {
     pub done: Done,
 }
 
-/// See the module.
+/// A job of real processes in one round.
 pub struct Job<'a> {
     round: &'a Round,
     line: String,
@@ -55,12 +55,12 @@ pub struct Job<'a> {
     asleep: Vec<(Instant, usize)>,
     /// Workers that were started.
     started: u64,
-    /// Workers killed, workers started instead, workers put to sleep, servers killed.
+    /// Workers killed, replacements started, workers put to sleep, servers killed.
     pub dealt: [u32; 4],
 }
 
 impl<'a> Job<'a> {
-    /// Servers, and the workers that begin.
+    /// Starts servers and the first workers.
     pub fn start(round: &'a Round, train: &Path, flags: &str) -> Job<'a> {
         let (hosts, seconds) = (vec!["a:1"; round.declared() as usize].join(","), WORKER_TIMEOUT.as_secs());
         let line = format!(
@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
             command.arg("--data-dir").arg(self.folder.path().join(format!("server-{which}")));
         }
         if std::env::var_os("GANNET_LOG").is_none() {
-            // Of links that were lost there is much.
+            // There would be many messages about lost links.
             command.env("GANNET_LOG", "error");
         }
         Served::start(command)
@@ -113,9 +113,9 @@ impl<'a> Job<'a> {
         self.workers.push(Running { index, process, slept: false });
     }
 
-    /// What the scheduler says.
+    /// The scheduler's status.
     pub fn status(&self) -> Option<JobStatus> {
-        // As workers choose it.
+        // Workers choose it in the same way.
         let scheduler = self.addrs.iter().min().unwrap().clone();
         let config = WorkerConfig { run: Some(default_run()), ..WorkerConfig::new([scheduler], 1 << 40, 1) };
         JobStatus::of(Tcp::new(), config).unwrap()
@@ -145,7 +145,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits until so many percent of the tasks are done.
+    /// Waits until this percentage of the tasks is done.
     fn until(&mut self, percent: u64) {
         let start = Instant::now();
         loop {
@@ -164,7 +164,7 @@ impl<'a> Job<'a> {
         self.workers[at].process.child.0.try_wait().unwrap().is_none().then_some(at)
     }
 
-    /// Does to the job what the round has for it.
+    /// Does to the job what the round demands.
     pub fn suffer(&mut self) {
         let round = self.round;
         for deed in &round.deeds {
@@ -210,12 +210,12 @@ impl<'a> Job<'a> {
         self.workers.drain(..).map(ended).collect()
     }
 
-    /// What `gannet status` says of the job.
+    /// The output of `gannet status` about the job.
     pub fn reported(&self) -> serde_json::Value {
         run(&format!("status --ps-hosts {} --json", self.addrs.join(","))).json()["job"].clone()
     }
 
-    /// Servers end when they are told to.
+    /// Stops the servers.
     pub fn stop(self) {
         self.servers.into_iter().flatten().for_each(|served| drop(served.stop()));
     }

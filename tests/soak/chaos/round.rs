@@ -1,24 +1,24 @@
-//! What happens to a job in one round, drawn from a seed.
+//! The faults of one round, drawn from a seed.
 
 use std::time::Duration;
 
 /// One round.
 #[derive(Debug)]
 pub struct Round {
-    /// Workers that begin; one more is declared if `spare`, who comes instead of one that was killed.
+    /// Workers that begin. With `spare` one more is declared, which replaces a killed worker.
     pub workers: u32,
     pub spare: bool,
     pub servers: usize,
     /// Whether the servers keep their shards in folders.
     pub durable: bool,
     pub transport: &'static str,
-    /// The order in which each worker names the servers is drawn from it.
+    /// The seed of the order in which each worker names the servers.
     pub hosts: u64,
-    /// In their order.
+    /// The faults in order.
     pub deeds: Vec<Deed>,
 }
 
-/// Something that is done to the job, so long after so many percent of its tasks are done.
+/// A fault, this long after this percentage of the tasks is done.
 #[derive(Debug)]
 pub struct Deed {
     pub percent: u64,
@@ -28,15 +28,15 @@ pub struct Deed {
 
 #[derive(Debug)]
 pub enum What {
-    /// SIGKILL for a worker; after a while worker `then` is started.
+    /// SIGKILL for a worker. After a while worker `then` is started.
     Kill { index: u32, then: u32, after: Duration },
-    /// SIGSTOP, and SIGCONT when so much time has passed.
+    /// SIGSTOP, and SIGCONT after this time.
     Sleep { index: u32, time: Duration },
-    /// SIGKILL for a server; after a while it is started again on its folder, in another way.
+    /// SIGKILL for a server. After a while it is started again on its folder with other settings.
     KillServer { which: usize, after: Duration, threads: u32, limits: Limits },
 }
 
-/// What a server allows its sessions.
+/// The limits of a server's sessions.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub credit_requests: u32,
@@ -81,7 +81,8 @@ impl Dice {
 }
 
 impl Round {
-    /// Kinds of trouble go by the seed's residues, so that a few seeds in a row have all of them; the rest is drawn.
+    /// Kinds of faults follow the seed's residues, so that a few consecutive seeds have all of them. The rest is
+    /// random.
     pub fn draw(seed: u64, mode: &str) -> Round {
         let mode = mode.bytes().fold(0, |all: u64, byte| all << 8 | u64::from(byte));
         let dice = &mut Dice(seed ^ gannet::table::mix(mode));
@@ -90,7 +91,7 @@ impl Round {
         let (asleep, server) = (seed % 4 == 1, seed % 3 == 1);
         let index = dice.below(workers.into()) as u32;
         let then = if spare { workers } else { index };
-        // Whoever is to sleep is not the one that is killed.
+        // The worker that sleeps is not the one that is killed.
         let sleeper = (index + 1 + dice.below(u64::from(workers) - 1) as u32) % workers;
         let time = if dice.below(2) == 0 { dice.millis(200, 1500) } else { dice.millis(2500, 4000) };
         let which = dice.below(servers as u64) as usize;
@@ -113,7 +114,7 @@ impl Round {
         let mut deeds: Vec<Deed> = kinds.into_iter().flatten().map(deed).collect();
         let durable = server || dice.below(2) == 0;
         let transport = if dice.below(2) == 0 { "auto" } else { "tcp" };
-        // Drawn last: what else a seed draws stays as it was.
+        // Drawn last, so that the other values of a seed stay as they were.
         for deed in &mut deeds {
             if let What::KillServer { threads, limits, .. } = &mut deed.what {
                 (*threads, *limits) = (1 + dice.below(4) as u32, Limits::draw(dice));
@@ -123,13 +124,13 @@ impl Round {
         Round { workers, spare, servers, durable, transport, hosts, deeds }
     }
 
-    /// The same job with nothing done to it.
+    /// The same job without faults.
     pub fn undisturbed(workers: u32) -> Round {
         let (spare, servers, durable, transport) = (false, 1, false, "auto");
         Round { workers, spare, servers, durable, transport, hosts: 0, deeds: Vec::new() }
     }
 
-    /// An order of so many servers, for the worker that is the n-th to be started.
+    /// An order of this many servers, for the n-th worker that is started.
     pub fn order(&self, servers: usize, n: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..servers).collect();
         order.sort_by_key(|&server| {

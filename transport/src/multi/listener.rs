@@ -1,4 +1,4 @@
-//! Where connections come in, over each transport that the server offers.
+//! Accepts connections over each transport that the server offers.
 
 use super::rdma::RdmaListener;
 use super::{MultiStream, Transport, Transports};
@@ -11,12 +11,12 @@ use std::net::SocketAddr;
 /// Listens for connections over each transport that the server offers.
 #[derive(Debug)]
 pub struct MultiListener {
-    /// Of a server of another transport only it holds the address, and lets nobody in.
+    /// With another transport only, this listener just occupies the address and accepts nobody.
     tcp: TcpListener,
     tcp_is_open: bool,
     shm: Option<ShmListener>,
     verbs: Option<RdmaListener>,
-    /// Who is asked first next time, so that none can keep the others waiting.
+    /// Which transport is asked first next time, so that none starves the others.
     first: usize,
 }
 
@@ -24,7 +24,7 @@ impl MultiListener {
     pub(super) fn new(wires: &Transports, addr: &str) -> Result<MultiListener, NetError> {
         let (tcp, transport, anyone) = (&wires.tcp, wires.transport, wires.token && !wires.certificates);
         let wants_shm = matches!(transport, Transport::Auto | Transport::Shm);
-        // Before the port answers, so that a worker that waits for it finds both.
+        // This comes before the port answers, so that a worker that waits for the port finds both.
         let early = if wants_shm { listen_early(addr, anyone) } else { None };
         let tcp = tcp.listen(addr)?;
         let bound: Option<SocketAddr> = tcp.addr().parse().ok();
@@ -48,7 +48,7 @@ impl MultiListener {
                 return Err(NetError::Listen { addr: tcp.addr().to_owned(), source: source.io() });
             }
             Some(Err(why)) => {
-                tracing::warn!(addr = tcp.addr(), %why, "no shared memory is offered: workers on this host use tcp");
+                tracing::warn!(addr = tcp.addr(), %why, "cannot offer shared memory: workers on this host use tcp");
                 None
             }
         };
@@ -69,7 +69,7 @@ impl MultiListener {
             if self.tcp_is_open {
                 return Ok(Some(MultiStream::tcp(stream)));
             }
-            tracing::debug!("a connection over tcp was ended: this server does not take them (--transport)");
+            tracing::debug!("closed a connection over tcp: this server does not accept tcp (--transport)");
         }
         Ok(None)
     }
@@ -89,7 +89,7 @@ impl MultiListener {
     }
 }
 
-/// Listens for shared memory at an address whose port is chosen already.
+/// Listens for shared memory at an address whose port is already chosen.
 fn listen_early(addr: &str, anyone: bool) -> Option<(SocketAddr, ShmListener)> {
     let at = *resolve(addr).ok()?.first()?;
     (at.port() != 0).then(|| ShmListener::new(at, anyone).ok().map(|shm| (at, shm)))?

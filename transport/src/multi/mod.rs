@@ -1,5 +1,5 @@
-//! Several transports as one network: TCP for every peer, shared memory for those on this host, RDMA for those that a device
-//! reaches. Chosen for each connection; a line of the log says what was chosen, and why.
+//! Several transports as one network: shared memory for peers on this host, RDMA for peers that a device reaches, TCP
+//! for all others. The transport is chosen for each connection; a line of the log says which, and why.
 
 mod listener;
 mod poll;
@@ -30,52 +30,52 @@ use std::time::{Duration, Instant};
 /// What carries the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// Of a worker: shared memory where the server is on this host and lets it in, else RDMA where a device reaches the
-    /// server and it answers, else TCP. Of a server: all of them.
+    /// A worker takes shared memory if the server is on this host and accepts it; else RDMA, if a device reaches the
+    /// server and the server answers; else TCP. A server offers all of them.
     #[default]
     Auto,
     /// TCP only.
     Tcp,
     /// Shared memory only.
     Shm,
-    /// RDMA; a worker that had a session with a server goes on over TCP when RDMA breaks. Of a server: RDMA only.
+    /// RDMA. If RDMA breaks, a worker that had a session with a server continues over TCP. A server offers RDMA only.
     Verbs,
 }
 
-/// The network of this machine, over whatever reaches the other side best.
+/// The network of this machine, over the best transport for each peer.
 #[derive(Debug, Clone)]
 pub struct Transports {
     tcp: Tcp,
     transport: Transport,
     token: bool,
     certificates: bool,
-    /// TCP is in TLS.
+    /// TCP uses TLS.
     tls: bool,
-    /// Bytes for the rings of sessions over RDMA.
+    /// Memory for the rings of RDMA sessions, in bytes.
     rdma_bytes: usize,
     choices: Arc<Mutex<HashMap<String, AddressState>>>,
-    /// Opened when it is first wanted; or why there is none.
+    /// The device, opened at the first use, or why there is none.
     verbs: Arc<OnceLock<Result<Verbs, String>>>,
 }
 
-/// What is known of a server's address.
+/// What is known about a server's address.
 #[derive(Debug, Default)]
 struct AddressState {
-    /// What was last chosen for it.
+    /// The transport that was chosen last.
     last: &'static str,
-    /// Shared memory failed there: until when it is not tried, and how it failed.
+    /// Shared memory failed there: when to try it again, and why it failed.
     avoid: Option<(Instant, String)>,
-    /// How often whoever offered it had not proved to be the server.
+    /// How often the peer that offered shared memory failed to prove that it is the server.
     doubts: u32,
 }
 
 impl Transports {
-    /// Whatever serves best, over plain sockets and epoll where that is TCP.
+    /// The best transport for each peer. TCP uses plain sockets and epoll.
     pub fn new() -> Transports {
         Transports::over(Tcp::new())
     }
 
-    /// Where it is TCP, this one.
+    /// The best transport for each peer. TCP uses this configuration.
     pub fn over(tcp: Tcp) -> Transports {
         let (choices, verbs) = (Arc::default(), Arc::default());
         let (token, certificates, tls) = (false, false, false);
@@ -88,14 +88,15 @@ impl Transports {
         Transports { transport, ..self }
     }
 
-    /// Memory for the rings of all sessions over RDMA, instead of [`VERBS_MEMORY_BYTES`]: each takes two of them, pinned as long
-    /// as it lives; further ones are refused, and their workers take TCP where they may. To be said before anything is
-    /// connected or listened for.
+    /// Sets the memory for the rings of all RDMA sessions, instead of [`VERBS_MEMORY_BYTES`]. A session takes two
+    /// rings, pinned while it exists. Further sessions are refused, and their workers use TCP if they may. Call this
+    /// before the first connection or listener.
     pub fn with_rdma_memory(self, bytes: usize) -> Transports {
         Transports { rdma_bytes: bytes, ..self }
     }
 
-    /// Every session begins with proofs of a token, so that processes of other users may use shared memory too.
+    /// Says that every session begins with proofs of a token, so that processes of other users may use shared memory
+    /// too.
     pub fn with_token(self, token: bool) -> Transports {
         Transports { token, ..self }
     }
@@ -110,19 +111,19 @@ impl Transports {
         Transports { tcp: self.tcp.with_io(io), ..self }
     }
 
-    /// Its listeners speak TLS over TCP. Over shared memory the kernel says who is there; when the server asks for
-    /// certificates, a token does not open it to other users.
+    /// Makes listeners speak TLS over TCP. Over shared memory the kernel says which user connects. If the server
+    /// requires certificates, a token does not open shared memory to other users.
     pub fn with_tls_server(self, tls: TlsServer) -> Transports {
         let certificates = self.certificates | tls.asks_for_certificates();
         Transports { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
     }
 
-    /// What it connects to over TCP must speak TLS.
+    /// Makes connections over TCP use TLS.
     pub fn with_tls_client(self, tls: TlsClient) -> Transports {
         Transports { tcp: self.tcp.with_tls_client(tls), tls: true, ..self }
     }
 
-    /// What it was told to use.
+    /// The configured transport.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -132,7 +133,7 @@ impl Transports {
         self.tcp.io()
     }
 
-    /// A session over shared memory, if the server is on this host.
+    /// Begins a session over shared memory, if the server is on this host.
     fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
         let candidates: Vec<SocketAddr> = resolve(addr)?;
         let begun = shm::begin(addr, &candidates, self.token);
@@ -147,32 +148,32 @@ impl Transports {
         MultiStream::shm(stream, self.choices.clone())
     }
 
-    /// Why shared memory is not to be tried now.
+    /// Why shared memory is not tried now, if it is avoided.
     fn avoided(&self, addr: &str) -> Option<String> {
         let choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, why) = choices.get(addr)?.avoid.as_ref()?;
         (Instant::now() < *until).then(|| why.clone())
     }
 
-    /// Says what was chosen, when it is not what was chosen before.
+    /// Logs the chosen transport, if it differs from the last choice.
     fn chosen(&self, addr: &str, transport: &'static str, why: &str) {
         let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         let choice = choices.entry(addr.to_owned()).or_default();
         if std::mem::replace(&mut choice.last, transport) != transport {
-            tracing::info!(server = addr, transport, why, "how a server is reached");
+            tracing::info!(server = addr, transport, why, "chose the transport to a server");
         }
     }
 
-    /// A session over the transport that is to be used; or why that is TCP.
+    /// Begins a session over the configured transport, or says why it must be TCP.
     fn begin(&self, addr: &str, attempt: usize) -> Result<Result<MultiStream, String>, NetError> {
         match self.transport {
             Transport::Tcp => Ok(Err("it was asked for".to_owned())),
             Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
             Transport::Verbs => self.begin_verbs_only(addr, attempt),
-            Transport::Auto => Ok(self.begin_auto(addr).or_else(|near| {
-                self.begin_verbs(addr, attempt).map_err(|far| match BUILT {
-                    Some(_) => format!("no shared memory: {near}; no RDMA: {far}"),
-                    None => near,
+            Transport::Auto => Ok(self.begin_auto(addr).or_else(|shm_error| {
+                self.begin_verbs(addr, attempt).map_err(|rdma_error| match BUILT {
+                    Some(_) => format!("no shared memory: {shm_error}; no RDMA: {rdma_error}"),
+                    None => shm_error,
                 })
             })),
         }
@@ -191,13 +192,13 @@ impl Transports {
     }
 }
 
-/// A session over shared memory with this server failed before it was one: another transport has its turn.
+/// A session over shared memory with this server failed before it was established: try another transport next.
 fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
 }
 
-/// Whoever offered shared memory there has not proved to be the server: another transport has its turn, for
+/// The peer that offered shared memory has not proved that it is the server. Another transport is tried next, for
 /// longer each time.
 fn doubt(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) -> Duration {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,7 +234,7 @@ impl Net for Transports {
                 Err(why) => break why,
                 Ok(stream) => match self.open(stream, addr, give_up) {
                     Ok(stream) => return Ok(stream),
-                    // What failed is not begun again: the next transport has its turn.
+                    // A transport that failed is not tried again; the next one is.
                     Err(error) if self.transport != Transport::Auto || Instant::now() >= give_up => {
                         return Err(error);
                     }
@@ -258,12 +259,12 @@ impl Net for Transports {
     }
 
     fn doubt(&self, addr: &str, stream: &MultiStream, why: &str) -> bool {
-        // Who asked for shared memory only has no other way.
+        // With shared memory only there is no other transport.
         let (StreamKind::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else {
             return false;
         };
         let (user, process) = stream.other().unwrap_or_default();
-        let kept = format!("process {process} of user {user} did not prove over it to be the server: {why}");
+        let kept = format!("process {process} of user {user} did not prove that it is the server: {why}");
         let seconds = doubt(&self.choices, addr, kept).as_secs();
         tracing::warn!(
             server = addr,
@@ -295,20 +296,20 @@ impl Net for Transports {
 }
 
 impl Transports {
-    /// Waits until the server's rings are here.
+    /// Waits until the server's rings have arrived.
     fn open(&self, mut stream: MultiStream, addr: &str, give_up: Instant) -> Result<MultiStream, NetError> {
         let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
         let (mut poll, mut events) = (self.poll()?, Vec::new());
         poll.add(&stream, 0)?;
         while !stream.is_open() {
-            // Nothing is received before there are rings; what went wrong is.
+            // Nothing is received before the rings arrive, but errors are.
             stream.recv(&mut []).map_err(failed)?;
             let left = give_up.saturating_duration_since(Instant::now());
             if stream.is_open() {
                 break;
             }
             if left.is_zero() {
-                let text = "the server makes no rings for the session";
+                let text = "the server sent no rings for the session in time";
                 return Err(failed(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
             poll.wait(left, &mut events)?;

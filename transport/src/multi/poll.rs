@@ -1,8 +1,8 @@
-//! Waits for sockets and for sessions over shared memory at once.
+//! Waits for sockets, shared-memory sessions and RDMA sessions at once.
 //!
-//! Sessions that are awake are looked at in memory with every wait. Before the thread sleeps it arms them: from then on
-//! the other side sends a nudge, which the sockets' poll hears as it hears a socket; then it looks once more. An armed
-//! session costs nothing until its nudge comes.
+//! Every wait looks at the memory of awake sessions. Before the thread sleeps it arms them: from then on the peer sends
+//! a wake-up over the control socket, which the sockets' poll watches. Then it looks once more. An armed session costs
+//! nothing until its wake-up comes.
 
 use super::listener::MultiListener;
 use super::rdma::RdmaWatches;
@@ -15,28 +15,28 @@ use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tokens from here on, a number behind it for each session, are the poll's own.
-const OWN: u64 = 0xFFFF_FFFE << 32;
-/// Of those numbers, the ones of sessions over RDMA.
-const FAR: u32 = 1 << 31;
+/// Tokens from here on belong to the poll itself; each session adds its number.
+const POLL_TOKENS: u64 = 0xFFFF_FFFE << 32;
+/// Numbers from here on belong to sessions over RDMA.
+const RDMA: u32 = 1 << 31;
 
-/// Waits for the connections of one thread, whatever carries them.
+/// Waits for the connections of one thread, over every transport.
 pub struct MultiPoll {
     sockets: TcpPoll,
-    /// By the number in their tokens.
+    /// Sessions by the number in their tokens.
     sessions: Vec<Option<MultiWatch>>,
-    /// Sessions that are looked at.
+    /// Sessions whose memory every wait looks at.
     awake: Vec<u32>,
-    far: RdmaWatches,
-    /// Sessions that were not, and are to be: their streams took in a nudge themselves, or found no room.
-    roused: Arc<WokenSessions>,
-    /// What the sockets' poll saw.
+    rdma: RdmaWatches,
+    /// Sessions that must be looked at again: their streams took in a wake-up themselves, or found no space.
+    woken: Arc<WokenSessions>,
+    /// The events of the sockets' poll.
     seen: Vec<Event>,
-    /// When the system was last asked.
-    asked_at: Instant,
+    /// The time of the last system call.
+    polled_at: Instant,
 }
 
-/// A session that is waited for.
+/// A session that is watched.
 struct MultiWatch {
     session: Arc<ShmSession>,
     token: u64,
@@ -45,15 +45,15 @@ struct MultiWatch {
 
 impl MultiPoll {
     pub(super) fn new(sockets: TcpPoll) -> MultiPoll {
-        let (sessions, awake, far, seen) = (Vec::new(), Vec::new(), RdmaWatches::default(), Vec::new());
-        MultiPoll { sockets, sessions, awake, far, roused: Arc::default(), seen, asked_at: Instant::now() }
+        let (sessions, awake, rdma, seen) = (Vec::new(), Vec::new(), RdmaWatches::default(), Vec::new());
+        MultiPoll { sockets, sessions, awake, rdma, woken: Arc::default(), seen, polled_at: Instant::now() }
     }
 
     fn add_session(&mut self, session: &Arc<ShmSession>, token: u64) -> Result<(), NetError> {
         self.forget(|watch| watch.session.is_gone() || Arc::ptr_eq(&watch.session, session))?;
         let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
-        let watched = self.sockets.watch(session.clone(), OWN | free as u64)?;
-        session.begin_watch(&self.roused, free as u32);
+        let watched = self.sockets.watch(session.clone(), POLL_TOKENS | free as u64)?;
+        session.begin_watch(&self.woken, free as u32);
         let watch = MultiWatch { session: session.clone(), token, watched };
         if free == self.sessions.len() {
             self.sessions.push(None);
@@ -63,7 +63,7 @@ impl MultiPoll {
         Ok(())
     }
 
-    /// Stops watching these.
+    /// Stops watching the sessions that match.
     fn forget(&mut self, which: impl Fn(&MultiWatch) -> bool) -> Result<(), NetError> {
         for (number, place) in self.sessions.iter_mut().enumerate() {
             if let Some(watch) = place.take_if(|watch| which(watch)) {
@@ -75,16 +75,16 @@ impl MultiPoll {
         Ok(())
     }
 
-    /// Sessions that were woken by their own streams are looked at again.
-    fn take_roused(&mut self) {
-        for number in std::mem::take(&mut *lock(&self.roused)) {
+    /// Adds the sessions that their own streams have woken to the awake ones.
+    fn take_woken(&mut self) {
+        for number in std::mem::take(&mut *lock(&self.woken)) {
             if !self.awake.contains(&number) {
                 self.awake.push(number);
             }
         }
     }
 
-    /// What the sessions that are awake have to tell. No system call.
+    /// Collects the events of the awake sessions, without a system call.
     fn look(&mut self, events: &mut Vec<Event>) -> Result<(), NetError> {
         let mut gone = false;
         for watch in self.awake.iter().filter_map(|&number| self.sessions[number as usize].as_ref()) {
@@ -96,7 +96,8 @@ impl MultiPoll {
         if gone { self.forget(|watch| watch.session.is_gone()) } else { Ok(()) }
     }
 
-    /// From now on the sessions send nudges; what came before that is told of. `true`: nothing did, and nobody is awake.
+    /// Arms the sessions, so that their peers send wake-ups, and reports events that came before. `true`: there were
+    /// none, and no session is awake.
     fn arm(&mut self, events: &mut Vec<Event>) -> bool {
         let MultiPoll { sessions, awake, .. } = self;
         for watch in awake.iter().filter_map(|&number| sessions[number as usize].as_ref()) {
@@ -117,15 +118,17 @@ impl MultiPoll {
         events.is_empty()
     }
 
-    /// Asks the system, for at most so long.
+    /// Asks the system for events, and waits at most this long.
     fn ask(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         let mut seen = std::mem::take(&mut self.seen);
         let asked = self.sockets.wait(timeout, &mut seen);
-        self.asked_at = Instant::now();
+        self.polled_at = Instant::now();
         for event in seen.drain(..) {
-            match (event.token >> 32 == OWN >> 32, event.token as u32) {
-                (true, number) if number & FAR != 0 => self.far.hear(&self.sockets, number & !FAR, events)?,
-                (true, number) => self.hear(number, events)?,
+            match (event.token >> 32 == POLL_TOKENS >> 32, event.token as u32) {
+                (true, number) if number & RDMA != 0 => {
+                    self.rdma.handle_event(&self.sockets, number & !RDMA, events)?
+                }
+                (true, number) => self.handle_event(number, events)?,
                 (false, _) => events.push(event),
             }
         }
@@ -133,8 +136,8 @@ impl MultiPoll {
         asked
     }
 
-    /// A session's control socket has something.
-    fn hear(&mut self, number: u32, events: &mut Vec<Event>) -> Result<(), NetError> {
+    /// Handles an event of a session's control socket.
+    fn handle_event(&mut self, number: u32, events: &mut Vec<Event>) -> Result<(), NetError> {
         let Some(Some(watch)) = self.sessions.get_mut(number as usize) else { return Ok(()) };
         if watch.session.is_gone() {
             return self.forget(|watch| watch.session.is_gone());
@@ -156,12 +159,12 @@ impl Poll for MultiPoll {
     type Waker = MultiWaker;
 
     fn add(&mut self, stream: &MultiStream, token: u64) -> Result<(), NetError> {
-        assert_ne!(token >> 32, OWN >> 32, "these tokens are the poll's own");
+        assert_ne!(token >> 32, POLL_TOKENS >> 32, "these tokens are the poll's own");
         match stream.wire() {
             StreamKind::Tcp(stream) => self.sockets.add(stream, token),
             StreamKind::Shm(stream, _) => self.add_session(stream.session(), token),
             StreamKind::Verbs(stream) => {
-                self.far.add(&self.sockets, stream, token, |number| OWN | u64::from(FAR | number))
+                self.rdma.add(&self.sockets, stream, token, |number| POLL_TOKENS | u64::from(RDMA | number))
             }
         }
     }
@@ -173,7 +176,7 @@ impl Poll for MultiPoll {
                 let session = stream.session().clone();
                 self.forget(|watch| Arc::ptr_eq(&watch.session, &session))
             }
-            StreamKind::Verbs(stream) => self.far.remove(&self.sockets, stream),
+            StreamKind::Verbs(stream) => self.rdma.remove(&self.sockets, stream),
         }
     }
 
@@ -199,34 +202,34 @@ impl Poll for MultiPoll {
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
-        if self.sessions.is_empty() && self.far.is_empty() {
+        if self.sessions.is_empty() && self.rdma.is_empty() {
             return self.sockets.wait(timeout, events);
         }
-        self.take_roused();
+        self.take_woken();
         self.look(events)?;
-        self.far.look(&self.sockets, events)?;
+        self.rdma.look(&self.sockets, events)?;
         if !events.is_empty() || timeout.is_zero() {
-            if self.asked_at.elapsed() < LOOK_TIME {
+            if self.polled_at.elapsed() < LOOK_TIME {
                 return Ok(());
             }
             return self.ask(Duration::ZERO, events);
         }
-        let quiet = self.arm(events) & self.far.arm(&self.sockets, events)?;
+        let quiet = self.arm(events) & self.rdma.arm(&self.sockets, events)?;
         self.ask(if quiet { timeout } else { Duration::ZERO }, events)
     }
 }
 
 impl Drop for MultiPoll {
     fn drop(&mut self) {
-        // Sessions that live on are not to end with the ring that heard them.
+        // Sessions that live on must not end with the ring that watched them.
         for watch in self.sessions.drain(..).flatten() {
             watch.session.end_watch();
             if let Err(error) = self.sockets.unwatch(watch.watched) {
-                tracing::debug!(%error, "a session was left behind by its poll");
+                tracing::debug!(%error, "cannot detach a session from its poll");
             }
         }
-        if let Err(error) = self.far.forget(&self.sockets, |_| true) {
-            tracing::debug!(%error, "a session was left behind by its poll");
+        if let Err(error) = self.rdma.forget(&self.sockets, |_| true) {
+            tracing::debug!(%error, "cannot detach a session from its poll");
         }
     }
 }

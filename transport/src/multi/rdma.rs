@@ -1,4 +1,5 @@
-//! A poll's sessions over RDMA: looked at in memory with every wait, and armed before a sleep, so that the device rings.
+//! A poll's sessions over RDMA. Every wait looks at their memory. They are armed before a sleep, so that the device
+//! then wakes the thread.
 
 use crate::error::NetError;
 use crate::net::Event;
@@ -19,7 +20,7 @@ struct RdmaWatch {
 }
 
 impl RdmaWatch {
-    /// What there is to tell; `Err`: the stream is gone.
+    /// Reports events. `Err`: the stream has been dropped.
     fn look(&self, events: &mut Vec<Event>) -> Result<(), SessionGone> {
         match self.watch.look() {
             StreamState::Gone => return Err(SessionGone),
@@ -39,17 +40,17 @@ impl RdmaWatches {
         self.0.is_empty()
     }
 
-    /// `own` makes the token of a number.
+    /// Adds a session. `token_of` makes a token from its number.
     pub(super) fn add(
         &mut self,
         sockets: &TcpPoll,
         stream: &VerbsStream,
         token: u64,
-        own: impl FnOnce(u32) -> u64,
+        token_of: impl FnOnce(u32) -> u64,
     ) -> Result<(), NetError> {
         self.remove(sockets, stream)?;
         let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
-        let watched = sockets.watch(stream.bell(), own(free as u32))?;
+        let watched = sockets.watch(stream.bell(), token_of(free as u32))?;
         let watch = RdmaWatch { watch: stream.watch(), token, watched };
         if free == self.0.len() {
             self.0.push(None);
@@ -63,51 +64,52 @@ impl RdmaWatches {
         self.forget(sockets, |watch| watch.is_of(stream))
     }
 
-    /// Stops watching these.
+    /// Stops watching the sessions that match.
     pub(super) fn forget(
         &mut self,
         sockets: &TcpPoll,
         which: impl Fn(&Watch) -> bool,
     ) -> Result<(), NetError> {
         for place in &mut self.0 {
-            if let Some(far) = place.take_if(|far| which(&far.watch)) {
-                sockets.unwatch(far.watched)?;
+            if let Some(session) = place.take_if(|session| which(&session.watch)) {
+                sockets.unwatch(session.watched)?;
             }
         }
         while self.0.pop_if(|last| last.is_none()).is_some() {}
         Ok(())
     }
 
-    /// What they have to tell.
+    /// Collects the events of the sessions.
     pub(super) fn look(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<(), NetError> {
-        let gone = self.0.iter().flatten().filter(|far| far.look(events).is_err()).count();
+        let gone = self.0.iter().flatten().filter(|session| session.look(events).is_err()).count();
         if gone > 0 { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
     }
 
-    /// From now on they ring; what came before that is told of. `true`: nothing did.
+    /// Arms the sessions, so that the device wakes the thread, and reports events that came before. `true`: there were
+    /// none.
     pub(super) fn arm(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<bool, NetError> {
         let before = events.len();
-        self.0.iter().flatten().for_each(|far| far.watch.arm());
+        self.0.iter().flatten().for_each(|session| session.watch.arm());
         self.look(sockets, events)?;
         Ok(events.len() == before)
     }
 
-    /// A session rang.
-    pub(super) fn hear(
+    /// Handles an event of a session's descriptor.
+    pub(super) fn handle_event(
         &mut self,
         sockets: &TcpPoll,
         number: u32,
         events: &mut Vec<Event>,
     ) -> Result<(), NetError> {
-        let Some(Some(far)) = self.0.get(number as usize) else { return Ok(()) };
-        far.watch.woken();
-        far.watched.want_more();
-        let gone = far.look(events).is_err();
+        let Some(Some(session)) = self.0.get(number as usize) else { return Ok(()) };
+        session.watch.woken();
+        session.watched.want_more();
+        let gone = session.look(events).is_err();
         if gone { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
     }
 }
 
-/// Where sessions over RDMA come in, and the poll that watches it.
+/// The listener for sessions over RDMA, and the poll that watches it.
 #[derive(Debug)]
 pub(super) struct RdmaListener {
     listener: VerbsListener,
@@ -123,10 +125,10 @@ impl RdmaListener {
         self.listener.bell()
     }
 
-    /// A poll watches it, away from any other.
+    /// Moves the listener to this poll, and away from any other.
     pub(super) fn keep(&self, watched: WatchedDescriptor) {
         if let Some(before) = self.watched.replace(Some(watched)) {
-            // Nothing was received there; what goes wrong with a ring is its poll's to tell.
+            // Nothing was received there, and a ring's own poll reports its errors.
             let _ = before.leave();
         }
     }

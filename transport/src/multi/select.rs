@@ -1,4 +1,4 @@
-//! RDMA among the transports: whether a server offers it, and whether a worker takes it (the cold part).
+//! Chooses RDMA: whether a server offers it, and whether a worker takes it. This is cold code.
 
 use super::{MultiStream, Transport, Transports};
 use crate::error::NetError;
@@ -13,23 +13,24 @@ const UNENCRYPTED: &str =
     "RDMA is not encrypted, and TLS was asked for (--transport verbs takes it all the same)";
 
 impl Transports {
-    /// The device, opened when it is first wanted; or why there is none.
+    /// The device, opened at the first use, or why there is none.
     fn verbs(&self) -> Result<&Verbs, &str> {
         let verbs =
             self.verbs.get_or_init(|| Verbs::open_with(self.rdma_bytes).map_err(|error| error.to_string()));
         verbs.as_ref().map_err(String::as_str)
     }
 
-    /// What makes this process's memory readable, if RDMA is among its transports.
+    /// The registrar that makes this process's memory readable, if RDMA is among its transports.
     pub(super) fn verbs_registrar(&self) -> Option<Arc<dyn Registrar>> {
         match self.transport {
             Transport::Auto | Transport::Verbs => self.verbs().ok().map(Verbs::registrar),
-            // The device is not opened for nothing.
+            // The device is not opened needlessly.
             Transport::Tcp | Transport::Shm => None,
         }
     }
 
-    /// Listens over RDMA where TCP does, if the server offers it. A server that offers everything goes on without.
+    /// Listens over RDMA at the address of TCP, if the server offers RDMA. A server that offers every transport
+    /// continues without it.
     pub(super) fn offer_verbs(&self, bound: Option<SocketAddr>) -> Result<Option<VerbsListener>, String> {
         let must = self.transport == Transport::Verbs;
         if !must && self.transport != Transport::Auto {
@@ -42,7 +43,7 @@ impl Transports {
             }
             Err(why) if must => Err(why),
             Err(why) => {
-                // In a build without RDMA nobody expects it.
+                // A build without RDMA logs nothing about it.
                 if BUILT.is_some() {
                     tracing::info!(why, "no RDMA is offered");
                 }
@@ -53,7 +54,7 @@ impl Transports {
 
     fn listen_verbs(&self, bound: Option<SocketAddr>, must: bool) -> Result<(String, VerbsListener), String> {
         let verbs = self.verbs()?;
-        let bound = bound.ok_or("the address is no number")?;
+        let bound = bound.ok_or("the address is not numeric")?;
         if bound.ip().is_loopback() {
             return Err(format!("{} is a loopback address, which RDMA devices do not have", bound.ip()));
         }
@@ -68,7 +69,7 @@ impl Transports {
         Ok((verbs.device(), listener))
     }
 
-    /// A session over RDMA, when that is what is asked for.
+    /// Begins a session over RDMA, if only RDMA is configured.
     pub(super) fn begin_verbs_only(
         &self,
         addr: &str,
@@ -76,7 +77,7 @@ impl Transports {
     ) -> Result<Result<MultiStream, String>, NetError> {
         let failed = |why: String| NetError::Transport { addr: addr.to_owned(), why };
         let verbs = self.verbs().map_err(|why| failed(why.to_owned()))?;
-        // A job that has begun goes on.
+        // A job that has begun continues over TCP.
         if let Some(why) = verbs.avoided(addr).filter(|_| verbs.has_reached(addr)) {
             return Ok(Err(why));
         }
@@ -85,7 +86,7 @@ impl Transports {
         Ok(Ok(begun))
     }
 
-    /// A session over RDMA, if that looks as if it could be had; else why not.
+    /// Begins a session over RDMA if one seems possible; else says why not.
     pub(super) fn begin_verbs(&self, addr: &str, attempt: usize) -> Result<MultiStream, String> {
         let verbs = self.verbs()?;
         if self.tls {

@@ -22,10 +22,10 @@ pub(super) enum StreamKind {
     Verbs(VerbsStream),
 }
 
-/// Where it is written down when a server turns out not to let anyone in.
+/// Where a stream records that a server refused shared memory.
 type ConnectOutcomes = Arc<Mutex<HashMap<String, AddressState>>>;
 
-/// The same call of whichever it is.
+/// Calls the same method of the transport's own stream.
 macro_rules! of {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {
@@ -41,12 +41,12 @@ impl MultiStream {
         MultiStream(StreamKind::Tcp(stream))
     }
 
-    /// A worker's.
+    /// A worker's session over shared memory.
     pub(super) fn shm(stream: ShmStream, choices: ConnectOutcomes) -> MultiStream {
         MultiStream(StreamKind::Shm(stream, Some(choices)))
     }
 
-    /// A server's.
+    /// A server's session over shared memory.
     pub(super) fn accepted(stream: ShmStream) -> MultiStream {
         MultiStream(StreamKind::Shm(stream, None))
     }
@@ -67,8 +67,8 @@ impl MultiStream {
         }
     }
 
-    /// A session that was refused, or whose rings cannot be used, is tried over another transport next time. One that only
-    /// ended is not: its server was stopped, and may come back.
+    /// Records a session that was refused, or whose rings cannot be used, so that another transport is tried next time.
+    /// A session that only ended is not recorded: its server was stopped, and may come back.
     fn note_failure(&mut self, error: &io::Error) {
         if let StreamKind::Shm(stream, choices) = &mut self.0
             && (stream.failure().is_some() && !stream.is_open())

@@ -1,8 +1,8 @@
-//! How sessions over shared memory come about (the cold part): the name, who may, the first packet.
+//! How sessions over shared memory begin: the name, who may connect, the first packet. This is cold code.
 //!
-//! For each address that a server listens on it also listens on an abstract unix socket `gannet/IP:PORT`. The name lives
-//! in the network namespace, as the address does, and goes with the process: there is no file to leave behind. A worker that
-//! finds it is on the server's host; the kernel tells each side who the other one is.
+//! For each address that a server listens on, it also listens on an abstract unix socket `gannet/IP:PORT`. The name
+//! lives in the network namespace, as the address does, and ends with the process, so no file remains. A worker that
+//! finds the name is on the server's host. The kernel tells each side who the other one is.
 
 use super::error::ShmError;
 use super::memory::SharedMemory;
@@ -23,7 +23,7 @@ use std::time::Instant;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn name(addr: SocketAddr) -> Result<SocketAddrUnix, Errno> {
-    // Without the scope of a link-local address.
+    // The name leaves out the scope of a link-local address.
     let addr = SocketAddr::new(addr.ip(), addr.port());
     SocketAddrUnix::new_abstract_name(format!("gannet/{addr}").as_bytes())
 }
@@ -33,8 +33,8 @@ fn socket() -> Result<OwnedFd, ShmError> {
         .map_err(|error| ShmError::System("make a control socket", error))
 }
 
-/// Whether a process of user `theirs` may talk to one of user `ours`: its own user's, or root's, which may do anything to
-/// it anyway; anyone's (`anyone`) where a token proves more.
+/// Whether a process of user `theirs` may talk to one of user `ours`. It may if the users are the same, or if one is
+/// root, which may do anything anyway. With `anyone` every user may, because a token proves more.
 fn may(theirs: u32, ours: u32, anyone: bool) -> bool {
     anyone || theirs == ours || theirs == 0
 }
@@ -43,21 +43,23 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The user and the process at the other end, as the kernel knows them: of a listener, who listens.
+/// The user and the process of the peer, as the kernel knows them. For a listener: the user and the process that
+/// listen.
 pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     let other = sockopt::socket_peercred(socket);
-    let other = other.map_err(|error| ShmError::System("see whose the control socket is", error))?;
+    let other =
+        other.map_err(|error| ShmError::System("find the user of the control socket's peer", error))?;
     Ok((other.uid.as_raw(), other.pid.as_raw_nonzero().get()))
 }
 
-/// The names under which a server of this host may offer what is asked for at one of its addresses: those of
-/// servers that listen on all addresses too.
+/// The names under which a server of this host may listen for this address. Servers that listen on all addresses are
+/// included.
 fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     std::iter::once(addr).chain(all.map(|ip| SocketAddr::new(ip, addr.port())))
 }
 
-/// The address is one of this host's: what it sends there it sends itself.
+/// Whether the address is one of this host's own.
 fn is_own(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // Nothing is sent: a connected UDP socket knows which address it would send from.
@@ -69,9 +71,9 @@ fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback() || from().is_ok_and(|from| from.ip() == ip)
 }
 
-/// Begins a session with the server at the first of these addresses where one offers it. `anyone`: whoever it is, the
-/// greeting proves more. The server's rings come later. Only this host's own addresses are looked at: anyone here
-/// may take the name of another machine's.
+/// Begins a session with the server at the first of these addresses where one listens. With `anyone` the server's user
+/// does not matter, because the greeting proves more. The server's rings come later. Only this host's own addresses are
+/// tried: anyone here can take the name of another machine's address.
 pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
     let own: Vec<SocketAddr> = candidates.iter().copied().filter(|addr| is_own(addr.ip())).collect();
     if own.is_empty() {
@@ -87,7 +89,7 @@ pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Resu
             Err(error) => return Err(ShmError::System("connect to a control socket", error)),
         }
         let ((theirs, _), ours) = (other_end(&socket)?, own_user());
-        // It would be refused there too, but here it is known at once.
+        // The server would refuse it too, but here the answer comes at once.
         if !may(theirs, ours, anyone) || !may(ours, theirs, anyone) {
             return Err(ShmError::User { who: "server", theirs, ours });
         }
@@ -96,7 +98,7 @@ pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Resu
     Err(ShmError::Absent)
 }
 
-/// Where sessions over shared memory come in.
+/// Accepts sessions over shared memory.
 #[derive(Debug)]
 pub(crate) struct ShmListener {
     socket: Arc<Socket>,
@@ -115,7 +117,7 @@ impl AsFd for Socket {
 }
 
 impl ShmListener {
-    /// Listens under the name of the address that a server listens on.
+    /// Listens under the name of a server's address.
     pub(crate) fn new(addr: SocketAddr, anyone: bool) -> Result<ShmListener, ShmError> {
         let socket = socket()?;
         name(addr)
@@ -130,15 +132,16 @@ impl ShmListener {
         self.socket.clone()
     }
 
-    /// A poll watches it, away from any other.
+    /// Moves the listener to this poll, and away from any other.
     pub(crate) fn keep(&self, watched: WatchedDescriptor) {
         if let Some(before) = self.watched.replace(Some(watched)) {
-            // Nothing was received there; what goes wrong with a ring is its poll's to tell.
+            // Nothing was received there, and a ring's own poll reports its errors.
             let _ = before.leave();
         }
     }
 
-    /// The next session, or `None` when none waits. Who may not is told why and forgotten.
+    /// The next session, or `None` if none waits. A process that may not connect gets the reason, and its connection is
+    /// dropped.
     pub(crate) fn accept(&mut self) -> Result<Option<ShmStream>, NetError> {
         loop {
             match rustix::net::accept_with(&*self.socket, FLAGS) {
@@ -163,7 +166,7 @@ impl ShmListener {
     fn warn(&mut self, error: &ShmError) {
         if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) {
             self.warned_at = Some(Instant::now());
-            tracing::warn!(%error, "a worker was refused shared memory");
+            tracing::warn!(%error, "refused shared memory to a worker");
         }
     }
 }
@@ -180,11 +183,11 @@ fn admit(socket: OwnedFd, anyone: bool) -> Result<ShmStream, ShmError> {
         Err(ShmError::User { who: "worker", theirs, ours })
     };
     let (memory, file) = made.inspect_err(|why| {
-        // It hears why, if it is still there.
+        // The peer gets the reason, if it is still there.
         let _ = packet::send_refusal(&socket, &why.to_string());
     })?;
     packet::send_rings(&socket, file.as_fd(), RING_BYTES)
-        .map_err(|error| ShmError::System("hand over the rings of a session", error))?;
+        .map_err(|error| ShmError::System("send the rings of a session", error))?;
     let session = ShmSession::new(socket, ShmSide::Server, Some(memory));
     Ok(ShmStream::new(session, format!("process {pid} (shm)").into()))
 }
@@ -198,13 +201,13 @@ mod tests {
 
     const NOBODY: u32 = 65_534;
 
-    /// Runs this as another user: `None` where only root could.
+    /// Runs `work` as another user. `None` if this process is not root.
     fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
         if own_user() != 0 {
-            eprintln!("not root: nobody else can be played");
+            eprintln!("skipped: only root can run as another user");
             return None;
         }
-        // Of this thread only.
+        // This changes the user of this thread only.
         let become_nobody = || {
             let nobody = Uid::from_raw(NOBODY);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
@@ -213,7 +216,7 @@ mod tests {
         Some(std::thread::scope(|scope| scope.spawn(become_nobody).join().unwrap()))
     }
 
-    /// A listener at an address that nobody else has, and the address.
+    /// A listener at an unused address, and the address.
     fn listen(anyone: bool) -> (ShmListener, SocketAddr, std::net::TcpListener) {
         let holds_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = holds_port.local_addr().unwrap();
@@ -229,7 +232,7 @@ mod tests {
         assert!(says.iter().all(|word| text.contains(word)) && !error.mends(), "{text}");
         assert!(listener.accept().unwrap().is_none(), "it was let in");
 
-        // A worker that does not look for itself is told.
+        // A worker that does not check the user itself gets a refusal.
         let raw = as_nobody(|| {
             let socket = socket().unwrap();
             rustix::net::connect(&socket, &name(addr).unwrap()).unwrap();
@@ -274,7 +277,7 @@ mod tests {
         let _all = ShmListener::new(everywhere.local_addr().unwrap(), false).unwrap();
         let here = |ip: [u8; 4]| begin("here", &[SocketAddr::new(ip.into(), port(&everywhere))], false);
         assert!(here([127, 0, 0, 1]).is_ok() && here([127, 0, 0, 9]).is_ok());
-        // Documentation's addresses are nobody's, so they are not this host's, whoever takes their names here.
+        // Addresses reserved for documentation are not this host's, whoever takes their names here.
         let far = SocketAddr::new([192, 0, 2, 1].into(), port(&everywhere));
         let _impostor = ShmListener::new(far, false).unwrap();
         assert!(matches!(here([192, 0, 2, 1]), Err(ShmError::Elsewhere)));
@@ -308,7 +311,7 @@ mod tests {
             assert!(!worker.is_open() && worker.failure().is_some());
             assert!(listener.accept().unwrap().is_none());
         }
-        // A file of a disk, which can shrink whenever its owner likes.
+        // A file of a disk, which its owner can shrink at any time.
         let (listener, addr, _port) = listen(false);
         let mut worker = begin("here", &[addr], false).unwrap();
         let file = tempfile::tempfile().unwrap();
@@ -342,7 +345,7 @@ mod tests {
             assert_eq!(text, format!("{number:02}").as_bytes());
         }
         assert!(worker.take_given().unwrap().is_none());
-        // A worker's would have to be held by the server.
+        // The server would have to keep a worker's file.
         assert_eq!(worker.give(file("no").as_fd()).unwrap_err().kind(), std::io::ErrorKind::Unsupported);
         packet::send_file(worker.session(), file("no").as_fd()).unwrap();
         let error = server.take_given().unwrap_err();

@@ -1,64 +1,66 @@
-//! Why a session over shared memory is not, or is no more.
+//! Why a session over shared memory cannot begin, or ended.
 
 use super::ring::RingError;
 use rustix::io::Errno;
 use std::io;
 
-/// Why a session over shared memory is not, or is no more.
+/// Why a session over shared memory cannot begin, or ended.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShmError {
-    /// No server of this host listens there for shared memory.
+    /// No server of this host listens for shared memory at this address.
     #[error(
-        "no server of this host offers shared memory there (or it does not run, or was started with --transport tcp)"
+        "no server of this host offers shared memory at this address: it is elsewhere, does not run, or has --transport tcp"
     )]
     Absent,
-    /// The address is none of this host's: whoever offers shared memory under it here is not the server.
-    #[error("the address is another machine's")]
+    /// The address belongs to another machine: a process that offers shared memory under it here is not the server.
+    #[error("the address belongs to another machine")]
     Elsewhere,
-    /// More connections wait there than it takes.
+    /// Too many connections wait there.
     #[error("the server has too many connections waiting")]
     Busy,
-    /// The other process is another user's, and no token proves anything.
+    /// The other process belongs to another user, and no token proves who it is.
     #[error(
-        "the {who} is a process of user {theirs} and this one of user {ours}: run both as the same user, or give both \
+        "the {who} runs as user {theirs} and this process as user {ours}: run both as the same user, or give both \
          --token-file"
     )]
     User {
         /// "server" or "worker".
         who: &'static str,
-        /// The other process's effective user.
+        /// The effective user of the other process.
         theirs: u32,
-        /// This process's.
+        /// The effective user of this process.
         ours: u32,
     },
-    /// The server said why not.
+    /// The server refused, with this reason.
     #[error("the server refused shared memory: {0}")]
     Refused(String),
-    /// Its first packet speaks of another format.
-    #[error("format {got} of shared memory, ours is {ours}: run the same gannet on both sides")]
+    /// The server's first packet has another format version.
+    #[error(
+        "the server has version {got} of shared memory, ours is {ours}: run the same gannet on both sides"
+    )]
     Version {
-        /// The server's.
+        /// The server's version.
         got: u8,
-        /// Ours.
+        /// Our version.
         ours: u8,
     },
-    /// What came over the control socket cannot be.
+    /// The control socket carried an invalid packet.
     #[error("a bad packet on the control socket of shared memory: {0}")]
     Packet(&'static str),
-    /// What stands in a ring cannot be.
+    /// A ring holds an invalid position.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The rings that the server made cannot be used.
     #[error("the server's rings cannot be used: {0}")]
     Rings(String),
-    /// The system refused.
+    /// The system refused an operation.
     #[error("cannot {0}: {1}")]
     System(&'static str, Errno),
 }
 
 impl ShmError {
-    /// Whether trying again later may mend it.
+    /// Whether trying again later may help.
     pub(crate) fn mends(&self) -> bool {
         !matches!(self, ShmError::User { .. } | ShmError::Version { .. })
     }

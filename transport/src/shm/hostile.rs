@@ -1,6 +1,6 @@
-//! A peer that rewrites the rings, positions and bytes, while they are read and written: its session ends, or some
-//! bytes come that are no frame. Never a panic, and never a frame that changes after it was checked. What the tests drive from
-//! seeds, a fuzz target drives from any bytes. Not a part of the interface.
+//! A hostile peer that rewrites the rings (positions and bytes) while they are read and written. Its session ends, or
+//! bytes come that are no frame. There is never a panic, and a frame never changes after it was checked. The tests
+//! drive it from seeds; a fuzz target drives it from any bytes. It is not part of the interface.
 
 use super::memory::{Direction, SharedMemory};
 use super::ring::{Ring, RingWriter};
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const RING: usize = *RING_BYTES_LIMITS.start();
 
-/// The other end: the same memory mapped again, and the socket.
+/// The peer: the same memory mapped again, and the socket.
 struct Peer {
     memory: SharedMemory,
     socket: OwnedFd,
@@ -28,17 +28,17 @@ struct Peer {
     from_us: Direction,
 }
 
-/// A step of a peer that no peer of ours takes.
+/// A step that no honest peer takes.
 struct Scribble {
-    /// Below 13; behind the seventh they end a session.
+    /// Below 13. Kinds above 6 end a session.
     kind: u64,
     random: u64,
     small: u64,
-    /// A word of the ring.
+    /// The index of a word of the ring.
     place: usize,
 }
 
-/// An end of ours, and the peer.
+/// Our end of a session, and the peer.
 fn pair(side: ShmSide) -> io::Result<(Link<ShmStream>, Peer)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -55,7 +55,7 @@ impl Peer {
         (self.memory.ring(self.to_us), self.memory.ring(self.from_us))
     }
 
-    /// A frame as it should be, with so many words of payload.
+    /// Writes a valid frame with this many words of payload.
     fn frame(&mut self, words: usize, id: u64) {
         let mut bytes = vec![7; HEAD_BYTES + 8 * words];
         let len = (bytes.len() - HEAD_BYTES) as u32;
@@ -68,10 +68,10 @@ impl Peer {
         }
     }
 
-    /// Something that no peer of ours does.
+    /// Does something that no honest peer does.
     fn scribble(&mut self, scribble: &Scribble) {
         let &Scribble { kind, random, small, place } = scribble;
-        // It may have gone, or have no room.
+        // Our end may have gone, or the socket may be full.
         let packet = |bytes: &[u8]| {
             let _ = rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT);
         };
@@ -104,7 +104,7 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
         let (receive, transmit) = link.halves();
         while let Some(frame) = receive.peek(&mut NoOwner)? {
             assert!(frame.payload.len() <= FRAME_BYTES_MAX && frame.payload.len() == frame.head.len as usize);
-            // Private memory: it does not change under whoever has checked it.
+            // A copy in private memory cannot change after it was checked.
             let sum =
                 |payload: &[u8]| payload.iter().fold(0u64, |sum, &byte| sum.rotate_left(5) ^ u64::from(byte));
             assert_eq!(sum(frame.payload), std::hint::black_box(sum)(frame.payload));
@@ -139,10 +139,12 @@ fn kind_of(error: &LinkError) -> Option<&'static str> {
     kinds.into_iter().find(|kind| text.contains(kind))
 }
 
-/// Bytes that the peer writes and rewrites, in steps of eleven (kind, random, where), an echo of ours behind each.
+/// Lets the peer write and rewrite bytes. `bytes` are read in steps of eleven (kind, random, where); our end echoes
+/// after each.
 ///
 /// # Panics
-/// When a bug was found: a frame that was not checked, more memory than a link may have, an end without a known reason.
+/// When it finds a bug: a frame that was not checked, more memory than a link may have, or an end without a known
+/// reason.
 pub fn rewritten(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else { return };
     let side = if first & 1 == 0 { ShmSide::Server } else { ShmSide::Worker };
@@ -181,7 +183,7 @@ mod tests {
         peer.frame(prng.below(200) as usize, prng.next_u64());
     }
 
-    /// Of the first so many kinds.
+    /// A random step of the first `kinds` kinds.
     fn scribble(prng: &mut Prng, kinds: u64) -> Scribble {
         let (random, small) = (prng.next_u64(), prng.below(1 << 17));
         Scribble { kind: prng.below(kinds), random, small, place: prng.below(RING as u64 / 8) as usize }
@@ -190,14 +192,14 @@ mod tests {
     #[test]
     fn a_peer_that_rewrites_its_rings_loses_its_session_and_nothing_else() {
         let (mut ends, mut frames, mut lived) = (BTreeMap::<_, usize>::new(), 0, 0);
-        // As many as a simulation's, times ten; `make soak` asks for more.
+        // Ten times the seeds of a simulation; `make soak` asks for more.
         let seeds =
             std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse::<u64>().ok()).unwrap_or(40) * 10;
         for seed in 0..seeds {
             let side = if seed % 2 == 0 { ShmSide::Server } else { ShmSide::Worker };
             let (mut link, mut peer) = pair(side).unwrap();
             let mut prng = Prng::new(seed);
-            // Some only rewrite bytes, some do everything.
+            // Some seeds only rewrite bytes, others do everything.
             let kinds = [1, 6, 7, 9, 13][seed as usize % 5];
             let ended = (0..300).find_map(|_| {
                 for _ in 0..prng.below(4) {
@@ -215,7 +217,7 @@ mod tests {
                 None => lived += 1,
             }
         }
-        // Every way to end was met, and honest frames came through in between.
+        // Every reason to end occurred, and honest frames came through in between.
         assert!(ends.len() >= 4 && frames > 1_000 && lived > 5, "{ends:?}, {frames} frames, {lived} lived");
     }
 
@@ -234,7 +236,7 @@ mod tests {
                         }
                         match step % 3 {
                             0 => frame(&mut peer, &mut prng),
-                            // Bytes only, at first.
+                            // Only bytes at first.
                             _ => {
                                 let kinds = if step < 2_000 || seed % 3 == 0 { 7 } else { 13 };
                                 peer.scribble(&scribble(&mut prng, kinds));

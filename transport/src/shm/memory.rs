@@ -1,7 +1,7 @@
-//! The memory of a session's two rings: one memfd, mapped by both sides, sealed so that it never shrinks under either.
+//! The memory of a session's two rings: one memfd that both sides map. Seals keep either side from shrinking it.
 //!
-//! The other side may store anything there at any time. So nothing is ever made of it but a slice of atomic words,
-//! for which every bit pattern is a value and every interleaving is defined.
+//! The peer may store anything there at any time. So the only view of it is a slice of atomic words, for which every
+//! bit pattern is a value and every interleaving is defined.
 #![allow(unsafe_code)]
 
 use super::ring::Ring;
@@ -14,9 +14,9 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes before the rings, of which the words of both directions take the first KiB.
+/// Bytes before the rings. The shared words of both directions take the first KiB.
 const HEADER_BYTES: usize = 4096;
-/// Words from one shared word to the next: two cache lines, since processors fetch them in pairs.
+/// Words from one shared word to the next: two cache lines, because processors fetch lines in pairs.
 const STRIDE: usize = 16;
 /// Shared words of a direction.
 const WORDS: usize = 4;
@@ -37,7 +37,7 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// New rings of so many bytes each, and the file for the other side. Pages are taken when bytes first stand there.
+    /// Makes rings of this size, and the file for the peer. Pages are allocated when bytes are first written there.
     pub(super) fn create(ring_bytes: usize) -> io::Result<(SharedMemory, OwnedFd)> {
         let file = rustix::fs::memfd_create("gannet-rings", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, total_bytes(ring_bytes) as u64)?;
@@ -45,7 +45,7 @@ impl SharedMemory {
         Ok((SharedMemory::open(&file, ring_bytes as u64)?, file))
     }
 
-    /// The rings in a file that the other side made, once its seals and its size have been seen to be right.
+    /// Maps the rings in a file that the peer made, after checking its seals and its size.
     pub(super) fn open<Fd: AsFd>(file: Fd, ring_bytes: u64) -> io::Result<SharedMemory> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let fits = usize::try_from(ring_bytes).ok().filter(|bytes| RING_BYTES_LIMITS.contains(bytes));
@@ -62,7 +62,7 @@ impl SharedMemory {
         }
         let (size, wanted) = (rustix::fs::fstat(&file)?.st_size, total_bytes(ring_bytes));
         if u64::try_from(size) != Ok(wanted as u64) {
-            return wrong(format!("rings in a file of {size} bytes where {wanted} are right"));
+            return wrong(format!("rings in a file of {size} bytes, but it must have {wanted}"));
         }
         let map = MmapOptions::new().len(wanted).map_raw(file.as_fd().as_raw_fd())?;
         Ok(SharedMemory { map, ring_bytes })
@@ -90,30 +90,30 @@ impl SharedMemory {
         }
     }
 
-    /// All words. Whoever else writes there is another mapping or process: through atomics any bits are a value and no access
-    /// is a race, and nothing but this slice is ever made of the memory.
+    /// All words. Another mapping or process may write there too. Through atomics every bit pattern is a value and no
+    /// access is a race. This slice is the only view of the memory.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`; its
-        // file is sealed against shrinking, so that every page of it can be touched.
+        // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`.
+        // Its file is sealed against shrinking, so every page of it can be touched.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), total_bytes(self.ring_bytes) / 8) }
     }
 
-    /// Takes the pages of step `step` ([`RING_STEP_BYTES`] each) of a ring before it is first written: where the system has
-    /// none this is an error here, and no signal there.
+    /// Allocates the pages of step `step` ([`RING_STEP_BYTES`] each) of a ring before its first write. If the system
+    /// has no memory, this returns an error instead of a signal later.
     pub(super) fn take_step(&self, direction: Direction, step: usize) -> io::Result<()> {
         let from = self.offset(direction) + step * RING_STEP_BYTES;
         match self.map.advise_range(Advice::PopulateWrite, from, RING_STEP_BYTES) {
-            // Older than Linux 5.14: pages come when they are touched.
+            // Linux before 5.14: pages come when they are touched.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             taken => taken,
         }
     }
 
-    /// Gives the pages of a ring back to the system. For the writer, when nothing in it is left to be read.
+    /// Returns the pages of a ring to the system. The writer calls it when nothing in the ring is left to read.
     pub(super) fn give_back(&self, direction: Direction) -> io::Result<()> {
         let from = self.offset(direction);
-        // SAFETY: what the words there are after this is 0, which is a value as any other, for both sides.
+        // SAFETY: afterwards the words there are 0, which is a value like any other, for both sides.
         unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, from, self.ring_bytes) }
     }
 
@@ -125,15 +125,15 @@ impl SharedMemory {
     }
 }
 
-/// Copies 64 bytes, of which one side are atomics. As far as this program can tell these are relaxed loads or stores of them:
-/// assembly, of which nothing is assumed but that it reads these bytes and writes those.
+/// Copies 64 bytes; one side of the copy is atomics. The compiler sees assembly that reads these bytes and writes
+/// those, and assumes nothing else. So these are relaxed loads or stores of the atomics.
 ///
 /// # Safety
 /// 64 bytes may be read at `from`, and written at `to` (through atomics, or by this thread alone).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn copy_line(from: *const u8, to: *mut u8) {
-    // SAFETY: the caller promises both; no other memory, no stack, no flags.
+    // SAFETY: the caller promises both. The assembly uses no other memory, no stack, and no flags.
     unsafe {
         std::arch::asm!(
             "movups {a}, [{from}]",
@@ -151,13 +151,13 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
     }
 }
 
-/// Stores bytes into words that somebody else may be reading: as many words as are both there and given.
+/// Stores bytes into words that another process may be reading: as many words as both slices have.
 pub(super) fn store_all(words: &[AtomicU64], bytes: &[[u8; 8]]) -> usize {
     let count = words.len().min(bytes.len());
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     while done + 8 <= count {
-        // SAFETY: eight of the words and of the bytes' eights, all in bounds (checked).
+        // SAFETY: eight of the words and eight of the bytes' groups, all in bounds (checked).
         unsafe { copy_line(bytes.as_ptr().add(done).cast(), words.as_ptr().add(done).cast_mut().cast()) };
         done += 8;
     }
@@ -167,13 +167,13 @@ pub(super) fn store_all(words: &[AtomicU64], bytes: &[[u8; 8]]) -> usize {
     count
 }
 
-/// Loads words that somebody else may be writing: as many as are both there and wanted.
+/// Loads words that another process may be writing: as many words as both slices have.
 pub(super) fn load_all(words: &[AtomicU64], bytes: &mut [[u8; 8]]) -> usize {
     let count = words.len().min(bytes.len());
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     while done + 8 <= count {
-        // SAFETY: as in `store_all`, the other way round.
+        // SAFETY: as in `store_all`, but the words are read and the bytes are written.
         unsafe { copy_line(words.as_ptr().add(done).cast(), bytes.as_mut_ptr().add(done).cast()) };
         done += 8;
     }

@@ -1,13 +1,17 @@
 //! Shared memory: sessions between processes of one host, over two rings of bytes in a memfd and a control socket.
 //!
-//! A link over it is a link as any other: the bytes are those of TCP. What is different: while both sides are awake
-//! no byte needs a system call; the end of the control socket is the death of the other side, at once; open files can be handed over.
-//! Transports ([`crate::multi`]) finds out whether a server is on this host, and its poll waits for these sessions and for sockets.
+//! A link over it carries the same bytes as over TCP. The differences:
+//! - While both sides are awake, no byte needs a system call.
+//! - When the other process dies, the control socket ends at once.
+//! - Open files can be handed over.
+//!
+//! Transports ([`crate::multi`]) finds out whether a server is on this host. Its poll waits for these sessions and for
+//! sockets.
 //!
 //! ```text
 //! stream   send, recv: copies                       poll     look at the rings; arm, look again, sleep
-//! ring     positions, flags, words      session     what both know; the control socket: nudges, files, the end
-//! memory   the mapping, and the only unsafe code    connect  the name, who may, the first packet
+//! ring     positions, flags, words      session     state of stream and poll; the control socket
+//! memory   the mapping, and the only unsafe code    connect  the name, who may connect, the first packet
 //! ```
 
 mod connect;

@@ -1,4 +1,4 @@
-//! The ring beside a queue, and the interleavings of a small one with at most two preemptions (loom).
+//! Compares the ring with a queue. Explores the interleavings of a small ring with at most two preemptions (loom).
 
 use super::ring::{Ring, RingError, RingReader, RingWriter, Word};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
 
-/// A direction's words, wherever.
+/// A direction's words, in any kind of memory.
 struct RingWords<W> {
     shared: [W; 4],
     data: Vec<W>,
@@ -47,7 +47,8 @@ fn steps() -> impl Strategy<Value = Vec<RingStep>> {
 }
 
 proptest! {
-    /// What comes out is what went in, and only what was published, whatever the steps and however they are aligned.
+    /// The reader gets what the writer wrote, and only what was published, for every sequence of steps and every
+    /// alignment.
     #[test]
     fn a_ring_is_a_queue(words in prop::sample::select(vec![1usize, 2, 8, 64]), steps in steps()) {
         let words = plain(words);
@@ -59,7 +60,7 @@ proptest! {
             match step {
                 RingStep::Put(count) => {
                     let room = writer.room(&ring, count).unwrap();
-                    // All but what shares a word with a byte that was not given back.
+                    // All free bytes, except those that share a word with a byte that was not released.
                     let free = bytes - unpublished.len() - published.len() - unreleased;
                     prop_assert!(room <= free && (room >= count || room + 7 >= free), "{} of {}", room, free);
                     let put: Vec<u8> = (next..).take(count.min(room)).map(|at| (at * 31 % 251) as u8).collect();
@@ -88,7 +89,8 @@ proptest! {
         }
     }
 
-    /// Whatever the other side claims is refused, or some of the ring's bytes: never more than the ring has.
+    /// Whatever positions the other side claims, they are refused or lead to some of the ring's bytes, never to more
+    /// than the ring has.
     #[test]
     fn a_claim_is_checked_before_it_is_used(claims in prop::collection::vec((any::<bool>(), any::<u64>(), 0..200u64), 1..60)) {
         let words = plain(8);
@@ -120,7 +122,7 @@ proptest! {
     }
 }
 
-/// A word that loom watches. Without `FENCED` the fence is left out: the model must notice.
+/// A word that loom watches. Without `FENCED` the fence is left out, and the model must find the error.
 struct LoomWord<const FENCED: bool>(loom::sync::atomic::AtomicU64);
 
 impl<const FENCED: bool> Word for LoomWord<FENCED> {
@@ -143,11 +145,11 @@ impl<const FENCED: bool> Word for LoomWord<FENCED> {
     }
 }
 
-/// Half a lap more than the ring holds, so that each side waits for the other; pieces that share words.
+/// Half a lap more than the ring holds, so that each side must wait for the other. Pieces share words.
 const PIECES: [usize; 4] = [12, 12, 16, 8];
 const RING_WORDS: usize = 4;
 
-/// A writer and a reader, each of which sleeps when it has nothing to do, until it is woken.
+/// A writer and a reader. Each sleeps when it has nothing to do, until it is woken.
 fn transfer<const FENCED: bool>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);

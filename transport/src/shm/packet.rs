@@ -1,4 +1,5 @@
-//! The packets of the control socket: few, small, each with at most one open file. The bytes of a session never go here.
+//! The packets of the control socket. They are few and small, and each carries at most one open file. The bytes of a
+//! session never go here.
 
 use super::error::ShmError;
 use crate::limits::PACKET_BYTES_MAX;
@@ -11,32 +12,32 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-/// What the server's first packet says of the format of all of this.
+/// The format version of shared memory, in the server's first packet.
 const VERSION: u8 = 1;
 
 const RINGS: u8 = 1;
 const REFUSED: u8 = 2;
-const NUDGE: u8 = 3;
+const WAKE_UP: u8 = 3;
 const FILE: u8 = 4;
 
 /// A packet.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// The server's first one: the file with the rings, of so many bytes each.
+    /// The server's first packet: the file with the rings, and the size of each.
     Rings(OwnedFd, u64),
-    /// The server's only one: why there will be no session.
+    /// The server's only packet if it refuses the session: the reason.
     Refused(String),
-    /// Look at the rings.
-    Nudge,
-    /// A file for whoever uses the session.
+    /// A wake-up: look at the rings.
+    WakeUp,
+    /// A file for the user of the session.
     File(OwnedFd),
 }
 
-/// What a receive came to.
+/// The result of a receive.
 pub(super) enum PacketOutcome {
     Packet(Packet),
     Nothing,
-    /// The other side has gone.
+    /// The peer has gone.
     Ended,
 }
 
@@ -48,7 +49,7 @@ pub(super) fn send_rings<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>, ring_bytes:
     send(socket, &bytes, Some(file))
 }
 
-/// The only packet of a session that is not to be.
+/// The only packet of a session that is refused.
 pub(super) fn send_refusal<Fd: AsFd>(socket: Fd, why: &str) -> Result<(), Errno> {
     let end = (0..=why.len().min(PACKET_BYTES_MAX - 1)).rev().find(|&end| why.is_char_boundary(end));
     let mut bytes = vec![REFUSED];
@@ -56,9 +57,9 @@ pub(super) fn send_refusal<Fd: AsFd>(socket: Fd, why: &str) -> Result<(), Errno>
     send(socket, &bytes, None)
 }
 
-/// Ends the other side's sleep.
-pub(super) fn send_nudge<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
-    send(socket, &[NUDGE], None)
+/// Wakes the peer.
+pub(super) fn send_wake_up<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
+    send(socket, &[WAKE_UP], None)
 }
 
 /// Hands over a file.
@@ -66,7 +67,7 @@ pub(super) fn send_file<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>) -> Result<()
     send(socket, &[FILE], Some(file))
 }
 
-/// The flags are those of the call: the other side can change none of them, as it could those of a shared eventfd.
+/// The flags belong to this call, so the peer cannot change them, as it could those of a shared eventfd.
 fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -79,7 +80,7 @@ fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
     retry_on_intr(|| rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags)).map(|_| ())
 }
 
-/// The next packet, if one is here. Without `takes_files` none ever becomes a descriptor of this process.
+/// The next packet, if one is here. Without `takes_files` no file ever becomes a descriptor of this process.
 pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutcome, ShmError> {
     let mut bytes = [0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -93,9 +94,9 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
         Ok(got) if got.bytes == 0 => return Ok(PacketOutcome::Ended),
         Ok(got) => got,
         Err(Errno::AGAIN) => return Ok(PacketOutcome::Nothing),
-        // It went without having taken in all that we had said.
+        // The peer ended without having read all that we sent.
         Err(Errno::CONNRESET | Errno::PIPE) => return Ok(PacketOutcome::Ended),
-        Err(error) => return Err(ShmError::System("hear from the control socket", error)),
+        Err(error) => return Err(ShmError::System("read the control socket", error)),
     };
     let mut files: Vec<OwnedFd> = Vec::new();
     for message in ancillary.drain() {
@@ -104,9 +105,9 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
         }
     }
     if files.len() > 1 || got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
-        // Of files that the system did not hand over there is no telling whether it was for want of descriptors.
+        // If the system did not hand over a file, the reason may be a lack of descriptors, but nothing says so.
         return Err(ShmError::Packet(if takes_files {
-            "it is too long, has several files, or its file found no descriptor free (`ulimit -n`)"
+            "it is too long, has several files, or no descriptor was free for its file (raise `ulimit -n`)"
         } else {
             "it is too long, or has a file"
         }));
@@ -120,15 +121,15 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Result<Packet, ShmError> {
             [0, 0, 0, 0, 0, 0, size @ ..] => size
                 .try_into()
                 .map(|size| Packet::Rings(file, u64::from_le_bytes(size)))
-                .map_err(|_| ShmError::Packet("its first one has another length")),
-            _ => Err(ShmError::Packet("its first one has unknown bytes")),
+                .map_err(|_| ShmError::Packet("the first packet has a wrong length")),
+            _ => Err(ShmError::Packet("the first packet has unknown bytes")),
         },
         ([RINGS, version, ..], _) if *version != VERSION => {
             Err(ShmError::Version { got: *version, ours: VERSION })
         }
         ([REFUSED, why @ ..], None) => Ok(Packet::Refused(String::from_utf8_lossy(why).into_owned())),
-        ([NUDGE], None) => Ok(Packet::Nudge),
+        ([WAKE_UP], None) => Ok(Packet::WakeUp),
         ([FILE], Some(file)) => Ok(Packet::File(file)),
-        _ => Err(ShmError::Packet("it is of no known kind")),
+        _ => Err(ShmError::Packet("its kind is unknown")),
     }
 }

@@ -1,16 +1,16 @@
-//! One direction of a session: a ring of bytes between one writer and one reader, who may be in two processes.
+//! One direction of a session: a ring of bytes between one writer and one reader, usually in two processes.
 //!
 //! ```text
 //! positions only grow:   head (read so far)  <=  tail (written so far)  <=  head + ring
 //! byte p stands at p % ring; the writer never stores into a word (8 bytes) that holds a byte not yet read
 //! ```
-//! Each side keeps its own position for itself and only tells it to the other: what stands in the shared memory is the
-//! other side's claim, looked at once, checked, and used as a copy. All memory is atomic words, so that whatever the
-//! other side stores meanwhile, a copy is some bytes, never undefined: a frame is checked in the copy.
+//! Each side keeps its own position privately and publishes it to the other. The position in shared memory is only the
+//! other side's claim: a side reads it once, checks it, and uses the copy. All memory is atomic words, so a copy is
+//! some bytes and never undefined, whatever the other side stores meanwhile. A frame is checked in the copy.
 //!
-//! Who finds nothing to do says so in a flag, fences, and looks again before it sleeps; who has published fences and
-//! then looks at the flag. One of the two sees the other, so no wake-up is lost, and while both are awake nobody makes a
-//! system call. The tests explore the interleavings with at most two preemptions (loom).
+//! A side that finds nothing to do sets a flag, fences, and looks again before it sleeps. A side that has published
+//! fences and then looks at the flag. At least one of the two sees the other, so no wake-up is lost. While both are
+//! awake, neither makes a system call. The tests explore the interleavings with at most two preemptions (loom).
 
 use super::memory;
 use crate::limits::{RING_PUBLISH_BYTES, RING_ROOM_PARTS};
@@ -22,10 +22,10 @@ pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Orders what stands before it and what stands behind it, stores before loads too.
+    /// A full fence: it orders the stores and loads before it with those after it, also stores before loads.
     fn fence();
 
-    /// Stores these bytes, relaxed and in any order: as many words as are both there and given. Answers how many words.
+    /// Stores these bytes, relaxed and in any order: as many words as both slices have. Returns how many words.
     fn store_all(words: &[Self], bytes: &[[u8; 8]]) -> usize
     where
         Self: Sized,
@@ -34,7 +34,7 @@ pub(super) trait Word {
         words.len().min(bytes.len())
     }
 
-    /// Loads likewise.
+    /// Loads bytes in the same way.
     fn load_all(words: &[Self], bytes: &mut [[u8; 8]]) -> usize
     where
         Self: Sized,
@@ -77,17 +77,17 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Where a direction's words stand.
+/// The words of a direction.
 pub(super) struct Ring<'a, W> {
-    /// Bytes written since the session began. The writer's.
+    /// Bytes written since the session began. Only the writer stores it.
     pub(super) tail: &'a W,
-    /// Bytes read since the session began. The reader's.
+    /// Bytes read since the session began. Only the reader stores it.
     pub(super) head: &'a W,
     /// Not 0: the reader wants to be woken when there are bytes.
     pub(super) reader_sleeps: &'a W,
-    /// Not 0: the writer wants to be woken when there is room.
+    /// Not 0: the writer wants to be woken when there is space.
     pub(super) writer_waits: &'a W,
-    /// The bytes, little end first; a power of two.
+    /// The bytes, little-endian in each word. The number of words is a power of two.
     pub(super) data: &'a [W],
 }
 
@@ -96,12 +96,12 @@ impl<W: Word> Ring<'_, W> {
         self.data.len() * 8
     }
 
-    /// Room of so many bytes is worth waking a writer for.
+    /// A waiting writer is woken when this many bytes are free.
     pub(super) fn room_bytes(&self) -> usize {
         self.byte_count() / RING_ROOM_PARTS
     }
 
-    /// The reader is about to sleep: to be followed by [`Word::fence`] and another look.
+    /// The reader is about to sleep. [`Word::fence`] and another look must follow.
     pub(super) fn arm_reader(&self) {
         self.reader_sleeps.store(1, Relaxed);
     }
@@ -111,18 +111,18 @@ impl<W: Word> Ring<'_, W> {
         self.reader_sleeps.store(0, Relaxed);
     }
 
-    /// As [`Ring::arm_reader`], for the writer that waits for room.
+    /// As [`Ring::arm_reader`], for a writer that waits for space.
     pub(super) fn arm_writer(&self) {
         self.writer_waits.store(1, Relaxed);
     }
 
-    /// As [`Ring::disarm_reader`].
+    /// As [`Ring::disarm_reader`], for the writer.
     pub(super) fn disarm_writer(&self) {
         self.writer_waits.store(0, Relaxed);
     }
 }
 
-/// A claim of the other side's that cannot be.
+/// The other side published an impossible position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The writer's position.
@@ -131,9 +131,9 @@ pub enum RingError {
          (the ring has {ring} bytes): the other side is broken or hostile"
     )]
     Tail {
-        /// As claimed.
+        /// As published.
         tail: u64,
-        /// The last one before.
+        /// The position before it.
         seen: u64,
         /// Our read position.
         read: u64,
@@ -145,9 +145,9 @@ pub enum RingError {
         "the ring's read position {head} is impossible after {seen}, with {written} written: the other side is broken or hostile"
     )]
     Head {
-        /// As claimed.
+        /// As published.
         head: u64,
-        /// The last one before.
+        /// The position before it.
         seen: u64,
         /// Our write position.
         written: u64,
@@ -161,7 +161,7 @@ pub(super) struct RingWriter {
     published: u64,
     /// The reader's position as last seen and checked.
     head: u64,
-    /// What has been written of the word at `tail`.
+    /// The bytes already written of the word at `tail`.
     word: [u8; 8],
 }
 
@@ -171,7 +171,8 @@ impl RingWriter {
         self.tail
     }
 
-    /// Bytes that can be written now, looked up anew only when fewer than `wanted` are known of.
+    /// The number of bytes that can be written now. It reads the reader's position again only if fewer than `wanted`
+    /// are known to be free.
     #[inline]
     pub(super) fn room<W: Word>(&mut self, ring: &Ring<'_, W>, wanted: usize) -> Result<usize, RingError> {
         let known = self.known_room(ring);
@@ -179,7 +180,7 @@ impl RingWriter {
             return Ok(known);
         }
         let head = ring.head.load(Acquire);
-        // Only what was published can have been read.
+        // Only published bytes can have been read.
         if head < self.head || head > self.published {
             return Err(RingError::Head { head, seen: self.head, written: self.published });
         }
@@ -188,20 +189,20 @@ impl RingWriter {
     }
 
     fn known_room<W: Word>(&self, ring: &Ring<'_, W>) -> usize {
-        // A word with a byte that was not read is not touched.
+        // A word with an unread byte must not be touched.
         ring.byte_count() - (self.tail - (self.head & !7)) as usize
     }
 
-    /// Nothing is left to be read.
+    /// Whether nothing is left to read.
     pub(super) fn is_drained<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<bool, RingError> {
         self.room(ring, usize::MAX)?;
         Ok(self.head == self.tail)
     }
 
-    /// Copies bytes behind those before; the reader sees them after [`RingWriter::publish`].
+    /// Appends bytes. The reader sees them after [`RingWriter::publish`].
     ///
     /// # Panics
-    /// When there are more than [`RingWriter::room`] last told of.
+    /// When there are more bytes than the last [`RingWriter::room`] returned.
     #[inline]
     pub(super) fn put<W: Word>(&mut self, ring: &Ring<'_, W>, mut bytes: &[u8]) {
         assert!(bytes.len() <= self.known_room(ring), "{} bytes where there is no room", bytes.len());
@@ -222,12 +223,12 @@ impl RingWriter {
         }
     }
 
-    /// So much stands unpublished that the reader may as well begin.
+    /// Whether so much is unpublished that the reader may as well begin.
     pub(super) fn is_worth_publishing(&self) -> bool {
         self.tail - self.published >= RING_PUBLISH_BYTES as u64
     }
 
-    /// Shows the reader what was put. `true`: it sleeps, and is now to be woken.
+    /// Publishes what was put. `true`: the reader sleeps and must be woken now.
     #[inline]
     #[must_use]
     pub(super) fn publish<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {
@@ -256,11 +257,11 @@ impl RingReader {
         self.tail
     }
 
-    /// Bytes that can be taken, after a look.
+    /// The number of bytes that can be taken, after a look at the writer's position.
     #[inline]
     pub(super) fn look<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<usize, RingError> {
         let tail = ring.tail.load(Acquire);
-        // No more can have been written than there was room for.
+        // The writer cannot have written more than the free space.
         if tail < self.tail || tail - self.released > ring.byte_count() as u64 {
             let (seen, read, ring) = (self.tail, self.released, ring.byte_count());
             return Err(RingError::Tail { tail, seen, read, ring });
@@ -272,7 +273,7 @@ impl RingReader {
     /// Copies the next bytes out of the ring.
     ///
     /// # Panics
-    /// When there are fewer than [`RingReader::look`] last told of.
+    /// When there are fewer bytes than the last [`RingReader::look`] returned.
     #[inline]
     pub(super) fn take<W: Word>(&mut self, ring: &Ring<'_, W>, mut out: &mut [u8]) {
         assert!(out.len() as u64 <= self.tail - self.head, "{} bytes that have not come", out.len());
@@ -293,7 +294,8 @@ impl RingReader {
         }
     }
 
-    /// Gives what was taken back to the writer. `true`: it waits for room, there is enough, and it is now to be woken.
+    /// Releases what was taken to the writer. `true`: the writer waits for space, there is enough, and it must be woken
+    /// now.
     #[inline]
     #[must_use]
     pub(super) fn release<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {

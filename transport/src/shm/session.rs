@@ -1,5 +1,5 @@
-//! What a stream and the poll that watches it both know of a session: the control socket, the rings, and what has been
-//! told already. One thread's at a time, so its own words are relaxed.
+//! The state of a session that its stream and its poll share: the control socket, the rings, and which events were
+//! already reported. Only one thread uses it at a time, so its own words are relaxed.
 
 use super::error::ShmError;
 use super::memory::{Direction, SharedMemory};
@@ -39,32 +39,32 @@ impl ShmSide {
     }
 }
 
-/// Sessions of a poll, by its numbers for them, that something else than a nudge has woken.
+/// Sessions of a poll, by the poll's numbers, that were woken by something other than a wake-up packet.
 pub(crate) type WokenSessions = Mutex<Vec<u32>>;
 
 #[derive(Debug)]
 pub(crate) struct ShmSession {
     socket: OwnedFd,
     side: ShmSide,
-    /// A worker's come with the server's first packet.
+    /// A worker's rings come with the server's first packet.
     memory: OnceLock<SharedMemory>,
-    /// The incoming ring's write position that the link knows of.
-    heard_to: AtomicU64,
-    /// The outgoing ring's write position.
-    sent_to: AtomicU64,
-    /// The link was told that there is no room.
+    /// The write position of the incoming ring that the link knows of.
+    known_tail: AtomicU64,
+    /// The write position of the outgoing ring.
+    sent_tail: AtomicU64,
+    /// The link was told that the ring is full.
     wants_room: AtomicBool,
-    /// The other side has gone; what stands in the ring can still be read.
+    /// The other side has gone. Bytes in the ring can still be read.
     closed: AtomicBool,
-    /// The link has been told so.
-    told_closed: AtomicBool,
+    /// The end was reported to the link.
+    closed_reported: AtomicBool,
     /// The stream has been dropped.
     gone: AtomicBool,
-    /// The poll looks at it with every wait; otherwise it waits for a nudge.
+    /// Whether the poll looks at it with every wait. Otherwise the poll waits for a wake-up packet.
     awake: AtomicBool,
     watcher: Mutex<Option<(Arc<WokenSessions>, u32)>>,
     failure: OnceLock<ShmError>,
-    given: Mutex<VecDeque<OwnedFd>>,
+    files: Mutex<VecDeque<OwnedFd>>,
 }
 
 impl ShmSession {
@@ -77,16 +77,16 @@ impl ShmSession {
             socket,
             side,
             memory: kept,
-            heard_to: AtomicU64::new(0),
-            sent_to: AtomicU64::new(0),
+            known_tail: AtomicU64::new(0),
+            sent_tail: AtomicU64::new(0),
             wants_room: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            told_closed: AtomicBool::new(false),
+            closed_reported: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             awake: AtomicBool::new(true),
             watcher: Mutex::default(),
             failure: OnceLock::new(),
-            given: Mutex::default(),
+            files: Mutex::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl ShmSession {
         self.side
     }
 
-    /// The rings, once they are here.
+    /// The rings, if they have arrived.
     pub(super) fn memory(&self) -> Option<&SharedMemory> {
         self.memory.get()
     }
@@ -103,7 +103,7 @@ impl ShmSession {
         self.closed.load(Relaxed)
     }
 
-    /// What ended the session, if it did not just end.
+    /// The error that ended the session, if there was one.
     pub(super) fn check(&self) -> io::Result<()> {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone().io()))
     }
@@ -112,66 +112,67 @@ impl ShmSession {
         self.failure.get()
     }
 
-    /// The session cannot go on.
+    /// Ends the session with this error.
     pub(super) fn fail(&self, why: ShmError) -> io::Error {
         self.failure.get_or_init(|| why).clone().io()
     }
 
-    /// The link knows of the bytes before this position.
-    pub(super) fn heard_to(&self, tail: u64) {
-        self.heard_to.store(tail, Relaxed);
+    /// Records that the link knows of the bytes before this position.
+    pub(super) fn known_tail(&self, tail: u64) {
+        self.known_tail.store(tail, Relaxed);
     }
 
-    /// The link has written the bytes before this position; `full`: it had more.
-    pub(super) fn sent_to(&self, tail: u64, full: bool) {
-        self.sent_to.store(tail, Relaxed);
+    /// Records that the link has written the bytes before this position. `full`: it had more.
+    pub(super) fn sent_tail(&self, tail: u64, full: bool) {
+        self.sent_tail.store(tail, Relaxed);
         self.wants_room.store(full, Relaxed);
         if full {
-            self.rouse();
+            self.mark_woken();
         }
     }
 
-    /// What the poll knows of the session no longer holds: it is to look.
-    fn rouse(&self) {
+    /// Makes the poll look at the session again, because its state has changed.
+    fn mark_woken(&self) {
         if !self.wake()
-            && let Some((roused, number)) = &*lock(&self.watcher)
+            && let Some((woken, number)) = &*lock(&self.watcher)
         {
-            lock(roused).push(*number);
+            lock(woken).push(*number);
         }
     }
 
-    /// Ends the other side's sleep.
-    pub(super) fn nudge(&self) {
-        match packet::send_nudge(&self.socket) {
-            // Full: it has not taken in what would wake it.
+    /// Wakes the other side.
+    pub(super) fn wake_peer(&self) {
+        match packet::send_wake_up(&self.socket) {
+            // Full: the other side has not yet read earlier wake-ups, so it will wake.
             Ok(()) | Err(Errno::AGAIN) => {}
-            // It has gone, which a receive finds out in order, behind what it had written.
+            // The other side has gone. A receive reports that in order, after the bytes that it had written.
             Err(_) => {}
         }
     }
 
     pub(super) fn give(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         if self.side == ShmSide::Worker {
-            // What workers hand over a server would have to hold: it takes nothing.
+            // A server would have to keep a worker's files, so it takes none.
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(packet::send_file(&self.socket, file)?)
     }
 
     pub(super) fn take_given(&self) -> Option<OwnedFd> {
-        lock(&self.given).pop_front()
+        lock(&self.files).pop_front()
     }
 
-    /// As [`ShmSession::drain`], for the stream: a nudge that it takes in the poll will not hear.
+    /// As [`ShmSession::drain`], for the stream. It makes the poll look, because the poll does not see a wake-up that
+    /// was read here.
     pub(super) fn drain_unasked(&self) {
         if self.drain() {
-            self.rouse();
+            self.mark_woken();
         }
     }
 
-    /// Takes in what has come over the control socket; `true` when anything had.
+    /// Reads what has come over the control socket. `true` if anything had come.
     pub(crate) fn drain(&self) -> bool {
-        // What honest peers have to say fits.
+        // An honest peer never sends more.
         for packets in 0..PACKETS_PER_LOOK {
             if self.is_closed() || self.failure.get().is_some() {
                 return packets > 0;
@@ -190,59 +191,59 @@ impl ShmSession {
                 return true;
             }
         }
-        self.fail(ShmError::Packet("there are too many"));
+        self.fail(ShmError::Packet("there are too many packets"));
         true
     }
 
     fn take_in(&self, packet: Packet) -> Result<(), ShmError> {
         let is_open = self.memory.get().is_some();
         match packet {
-            Packet::Nudge if is_open => Ok(()),
+            Packet::WakeUp if is_open => Ok(()),
             Packet::Rings(file, ring_bytes) if !is_open && self.side == ShmSide::Worker => {
                 let memory = SharedMemory::open(&file, ring_bytes);
                 let memory = memory.map_err(|error| ShmError::Rings(error.to_string()))?;
-                self.memory.set(memory).map_err(|_| ShmError::Packet("rings come once"))
+                self.memory.set(memory).map_err(|_| ShmError::Packet("the rings came twice"))
             }
             Packet::Refused(why) if !is_open && self.side == ShmSide::Worker => Err(ShmError::Refused(why)),
             Packet::File(file) if is_open && self.side == ShmSide::Worker => {
-                let mut given = lock(&self.given);
-                if given.len() == GIVEN_FILES_MAX {
-                    return Err(ShmError::Packet("more files than are taken"));
+                let mut files = lock(&self.files);
+                if files.len() == GIVEN_FILES_MAX {
+                    return Err(ShmError::Packet("too many files wait to be taken"));
                 }
-                given.push_back(file);
+                files.push_back(file);
                 Ok(())
             }
-            _ => Err(ShmError::Packet("it is out of turn")),
+            _ => Err(ShmError::Packet("it is not allowed at this point")),
         }
     }
 
-    /// What there is to tell the link. No system call.
+    /// The event to report to the link, if there is one. It makes no system call.
     pub(crate) fn look(&self, token: u64) -> Option<Event> {
         let mut event = Event { token, ..Event::default() };
         if let Some(memory) = self.memory.get() {
             let incoming = memory.ring(self.side.incoming());
             let tail = incoming.tail.load(Acquire);
-            event.readable = self.heard_to.swap_if(tail);
+            event.readable = self.known_tail.swap_if(tail);
             if self.wants_room.load(Relaxed) && self.has_room(&memory.ring(self.side.outgoing())) {
                 self.wants_room.store(false, Relaxed);
                 event.writable = true;
             }
         }
-        if (self.is_closed() || self.failure.get().is_some()) && !self.told_closed.swap(true, Relaxed) {
+        if (self.is_closed() || self.failure.get().is_some()) && !self.closed_reported.swap(true, Relaxed) {
             (event.readable, event.writable, event.closed) = (true, true, true);
         }
         (event.readable || event.writable || event.closed).then_some(event)
     }
 
-    /// As far as the reader says; its claim is checked where bytes are written.
+    /// Whether there is space, as far as the reader claims. The claim is checked when bytes are written.
     fn has_room(&self, outgoing: &Ring<'_, AtomicU64>) -> bool {
-        let unread = self.sent_to.load(Relaxed).wrapping_sub(outgoing.head.load(Acquire));
-        // An impossible claim is room too: so the link finds it out.
+        let unread = self.sent_tail.load(Relaxed).wrapping_sub(outgoing.head.load(Acquire));
+        // An impossible claim counts as space too, so that the link finds the error.
         unread as usize > outgoing.byte_count()
             || outgoing.byte_count() - unread as usize >= outgoing.room_bytes()
     }
 
-    /// The thread is about to sleep: from now on the other side sends a nudge. To be followed by a fence and a look.
+    /// The thread is about to sleep: from now on the other side sends a wake-up. A fence and a look must follow.
     pub(crate) fn arm(&self) {
         self.awake.store(false, Relaxed);
         if let Some(memory) = self.memory.get() {
@@ -253,12 +254,12 @@ impl ShmSession {
         }
     }
 
-    /// The poll looks again. `true`: it did all the time.
+    /// The poll looks at it again with every wait. `true`: it did so already.
     pub(crate) fn wake(&self) -> bool {
         self.awake.swap(true, Relaxed)
     }
 
-    /// The thread is awake: nudges would be for nothing.
+    /// The thread is awake, so wake-ups would be useless.
     pub(crate) fn disarm(&self) {
         if let Some(memory) = self.memory.get() {
             memory.ring(self.side.incoming()).disarm_reader();
@@ -266,26 +267,26 @@ impl ShmSession {
         }
     }
 
-    /// Between [`ShmSession::arm`] and [`ShmSession::look`].
+    /// The fence between [`ShmSession::arm`] and [`ShmSession::look`].
     pub(crate) fn fence() {
         <AtomicU64 as Word>::fence();
     }
 
-    /// A poll begins to watch, under this number of its own: it is to hear of what is there already.
-    pub(crate) fn begin_watch(&self, roused: &Arc<WokenSessions>, number: u32) {
-        *lock(&self.watcher) = Some((roused.clone(), number));
+    /// A poll begins to watch the session under this number. It shall report what is already there.
+    pub(crate) fn begin_watch(&self, woken: &Arc<WokenSessions>, number: u32) {
+        *lock(&self.watcher) = Some((woken.clone(), number));
         self.awake.store(true, Relaxed);
-        // No position is this one.
-        self.heard_to.store(u64::MAX, Relaxed);
-        self.told_closed.store(false, Relaxed);
+        // No position has this value.
+        self.known_tail.store(u64::MAX, Relaxed);
+        self.closed_reported.store(false, Relaxed);
     }
 
-    /// The poll watches no more.
+    /// The poll stops watching.
     pub(crate) fn end_watch(&self) {
         *lock(&self.watcher) = None;
     }
 
-    /// The stream is dropped: the other side hears of it at once, whoever still holds the session.
+    /// The stream is dropped. The other side learns this at once, even if the poll still holds the session.
     pub(super) fn leave(&self) {
         self.gone.store(true, Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
@@ -296,12 +297,12 @@ impl ShmSession {
     }
 }
 
-/// One thread's at a time: nobody waits for it.
+/// Only one thread uses the mutex at a time, so nobody waits for it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a word changes.
+/// An atomic flag that can report whether it changed.
 trait SwapIf {
     fn swap_if(&self, value: u64) -> bool;
 }

@@ -1,4 +1,4 @@
-//! A session's bytes: copied into one ring, out of the other.
+//! The bytes of a session: copied into one ring and out of the other.
 
 use super::connect::other_end;
 use super::error::ShmError;
@@ -18,31 +18,31 @@ pub struct ShmStream {
     peer: Arc<str>,
     reader: RingReader,
     writer: RingWriter,
-    /// Which steps of the outgoing ring have pages, a bit each.
-    taken: u64,
+    /// Which steps of the outgoing ring have pages, one bit each.
+    pages: u64,
 }
 
 impl ShmStream {
     pub(super) fn new(session: ShmSession, peer: Arc<str>) -> ShmStream {
         let (reader, writer) = (RingReader::default(), RingWriter::default());
-        ShmStream { session: Arc::new(session), peer, reader, writer, taken: 0 }
+        ShmStream { session: Arc::new(session), peer, reader, writer, pages: 0 }
     }
 
     pub(crate) fn session(&self) -> &Arc<ShmSession> {
         &self.session
     }
 
-    /// Why there is no session, when the server has refused it or what it sent cannot be used.
+    /// Why there is no session, if the server has refused it or what it sent cannot be used.
     pub fn failure(&self) -> Option<&ShmError> {
         self.session.failure()
     }
 
-    /// The user and the process at the other end, as the kernel knows them.
+    /// The user and the process of the peer, as the kernel knows them.
     pub fn other(&self) -> Option<(u32, i32)> {
         other_end(&*self.session).ok()
     }
 
-    /// The rings are here; until then nothing can be sent.
+    /// Whether the rings have arrived. Nothing can be sent before.
     pub fn is_open(&self) -> bool {
         self.session.memory().is_some()
     }
@@ -55,7 +55,7 @@ impl Stream for ShmStream {
         if available == 0 {
             session.drain_unasked();
             session.check()?;
-            // What was written before the end is here.
+            // What was written before the end is here now.
             available = look(session, reader)?;
             if available == 0 {
                 return if session.is_closed() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
@@ -72,23 +72,23 @@ impl Stream for ShmStream {
             reader.take(&ring, &mut chunk[..count]);
             got += count;
             if count == RING_STEP_BYTES {
-                // The writer goes on while the rest is copied.
+                // The writer can continue while the rest is copied.
                 wake |= reader.release(&ring);
             }
         }
         wake |= reader.release(&ring);
-        session.heard_to(reader.tail());
+        session.known_tail(reader.tail());
         if wake {
-            session.nudge();
+            session.wake_peer();
         }
         Ok(Some(got))
     }
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.session.check()?;
-        let ShmStream { session, writer, taken, .. } = self;
+        let ShmStream { session, writer, pages, .. } = self;
         let Some(memory) = session.memory() else {
-            session.sent_to(0, true);
+            session.sent_tail(0, true);
             return Ok(None);
         };
         let direction = session.side().outgoing();
@@ -103,11 +103,11 @@ impl Stream for ShmStream {
                 if count == 0 {
                     break;
                 }
-                take_pages(memory, session, writer.tail(), count, taken)?;
+                take_pages(memory, session, writer.tail(), count, pages)?;
                 writer.put(&ring, &rest[..count]);
                 (sent, rest) = (sent + count, &rest[count..]);
                 if writer.is_worth_publishing() && writer.publish(&ring) {
-                    session.nudge();
+                    session.wake_peer();
                 }
             }
             if !rest.is_empty() {
@@ -116,9 +116,9 @@ impl Stream for ShmStream {
             }
         }
         if writer.publish(&ring) {
-            session.nudge();
+            session.wake_peer();
         }
-        session.sent_to(writer.tail(), full);
+        session.sent_tail(writer.tail(), full);
         if sent == 0 && full {
             return if session.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(None) };
         }
@@ -138,7 +138,7 @@ impl Stream for ShmStream {
         "shm"
     }
 
-    /// Only servers give: a worker's side takes.
+    /// Only servers give files; a worker takes them.
     fn is_near(&self) -> bool {
         true
     }
@@ -157,21 +157,21 @@ impl Stream for ShmStream {
     }
 
     fn rest(&mut self) {
-        let ShmStream { session, writer, taken, .. } = self;
-        let Some(memory) = session.memory().filter(|_| *taken != 0) else { return };
+        let ShmStream { session, writer, pages, .. } = self;
+        let Some(memory) = session.memory().filter(|_| *pages != 0) else { return };
         let direction = session.side().outgoing();
-        // What is wrong with a position is told by the next send.
+        // The next send reports a wrong position.
         if writer.is_drained(&memory.ring(direction)).unwrap_or(false) {
             match memory.give_back(direction) {
-                Ok(()) => *taken = 0,
-                Err(error) => tracing::debug!(%error, "a ring's pages were not given back"),
+                Ok(()) => *pages = 0,
+                Err(error) => tracing::debug!(%error, "cannot return the pages of a ring to the system"),
             }
         }
     }
 
-    /// The outgoing ring's; the incoming one is the other side's to take pages for and to give back.
+    /// The pages of the outgoing ring. The other side allocates and returns those of the incoming ring.
     fn held_bytes(&self) -> usize {
-        self.taken.count_ones() as usize * RING_STEP_BYTES
+        self.pages.count_ones() as usize * RING_STEP_BYTES
     }
 }
 
@@ -182,23 +182,23 @@ fn look(session: &ShmSession, reader: &mut RingReader) -> io::Result<usize> {
     reader.look(&ring).map_err(|error| session.fail(error.into()))
 }
 
-/// Makes sure of pages for `count` bytes (at most a step) from this position on.
+/// Allocates pages for `count` bytes (at most a step) from this position on.
 #[inline]
 fn take_pages(
     memory: &SharedMemory,
     session: &ShmSession,
     at: u64,
     count: usize,
-    taken: &mut u64,
+    pages: &mut u64,
 ) -> io::Result<()> {
     let from = at as usize & (memory.ring_bytes() - 1);
     let (first, last) = (from / RING_STEP_BYTES, (from + count - 1) / RING_STEP_BYTES);
     for step in [first, last] {
-        // Behind the last step comes the first.
+        // The first step follows the last one.
         let step = step % (memory.ring_bytes() / RING_STEP_BYTES);
-        if *taken & 1 << step == 0 {
+        if *pages & 1 << step == 0 {
             memory.take_step(session.side().outgoing(), step)?;
-            *taken |= 1 << step;
+            *pages |= 1 << step;
         }
     }
     Ok(())

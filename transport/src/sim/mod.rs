@@ -1,7 +1,7 @@
 //! A network in memory, with faults and a clock of its own, all from one seed: a whole cluster in one thread.
 //!
-//! Servers are actors: functions that do what there is to do and return. When the one who drives the simulation (the
-//! test, through a worker) waits, the actors run and virtual time goes on to the next event: so the worker's blocking
+//! Servers are actors: functions that do the work that is ready and return. A test drives the simulation through a
+//! worker. When the worker waits, the actors run and virtual time advances to the next event. So the worker's blocking
 //! calls are the same code as over TCP.
 
 mod rdma;
@@ -26,23 +26,23 @@ use world::{ConnectionSide, SimWorld};
 /// The longest step of virtual time, so that actors see their own time limits pass.
 const STEP_MAX: Duration = Duration::from_millis(10);
 
-/// The time that a wait of no time takes.
+/// The virtual time that a wait of zero takes.
 const LOOK: Duration = Duration::from_micros(1);
 
 type Actor = Box<dyn FnMut()>;
 
 type Actors = RefCell<Vec<(u64, Actor)>>;
 
-/// A simulated network; clones are the same one. Not `Send`: it is one thread's. Actors live as long as the handle
-/// that [`Sim::new`] gave: they may hold clones of it.
+/// A simulated network; clones are the same network. It is not `Send`: one thread uses it. Actors live as long as the
+/// handle that [`Sim::new`] returned, and may hold clones of it.
 pub struct Sim {
     world: Rc<RefCell<SimWorld>>,
     actors: Weak<Actors>,
     actors_owner: Option<Rc<Actors>>,
     next_actor: Rc<Cell<u64>>,
-    /// An actor is running: waits inside it must not step the world.
+    /// An actor is running: a wait inside it must not step the world.
     stepping: Rc<Cell<bool>>,
-    /// How far the clock of this handle is ahead of the world's.
+    /// How far the clock of this handle is ahead of the world's clock.
     ahead: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Clone for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // Actors that are dropped with their world close their connections in it: it must still be there.
+        // Actors that are dropped close their connections in the world, so the world must still exist.
         if let Some(actors) = self.actors_owner.take() {
             let actors = std::mem::take(&mut *actors.borrow_mut());
             drop(actors);
@@ -70,7 +70,7 @@ impl Drop for Sim {
 }
 
 impl Sim {
-    /// The world of this seed.
+    /// Makes the world of this seed.
     pub fn new(seed: u64, faults: Faults) -> Sim {
         let actors = Rc::<Actors>::default();
         Sim {
@@ -83,27 +83,26 @@ impl Sim {
         }
     }
 
-    /// The same network for a host whose clock is so far ahead of the others': what [`Net::now`] tells it. Its next
-    /// life may have a handle that is less far ahead, and so a clock that has gone back.
+    /// The same network for a host whose clock is this far ahead of the others; [`Net::now`] returns that clock. A
+    /// later incarnation may have a handle that is less far ahead, so its clock has gone back.
     pub fn ahead(&self, ahead: Duration) -> Sim {
         let mut host = self.clone();
         host.ahead = ahead;
         host
     }
 
-    /// All of it is on one host: files can be given over its connections.
+    /// Puts all of it on one host: files can be given over its connections.
     pub fn near(self) -> Sim {
         self.world.borrow_mut().near = true;
         self
     }
 
-    /// Its connections have RDMA: registered memory can be read over them, in words that come in any order while the world
-    /// goes on.
+    /// Gives its connections RDMA. Registered memory is read in words, in any order, while the world goes on.
     pub fn far(self) -> Sim {
         self.readable(false)
     }
 
-    /// The same with lines of 64 bytes, each as it is at one moment, in any order.
+    /// Gives its connections RDMA that reads whole lines of 64 bytes: each line at one moment, lines in any order.
     pub fn far_lines(self) -> Sim {
         self.readable(true)
     }
@@ -113,7 +112,7 @@ impl Sim {
         self
     }
 
-    /// Runs `actor` whenever someone waits, until [`Sim::remove_actor`].
+    /// Runs `actor` whenever a caller waits, until [`Sim::remove_actor`].
     pub fn add_actor(&self, actor: impl FnMut() + 'static) -> u64 {
         let id = self.next_actor.get();
         self.next_actor.set(id + 1);
@@ -123,7 +122,7 @@ impl Sim {
         id
     }
 
-    /// Drops an actor and all that it holds: as if its process had been killed. Not from within an actor.
+    /// Drops an actor and all that it holds, as if its process had been killed. Do not call it from within an actor.
     pub fn remove_actor(&self, id: u64) {
         let Some(actors) = self.actors.upgrade() else { return };
         let mut actors = actors.borrow_mut();
@@ -132,17 +131,17 @@ impl Sim {
         drop(gone);
     }
 
-    /// Changes what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.world.borrow_mut().faults = faults;
     }
 
-    /// Breaks every connection to this address, with what is in flight.
+    /// Breaks every connection to this address; bytes in flight are lost.
     pub fn reset_all(&self, addr: &str) {
         self.world.borrow_mut().reset_all(addr);
     }
 
-    /// Breaks every connection to this address and refuses new ones for so long.
+    /// Breaks every connection to this address and refuses new ones for this long.
     pub fn cut_off(&self, addr: &str, duration: Duration) {
         let mut world = self.world.borrow_mut();
         let until = world.now + duration;
@@ -154,7 +153,7 @@ impl Sim {
         self.world.borrow().resets
     }
 
-    /// Lets the world go on for so long.
+    /// Lets the world run for this long.
     pub fn run(&self, duration: Duration) {
         let deadline = self.world_now() + duration;
         while self.world_now() < deadline {
@@ -166,7 +165,7 @@ impl Sim {
         self.world.borrow().now
     }
 
-    /// Runs every actor once, then moves time on to the next event, at most to `deadline`.
+    /// Runs every actor once, then advances time to the next event, at most to `deadline`.
     fn step(&self, deadline: Duration) {
         self.run_actors();
         let mut world = self.world.borrow_mut();
@@ -174,7 +173,7 @@ impl Sim {
         world.now = world.next_due().unwrap_or(step).min(step).min(deadline).max(world.now);
     }
 
-    /// A step of at most so long, while someone who drives the simulation is in the middle of something.
+    /// Advances the world by at most `most` in the middle of an operation of the driving thread.
     fn go_on(&self, most: Duration) {
         if !self.stepping.get() {
             self.step(self.world_now() + most);
@@ -229,7 +228,7 @@ impl Net for Sim {
     }
 }
 
-/// A side of a simulated connection; dropping it closes the side.
+/// One side of a simulated connection. Dropping it closes the side.
 pub struct SimStream {
     world: Rc<RefCell<SimWorld>>,
     side: ConnectionSide,
@@ -312,7 +311,7 @@ impl Stream for SimStream {
     }
 }
 
-/// A simulated listening address; dropping it frees the address.
+/// A simulated listening address. Dropping it frees the address.
 pub struct SimListener {
     world: Rc<RefCell<SimWorld>>,
     addr: String,
@@ -402,7 +401,7 @@ impl Poll for SimPoll {
                 return Ok(());
             }
             if self.sim.world_now() >= deadline {
-                // Looking takes time too: who spins sees its limit pass.
+                // Looking takes time too, so a caller that spins sees its time limit pass.
                 self.sim.step(deadline + LOOK);
                 self.look(events);
                 return Ok(());

@@ -1,6 +1,6 @@
-//! READs in the simulation: all of it is one process, whose memory is read through /proc/self/mem, in lines or in words, in an
-//! order drawn from the seed, while the world goes on: rows are written between two pieces of one READ. What was not
-//! registered, or not for READs by this side, cannot be read.
+//! READs in the simulation. All of it is one process, so its memory is read through /proc/self/mem, in lines or words,
+//! in an order drawn from the seed. The world goes on between two pieces of one READ, so rows can be written meanwhile.
+//! A READ fails for memory that is not registered, or if this side may not read.
 
 use super::Sim;
 use super::world::{ConnectionSide, SimWorld};
@@ -17,22 +17,22 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is read at one moment: a line where lines are whole, else a word.
+/// The unit that is read at one moment: a line if lines are whole, else a word.
 const LINE: u64 = 64;
 const WORD: u64 = 8;
 
-/// The world goes on between two pieces: one time in so many, and at most for so long.
+/// One time in this many, the world goes on between two pieces, for at most [`STEP_MAX`].
 const STEP_ONE_IN: u64 = 16;
 const STEP_MAX: Duration = Duration::from_micros(20);
 
-/// What is registered.
+/// The registered memory of the simulation.
 #[derive(Debug, Default)]
 pub(super) struct RegisteredMemory {
     whole_lines: bool,
     regions: Mutex<RegionTable>,
 }
 
-/// The last key, and by key an address and bytes.
+/// The last key, and for each key an address and a length.
 type RegionTable = (u32, BTreeMap<u32, (u64, u64)>);
 
 impl RegisteredMemory {
@@ -41,7 +41,7 @@ impl RegisteredMemory {
     }
 }
 
-/// Ends a registration.
+/// Ends a registration when it is dropped.
 struct RegistrationGuard(Arc<RegisteredMemory>, u32);
 
 impl Drop for RegistrationGuard {
@@ -50,7 +50,7 @@ impl Drop for RegistrationGuard {
     }
 }
 
-/// The simulation's.
+/// The registrar of the simulation.
 pub(super) struct SimRegistrar(pub(super) Arc<RegisteredMemory>);
 
 impl Registrar for SimRegistrar {
@@ -72,10 +72,10 @@ impl Registrar for SimRegistrar {
     }
 }
 
-/// One side's reads.
+/// The reads of one side.
 pub(super) struct SimReader {
     world: Rc<RefCell<SimWorld>>,
-    /// Goes on while something is read.
+    /// The world that goes on while something is read.
     sim: Option<Sim>,
     side: ConnectionSide,
     registered: Arc<RegisteredMemory>,

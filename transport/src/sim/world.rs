@@ -1,8 +1,11 @@
-//! The simulated world: connections as two directions of bytes in flight, a clock, and what goes wrong.
+//! The simulated world: connections as two directions of bytes in flight, a clock, and faults.
 //!
-//! A link over TCP delivers in order or dies, so these are the faults: bytes come late and in any pieces; a connection
-//! is reset at any byte, with everything in flight lost on both sides; a direction stalls; connects are refused; an
-//! address is cut off for a while.
+//! A link over TCP delivers bytes in order or dies. So the faults are these:
+//! - Bytes come late and in pieces of any size.
+//! - A connection is reset at any byte, and everything in flight is lost on both sides.
+//! - A direction stalls.
+//! - A connect is refused.
+//! - An address is cut off for a while.
 
 use super::rdma::RegisteredMemory;
 use crate::prng::Prng;
@@ -12,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What goes wrong, and how often.
+/// The faults and how often they happen.
 #[derive(Debug, Clone, Copy)]
 pub struct Faults {
     /// A send breaks its connection: times in a million sends.
@@ -23,7 +26,7 @@ pub struct Faults {
     pub stall_per_million: u32,
     /// The longest stall.
     pub stall_max: Duration,
-    /// The longest that bytes are under way.
+    /// The longest time that bytes are in flight.
     pub delay_max: Duration,
     /// The most bytes in flight in one direction.
     pub window_bytes: usize,
@@ -46,24 +49,24 @@ impl Faults {
     }
 }
 
-/// Bytes under way from one side to the other.
+/// Bytes in flight from one side to the other.
 #[derive(Default)]
 struct Direction {
-    /// In order; each piece is there from its time on.
+    /// In order; each piece is readable from its time on.
     pieces: VecDeque<(Duration, Vec<u8>)>,
     in_flight: usize,
-    /// Bytes ever sent and taken out.
+    /// Bytes ever sent.
     sent: u64,
     taken: u64,
-    /// Bytes that the reader's poll has been told of.
-    told: u64,
-    /// The sender was turned away and has not yet been told of room.
+    /// Bytes that were reported to the reader's poll.
+    reported: u64,
+    /// The sender found no space, and space has not yet been reported to it.
     writer_waits: bool,
     closed: bool,
     close_told: bool,
-    /// Files given and not taken.
-    given: VecDeque<OwnedFd>,
-    /// The sender lets the receiver read its memory.
+    /// Files that were given and not yet taken.
+    files: VecDeque<OwnedFd>,
+    /// Whether the sender lets the receiver read its memory.
     reads: bool,
 }
 
@@ -79,7 +82,7 @@ struct Connection {
     ways: [Direction; 2],
     reset: bool,
     addr: String,
-    /// Sides that still hold their stream.
+    /// Which sides still hold their stream.
     open: [bool; 2],
 }
 
@@ -91,7 +94,7 @@ pub(super) struct ConnectionSide {
     pub(super) side: usize,
 }
 
-/// What a poll is told of one side.
+/// The events of one side for its poll.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Edge {
     pub(super) readable: bool,
@@ -103,9 +106,9 @@ pub(super) struct SimWorld {
     pub(super) now: Duration,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
-    /// All sides are on one host: files can be given.
+    /// Whether all sides are on one host, so that files can be given.
     pub(super) near: bool,
-    /// What can be read over RDMA, where there is some.
+    /// What can be read over RDMA, if there is RDMA.
     pub(super) registered: Option<Arc<RegisteredMemory>>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
@@ -113,16 +116,16 @@ pub(super) struct SimWorld {
     /// Listening addresses and the connections that wait to be accepted.
     listeners: BTreeMap<String, VecDeque<ConnectionSide>>,
     cut_off: BTreeMap<String, Duration>,
-    /// Connections broken so far, by chance or by order.
+    /// Connections broken so far, by chance or by a call.
     pub(super) resets: u64,
-    /// Sends and receives so far, those at the last step, and the steps without any.
+    /// Sends and receives so far, their number at the last step, and the steps without any.
     moves: u64,
     moves_seen: u64,
-    still_steps: u32,
+    idle_steps: u32,
 }
 
-/// Steps without a send or a receive after which bytes that nobody takes are left alone.
-const STILL_STEPS_MAX: u32 = 8;
+/// After this many steps without a send or a receive, bytes that nobody reads no longer hold time back.
+const IDLE_STEPS_MAX: u32 = 8;
 
 impl SimWorld {
     pub(super) fn new(seed: u64, faults: Faults) -> SimWorld {
@@ -140,7 +143,7 @@ impl SimWorld {
             resets: 0,
             moves: 0,
             moves_seen: 0,
-            still_steps: 0,
+            idle_steps: 0,
         }
     }
 
@@ -236,12 +239,12 @@ impl SimWorld {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        connection.ways[side.side].given.push_back(file);
+        connection.ways[side.side].files.push_back(file);
         Ok(())
     }
 
     pub(super) fn take_given(&mut self, side: ConnectionSide) -> Option<OwnedFd> {
-        self.connections.get_mut(&side.connection)?.ways[1 - side.side].given.pop_front()
+        self.connections.get_mut(&side.connection)?.ways[1 - side.side].files.pop_front()
     }
 
     pub(super) fn allow_reads(&mut self, side: ConnectionSide) -> bool {
@@ -278,7 +281,7 @@ impl SimWorld {
             way.writer_waits = true;
             return Ok(None);
         }
-        // Now and then less than there is room for, so that every byte is a boundary some time.
+        // Now and then it takes less than fits, so that every byte is a boundary at some time.
         let sent = if self.prng.chance(100_000) { 1 + self.prng.below(whole as u64) as usize } else { whole };
         let mut delay = Duration::from_nanos(self.prng.below(faults.delay_max.as_nanos() as u64 + 1));
         if self.prng.chance(faults.stall_per_million) {
@@ -323,12 +326,12 @@ impl SimWorld {
         way.taken += got as u64;
         way.in_flight -= got;
         self.moves += 1;
-        // Less than asked for means "nothing more": what is left is told of again.
-        way.told = way.taken;
+        // A short read means "nothing more", so the rest is reported again.
+        way.reported = way.taken;
         Ok(Some(got))
     }
 
-    /// What is new on this side since the last time.
+    /// What has changed on this side since the last call.
     pub(super) fn edge(&mut self, side: ConnectionSide) -> Edge {
         let now = self.now;
         let window = self.faults.window_bytes;
@@ -337,8 +340,8 @@ impl SimWorld {
         let mut edge = Edge::default();
         let incoming = &mut connection.ways[1 - side.side];
         let due = incoming.due(now);
-        if due > incoming.told {
-            incoming.told = due;
+        if due > incoming.reported {
+            incoming.reported = due;
             edge.readable = true;
         }
         let ended = reset || incoming.closed && incoming.pieces.is_empty();
@@ -355,17 +358,17 @@ impl SimWorld {
         edge
     }
 
-    /// When the next bytes become due: almost at once while some poll has not been told of bytes that are, unless
-    /// nobody looks at that poll for now.
+    /// When the next bytes become due. That is almost at once while a poll has not reported bytes that have
+    /// arrived, unless nobody looks at that poll for now.
     pub(super) fn next_due(&mut self) -> Option<Duration> {
-        self.still_steps = if self.moves == self.moves_seen { self.still_steps + 1 } else { 0 };
+        self.idle_steps = if self.moves == self.moves_seen { self.idle_steps + 1 } else { 0 };
         self.moves_seen = self.moves;
         let mut next: Option<Duration> = None;
         for connection in self.connections.values() {
             for (side, way) in connection.ways.iter().enumerate() {
-                let told_soon = self.still_steps < STILL_STEPS_MAX && connection.open[1 - side];
-                let untold = told_soon && way.due(self.now) > way.told;
-                let at = match untold {
+                let reports_soon = self.idle_steps < IDLE_STEPS_MAX && connection.open[1 - side];
+                let unreported = reports_soon && way.due(self.now) > way.reported;
+                let at = match unreported {
                     true => Some(self.now + Duration::from_micros(1)),
                     false => way.pieces.iter().map(|(at, _)| *at).find(|at| *at > self.now),
                 };

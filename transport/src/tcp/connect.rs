@@ -1,4 +1,4 @@
-//! How TCP connections come about (the cold part).
+//! How TCP connections are made. This is cold code.
 
 use super::stream::TcpStream;
 use crate::error::NetError;
@@ -79,12 +79,12 @@ fn not_in_tls(addr: &str, source: TlsError) -> NetError {
     NetError::Tls { addr: addr.to_owned(), source }
 }
 
-/// What goes there leaves this machine with nothing that checks it.
+/// Whether bytes to this address leave this machine without a checksum of their own (TLS).
 fn is_open(addr: &SocketAddr, tls: bool) -> bool {
     !tls && !addr.ip().is_loopback()
 }
 
-/// Begins to connect to one of the name's addresses; the socket says later what came of it.
+/// Begins to connect to one of the name's addresses. The socket reports the outcome later.
 pub(super) fn begin(
     addr: &str,
     attempt: usize,
@@ -125,7 +125,7 @@ fn prepare(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> io::Result<T
     Ok(TcpStream::new(socket, peer, remote))
 }
 
-/// A peer whose machine has gone is noticed, also by a server that only listens.
+/// Sets keepalive, so that even a server that only listens notices that a peer's machine has gone.
 fn watch_over(socket: &net::TcpStream) -> io::Result<()> {
     let (idle, every, count) = KEEPALIVE_SECONDS;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle.into()))?;
@@ -142,7 +142,7 @@ pub struct TcpListener {
     addr: String,
     checksums: bool,
     tls: Option<TlsServer>,
-    seat: RefCell<Option<Registration>>,
+    registration: RefCell<Option<Registration>>,
 }
 
 impl TcpListener {
@@ -153,20 +153,20 @@ impl TcpListener {
         socket.set_nonblocking(true).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG as i32).map_err(|error| failed(error.into()))?;
         let addr = socket.local_addr().map_err(failed)?.to_string();
-        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, tls, seat: RefCell::default() })
+        Ok(TcpListener { socket: Arc::new(socket), addr, checksums, tls, registration: RefCell::default() })
     }
 
-    /// Goes to a ring, away from any other.
-    pub(super) fn take_seat(&self, seat: Registration) {
-        if let Some(before) = self.seat.replace(Some(seat)) {
-            // Nothing was received there; what goes wrong with a ring is its poll's to tell.
+    /// Moves the listener to this ring, and away from any other.
+    pub(super) fn set_registration(&self, registration: Registration) {
+        if let Some(before) = self.registration.replace(Some(registration)) {
+            // Nothing was received there, and a ring's own poll reports its errors.
             let _ = before.leave();
         }
     }
 }
 
 impl TcpListener {
-    /// In TLS, if this listener speaks it.
+    /// Begins TLS, if this listener speaks it.
     fn protect(&self, mut stream: TcpStream) -> io::Result<TcpStream> {
         if let Some(tls) = &self.tls {
             stream.begin_tls(TlsSession::server(tls).map_err(io::Error::other)?);
@@ -187,13 +187,15 @@ impl Listener for TcpListener {
                         .and_then(|stream| self.protect(stream))
                     {
                         Ok(stream) => return Ok(Some(stream)),
-                        // It has gone again: the next one.
-                        Err(error) => tracing::debug!(%peer, %error, "a connection ended before it began"),
+                        // This one has ended again; take the next one.
+                        Err(error) => {
+                            tracing::debug!(%peer, %error, "a connection ended during its handshake")
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Some(seat) = self.seat.get_mut() {
-                        seat.want_more();
+                    if let Some(registration) = self.registration.get_mut() {
+                        registration.want_more();
                     }
                     return Ok(None);
                 }

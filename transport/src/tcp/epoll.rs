@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// The token of what other threads wake.
+/// The token of the eventfd through which other threads wake the poll.
 pub(super) const WAKE: u64 = u64::MAX;
 
 /// Waits for sockets of one thread.
@@ -55,7 +55,7 @@ impl Epoll {
         for ready in ready {
             let (token, flags) = (ready.data.u64(), ready.flags);
             if token == WAKE {
-                // Edge-triggered: it need not be drained, and its count cannot overflow in this universe.
+                // Edge-triggered: it need not be drained, and its 64-bit count cannot overflow in practice.
                 continue;
             }
             events.push(Event {

@@ -1,5 +1,5 @@
-//! TCP: nonblocking sockets and epoll, or the same sockets through io_uring. Which of the two is chosen when a poll is
-//! made; links, streams and listeners are of one type, and a stream that no poll watches is a plain socket.
+//! TCP over nonblocking sockets, with epoll or io_uring. The choice is made when a poll is made. Links, streams and
+//! listeners have the same type either way. A stream that no poll watches is a plain socket.
 
 mod connect;
 mod epoll;
@@ -20,16 +20,16 @@ use crate::tls::{TlsClient, TlsServer};
 use crate::uring;
 use std::time::{Duration, Instant};
 
-/// What [`Io::Auto`] is: the faster where few links carry much, which is what training does (docs/benchmarks.md).
+/// The choice of [`Io::Auto`]: the faster one where few links carry much data, as in training (docs/benchmarks.md).
 const AUTO: Io = Io::Epoll;
 
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Io {
-    /// What was measured to be the faster for training: epoll.
+    /// The one that was measured to be faster for training: epoll.
     #[default]
     Auto,
-    /// io_uring; where the system refuses it, epoll, and a line in the log that says why.
+    /// io_uring. If the system refuses it, epoll, and a line of the log says why.
     Uring,
     /// Plain nonblocking sockets and epoll.
     Epoll,
@@ -46,27 +46,27 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Plain sockets and epoll. Payloads to other addresses than loopback carry checksums.
+    /// Plain sockets and epoll. Payloads to addresses other than loopback carry checksums.
     pub fn new() -> Tcp {
         Tcp { since: Instant::now(), checksums: false, uring: false, tls_server: None, tls_client: None }
     }
 
-    /// All payloads carry checksums.
+    /// Makes all payloads carry checksums.
     pub fn with_checksums(self) -> Tcp {
         Tcp { checksums: true, ..self }
     }
 
-    /// Its listeners speak TLS only.
+    /// Makes listeners speak TLS only.
     pub fn with_tls_server(self, tls: TlsServer) -> Tcp {
         Tcp { tls_server: Some(tls), ..self }
     }
 
-    /// What it connects to must speak TLS.
+    /// Makes connections use TLS.
     pub fn with_tls_client(self, tls: TlsClient) -> Tcp {
         Tcp { tls_client: Some(tls), ..self }
     }
 
-    /// Moves bytes in this way. Asks the system once whether it may; a refusal is one line in the log.
+    /// Sets what moves the bytes. Asks the system once whether it allows that; a refusal is one line of the log.
     pub fn with_io(self, io: Io) -> Tcp {
         let wants_uring = if io == Io::Auto { AUTO == Io::Uring } else { io == Io::Uring };
         let refused = wants_uring.then(uring::probe).and_then(Result::err);
@@ -74,7 +74,7 @@ impl Tcp {
             tracing::warn!(%refusal, "io_uring is refused: plain sockets and epoll are used instead");
         }
         let uring = wants_uring && refused.is_none();
-        tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "what moves bytes over tcp");
+        tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "chose the driver of tcp");
         Tcp { uring, ..self }
     }
 
@@ -84,10 +84,10 @@ impl Tcp {
     }
 }
 
-/// Whether the system offers io_uring: makes a ring and receives a byte through it.
+/// Checks that the system offers io_uring: makes a ring and receives a byte through it.
 ///
 /// # Errors
-/// Why it does not.
+/// Why io_uring cannot be used.
 pub fn try_uring() -> Result<(), Refusal> {
     uring::probe()
 }

@@ -1,4 +1,4 @@
-//! Waits for many sockets, over io_uring or over epoll, and is woken through an eventfd.
+//! Waits for many sockets, over io_uring or epoll. An eventfd wakes it.
 
 use super::connect::TcpListener;
 use super::epoll::{Epoll, WAKE};
@@ -24,7 +24,7 @@ enum WatchKind {
 }
 
 impl TcpPoll {
-    /// With a ring if that is wanted; where the system gives none, with epoll and a line in the log.
+    /// With a ring if `uring`. If the system has none, with epoll, and a line of the log says so.
     pub(super) fn new(uring: bool) -> Result<TcpPoll, NetError> {
         let failed =
             |error: rustix::io::Errno| NetError::System { what: "make a poll", source: error.into() };
@@ -32,7 +32,7 @@ impl TcpPoll {
         let wake = Arc::new(wake);
         let ring = match uring.then(|| UringPoll::new(wake.clone())) {
             Some(Err(refusal)) => {
-                tracing::warn!(%refusal, "no ring of io_uring for a thread: it uses plain sockets and epoll");
+                tracing::warn!(%refusal, "cannot make an io_uring ring for a thread: it uses plain sockets and epoll");
                 None
             }
             ring => ring.and_then(Result::ok),
@@ -45,34 +45,34 @@ impl TcpPoll {
     }
 }
 
-/// What else a poll watches, a descriptor that is no socket of TCP, until this is dropped or given to
-/// [`TcpPoll::unwatch`].
+/// A watched descriptor that is no TCP socket. The watch ends when this is dropped or given to [`TcpPoll::unwatch`].
 #[derive(Debug)]
 pub(crate) enum WatchedDescriptor {
-    /// Until its descriptor is closed.
+    /// Watched until its descriptor is closed.
     Epoll(Arc<dyn OpenDescriptor>),
     Ring(Registration),
 }
 
 impl WatchedDescriptor {
-    /// All that was there has been taken in: tell of more.
+    /// Everything has been read: report the next event.
     pub(crate) fn want_more(&self) {
-        if let WatchedDescriptor::Ring(seat) = self {
-            seat.want_more();
+        if let WatchedDescriptor::Ring(registration) = self {
+            registration.want_more();
         }
     }
 
-    /// Is watched no more, by whatever poll it was. The descriptor lives on.
+    /// Ends the watch, whichever poll it belongs to. The descriptor stays open.
     pub(crate) fn leave(self) -> io::Result<()> {
         match self {
             WatchedDescriptor::Epoll(_) => Ok(()),
-            WatchedDescriptor::Ring(seat) => seat.leave().map(drop),
+            WatchedDescriptor::Ring(registration) => registration.leave().map(drop),
         }
     }
 }
 
 impl TcpPoll {
-    /// Reports `readable` under this token when the descriptor has something to read, after [`WatchedDescriptor::want_more`] again.
+    /// Reports `readable` under this token when the descriptor has something to read. After that
+    /// [`WatchedDescriptor::want_more`] asks for the next report.
     pub(crate) fn watch(
         &self,
         of: Arc<dyn OpenDescriptor>,
@@ -83,11 +83,11 @@ impl TcpPoll {
                 epoll.add_listener(&*of, token)?;
                 Ok(WatchedDescriptor::Epoll(of))
             }
-            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.seat(of, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(of, token, Vec::new(), true))),
         }
     }
 
-    /// Stops watching a descriptor that lives on.
+    /// Stops watching a descriptor that stays open.
     pub(crate) fn unwatch(&self, watched: WatchedDescriptor) -> Result<(), NetError> {
         if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(of)) = (&self.kind, &watched) {
             epoll.remove(&**of)?;
@@ -107,7 +107,7 @@ impl Poll for TcpPoll {
 
     fn add(&mut self, stream: &TcpStream, token: u64) -> Result<(), NetError> {
         assert_ne!(token, WAKE, "this token is the poll's own");
-        // From another poll's ring, if it was there.
+        // These bytes come from another poll's ring, if the stream was attached to one.
         let early = stream.leave().map_err(failed("watch a socket"))?;
         match &self.kind {
             WatchKind::Epoll(epoll) => {
@@ -115,7 +115,7 @@ impl Poll for TcpPoll {
                 epoll.add(&*stream.socket, token)
             }
             WatchKind::Uring(ring) => {
-                stream.take_seat(ring.seat(stream.socket.clone(), token, early, false));
+                stream.set_registration(ring.register(stream.socket.clone(), token, early, false));
                 Ok(())
             }
         }
@@ -136,7 +136,7 @@ impl Poll for TcpPoll {
         match &self.kind {
             WatchKind::Epoll(epoll) => epoll.add_listener(&*listener.socket, token),
             WatchKind::Uring(ring) => {
-                listener.take_seat(ring.seat(listener.socket.clone(), token, Vec::new(), true));
+                listener.set_registration(ring.register(listener.socket.clone(), token, Vec::new(), true));
                 Ok(())
             }
         }
@@ -168,7 +168,7 @@ pub struct TcpWaker(Arc<OwnedFd>);
 
 impl Waker for TcpWaker {
     fn wake(&self) {
-        // Fails only when the count is full, and then a wake is pending anyway.
+        // This fails only if the count is full, and then a wake-up is pending anyway.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }

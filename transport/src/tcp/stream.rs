@@ -1,4 +1,5 @@
-//! A TCP connection: by itself, one system call to receive and one to send, neither waiting; at a ring, by way of it.
+//! A TCP connection. Alone, it makes one nonblocking system call for each receive or send. Attached to a ring, it uses
+//! the ring.
 
 use crate::limits::PARTS_MAX;
 use crate::link::Stream;
@@ -24,7 +25,7 @@ pub struct TcpStream {
 
 #[derive(Debug)]
 enum StreamDriver {
-    /// By itself, after the bytes that came while it was at a ring.
+    /// Not at a ring, after the bytes that came while it was at one.
     Plain(io::Cursor<Vec<u8>>),
     Ring(Registration),
 }
@@ -35,10 +36,10 @@ impl TcpStream {
         TcpStream { socket: Arc::new(socket), peer, remote, way, tls: None }
     }
 
-    /// Comes away from a ring, if it is at one: what was received and not read.
+    /// Leaves its ring, if it is at one. Returns the bytes that were received and not read.
     pub(super) fn leave(&self) -> io::Result<Vec<u8>> {
         match self.way.replace(StreamDriver::Plain(io::Cursor::default())) {
-            StreamDriver::Ring(seat) => seat.leave(),
+            StreamDriver::Ring(registration) => registration.leave(),
             StreamDriver::Plain(early) => Ok(early.get_ref()[early.position() as usize..].to_vec()),
         }
     }
@@ -47,16 +48,16 @@ impl TcpStream {
         self.way.replace(StreamDriver::Plain(io::Cursor::new(early)));
     }
 
-    pub(super) fn take_seat(&self, seat: Registration) {
-        self.way.replace(StreamDriver::Ring(seat));
+    pub(super) fn set_registration(&self, registration: Registration) {
+        self.way.replace(StreamDriver::Ring(registration));
     }
 
-    /// From now on what is received and sent goes through this.
+    /// From now on received and sent bytes go through this TLS session.
     pub(super) fn begin_tls(&mut self, session: TlsSession) {
         self.tls = Some(Box::new(session));
     }
 
-    /// Goes on with a handshake; `true` when there is none, or it is over.
+    /// Continues a handshake. `true`: there is none, or it is over.
     pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
         let TcpStream { socket, way, tls, .. } = self;
         tls.as_mut().map_or(Ok(true), |tls| tls.shake_hands(&mut Raw { socket, way: way.get_mut() }))
@@ -122,7 +123,7 @@ struct Raw<'a> {
 impl Raw<'_> {
     fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(seat) => seat.recv(pieces),
+            StreamDriver::Ring(registration) => registration.recv(pieces),
             StreamDriver::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
                 let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
                 let got = early.read_vectored(pieces)?;
@@ -131,7 +132,7 @@ impl Raw<'_> {
                 }
                 let mut rest = pieces;
                 IoSliceMut::advance_slices(&mut rest, got);
-                // What goes wrong behind these bytes is heard of again.
+                // If this fails, the next call reports it again.
                 Ok(Some(got + recv_now(self.socket, rest).unwrap_or(None).unwrap_or(0)))
             }
             StreamDriver::Plain(_) => recv_now(self.socket, pieces),
@@ -140,13 +141,13 @@ impl Raw<'_> {
 
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(seat) => seat.send(pieces),
+            StreamDriver::Ring(registration) => registration.send(pieces),
             StreamDriver::Plain(_) => send_now(self.socket, pieces),
         }
     }
 }
 
-/// What TLS reads its records from: no bytes mean the end.
+/// TLS reads its records from here. No bytes mean the end.
 impl Read for Raw<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.recv(&mut [IoSliceMut::new(bytes)]) {
@@ -157,14 +158,14 @@ impl Read for Raw<'_> {
     }
 }
 
-/// What TLS writes its records to.
+/// TLS writes its records to here.
 impl Write for Raw<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        // As many as one system call of ours takes.
+        // As many as one of our system calls takes.
         let pieces = &pieces[..pieces.len().min(PARTS_MAX)];
         self.send(pieces)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
@@ -174,7 +175,7 @@ impl Write for Raw<'_> {
     }
 }
 
-/// One receive. The end of the stream is an error; `None`: nothing there now.
+/// Receives once. The end of the stream is an error; `None`: there is nothing now.
 pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
     let got = match pieces {
         [piece] => {
@@ -194,7 +195,7 @@ pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, pieces: &mut [IoSliceMut<'_>]) -> i
     }
 }
 
-/// One send. `None`: no room now.
+/// Sends once. `None`: there is no space now.
 pub(crate) fn send_now<Fd: AsFd>(socket: Fd, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = match pieces {

@@ -1,4 +1,4 @@
-//! Certificates and keys from PEM files (the cold part). TLS 1.3 only: both sides are ours.
+//! Loads certificates and keys from PEM files. This is cold code. TLS 1.3 only, since both sides are Gannet.
 
 use super::error::TlsFileError;
 use rustls::client::Resumption;
@@ -11,15 +11,15 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a listener shows to those who connect, and asks of them.
+/// The certificate that a listener presents, and whether it requires one.
 #[derive(Clone)]
 pub struct TlsServer(pub(super) Arc<ServerConfig>, bool);
 
-/// Whom a worker believes, and what it shows if it is asked.
+/// Which servers a worker trusts, and the certificate that it presents when a server requires one.
 #[derive(Clone)]
 pub struct TlsClient {
     pub(super) config: Arc<ClientConfig>,
-    /// To be found in the server's certificate; otherwise the host of the address.
+    /// The name that must be in the server's certificate. `None`: the host of the address.
     pub(super) name: Option<ServerName<'static>>,
 }
 
@@ -36,11 +36,11 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsServer {
-    /// `cert`: the server's certificate and those between it and its authority. `key`: its private key. `client_ca`:
-    /// only who shows a certificate signed by an authority of this file may connect.
+    /// `cert`: the server's certificate and the chain to its authority. `key`: its private key. `client_ca`: only
+    /// clients with a certificate signed by an authority in this file may connect.
     ///
     /// # Errors
-    /// A file cannot be read, or what it holds cannot be used.
+    /// A file cannot be read, or its content cannot be used.
     pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<TlsServer, TlsFileError> {
         let (chain, secret) = (certificates("--tls-cert", cert)?, private_key(key)?);
         let builder = ServerConfig::builder_with_provider(provider());
@@ -61,23 +61,23 @@ impl TlsServer {
         };
         let mut config =
             builder.with_single_cert(chain, secret).map_err(|error| unusable(&error, cert, key))?;
-        // A worker connects rarely: tickets would only be more to keep and to send.
+        // A worker connects rarely, so session tickets would only cost memory and bytes.
         (config.session_storage, config.send_tls13_tickets) = (Arc::new(NoServerSessionStorage {}), 0);
         Ok(TlsServer(Arc::new(config), client_ca.is_some()))
     }
 
-    /// Only who shows a certificate may connect.
+    /// Whether only clients with a certificate may connect.
     pub fn asks_for_certificates(&self) -> bool {
         self.1
     }
 }
 
 impl TlsClient {
-    /// `ca`: the authorities whose signature makes a server's certificate good. `name`: what stands in it, when it is
-    /// not the host that is connected to. `own`: the worker's certificates and private key, for servers that ask.
+    /// `ca`: the authorities that may sign a server's certificate. `name`: the name in the certificate, if it is not
+    /// the host of the address. `own`: the worker's certificates and private key, for servers that require them.
     ///
     /// # Errors
-    /// A file cannot be read, what it holds cannot be used, or `name` is none.
+    /// A file cannot be read, its content cannot be used, or `name` is not a name.
     pub fn load(
         ca: &Path,
         name: Option<&str>,
@@ -142,23 +142,23 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
     let failed = |source| TlsFileError::Read { flag, path: path.to_owned(), source };
-    // Looked at before it is opened: opening a pipe would wait for a writer.
+    // Checked before it is opened: opening a pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(TlsFileError::Unusable {
             flag,
             path: path.to_owned(),
-            why: "it is no regular file".into(),
+            why: "it is not a regular file".into(),
         });
     }
     std::fs::read(path).map_err(failed)
 }
 
-/// Where a file stops being PEM. What stands there is not repeated: it may be a key.
+/// Says where a file stops being PEM. The error does not repeat the content: it may be a key.
 fn not_pem(flag: &'static str, path: &Path, error: &pem::Error) -> TlsFileError {
     let why = match error {
-        pem::Error::MissingSectionEnd { .. } => "it is cut off: a line -----END ...----- is missing",
+        pem::Error::MissingSectionEnd { .. } => "it is truncated: a line -----END ...----- is missing",
         pem::Error::IllegalSectionStart { .. } => "a line -----BEGIN ...----- in it is broken",
-        pem::Error::Base64Decode(_) => "what stands between its BEGIN and END lines is not base64",
+        pem::Error::Base64Decode(_) => "the text between its BEGIN and END lines is not base64",
         _ => "it is not a PEM file",
     };
     TlsFileError::Unusable { flag, path: path.to_owned(), why: why.into() }
@@ -167,10 +167,17 @@ fn not_pem(flag: &'static str, path: &Path, error: &pem::Error) -> TlsFileError 
 fn unusable(error: &rustls::Error, cert: &Path, key: &Path) -> TlsFileError {
     let at = |flag, path: &Path, why| TlsFileError::Unusable { flag, path: path.to_owned(), why };
     match error {
-        rustls::Error::InconsistentKeys(_) => TlsFileError::Pair { cert: cert.to_owned(), key: key.to_owned() },
+        rustls::Error::InconsistentKeys(_) => {
+            TlsFileError::Pair { cert: cert.to_owned(), key: key.to_owned() }
+        }
         rustls::Error::InvalidCertificate(error) => {
             at("--tls-cert", cert, format!("its first certificate cannot be used: {error:?}"))
         }
-        _ => at("--tls-key", key, "this kind of key cannot be used: RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519 is needed".into()),
+        _ => at(
+            "--tls-key",
+            key,
+            "this kind of key cannot be used: give RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519"
+                .into(),
+        ),
     }
 }

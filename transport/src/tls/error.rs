@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and those who show them.
+//! What can be wrong with certificates, keys and the peers that present them.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
@@ -18,29 +18,29 @@ pub enum TlsFileError {
         /// What the system said.
         source: io::Error,
     },
-    /// It holds no such thing.
-    #[error("{flag} {}: there is no {what} in it; a PEM file with a line -----BEGIN {label}----- is needed", path.display())]
+    /// It holds no certificate or no key.
+    #[error("{flag} {}: it has no {what}; give a PEM file with a line -----BEGIN {label}-----", path.display())]
     Nothing {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// What is missing: a certificate or a private key.
         path: PathBuf,
         /// A certificate or a private key.
         what: &'static str,
-        /// What the PEM line says.
+        /// The label of the PEM line.
         label: &'static str,
     },
-    /// What it holds cannot be used.
+    /// Its content cannot be used.
     #[error("{flag} {}: {why}", path.display())]
     Unusable {
         /// The flag that names it.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// In words.
+        /// The reason.
         why: String,
     },
-    /// The certificate is another key's.
+    /// The certificate belongs to another key.
     #[error("--tls-key {} is not the key of the first certificate of --tls-cert {}", key.display(), cert.display())]
     Pair {
         /// The certificates.
@@ -49,9 +49,7 @@ pub enum TlsFileError {
         key: PathBuf,
     },
     /// Neither a host name nor an IP address.
-    #[error(
-        "--tls-name {name:?}: a host name or an IP address is needed, as it stands in the server's certificate"
-    )]
+    #[error("--tls-name {name:?}: give a host name or an IP address that is in the server's certificate")]
     Name {
         /// As given.
         name: String,
@@ -64,63 +62,65 @@ pub enum TlsFileError {
 pub enum TlsError {
     /// The server answers, but not in TLS.
     #[error(
-        "the server does not speak TLS: start it with --tls-cert FILE and --tls-key FILE, or leave --tls-ca out here"
+        "the server does not speak TLS: start it with --tls-cert FILE and --tls-key FILE, or leave out --tls-ca here"
     )]
     PlainServer,
-    /// A client that does not speak TLS.
+    /// The client does not speak TLS.
     #[error("the client does not speak TLS: give the worker --tls-ca FILE")]
     PlainClient,
-    /// The server's certificate is not believed.
-    #[error("the server's certificate is not good: {0}")]
+    /// The server's certificate is not trusted.
+    #[error("the server's certificate is not trusted: {0}")]
     Certificate(String),
-    /// The client's certificate is not believed.
-    #[error("the client's certificate is not good: {0}")]
+    /// The client's certificate is not trusted.
+    #[error("the client's certificate is not trusted: {0}")]
     ClientCertificate(String),
-    /// The client has shown no certificate.
+    /// The client has presented no certificate.
     #[error(
-        "the client showed no certificate, and --tls-client-ca asks for one: give the worker --tls-cert and --tls-key"
+        "the client presented no certificate, but --tls-client-ca requires one: give the worker --tls-cert and --tls-key"
     )]
     NoClientCertificate,
-    /// The other side refused.
-    #[error("the other side ended TLS: {0}")]
+    /// The peer refused.
+    #[error("the peer ended TLS: {0}")]
     Alert(String),
-    /// The name to be found in the server's certificate is none.
+    /// The expected name of the server's certificate is not a name.
     #[error(
-        "{0:?} is neither a host name nor an IP address: give --tls-name as it stands in the server's certificate"
+        "{0:?} is neither a host name nor an IP address: give --tls-name with a name in the server's certificate"
     )]
     Name(String),
-    /// Anything else that is not TLS as it should be.
+    /// Any other fault of TLS.
     #[error("TLS failed: {0}")]
     Other(String),
 }
 
 impl TlsError {
-    /// The one in an error of a stream.
+    /// The TLS error inside an error of a stream.
     pub(crate) fn of(error: &io::Error) -> Option<TlsError> {
         error.get_ref()?.downcast_ref::<TlsError>().cloned()
     }
 
-    /// What rustls says, in words with a remedy. `of_server`: this side is the client.
+    /// An error of rustls as a message with a remedy. `of_server`: this side is the client.
     pub(super) fn new(error: &Error, of_server: bool) -> TlsError {
         match error {
-            Error::InvalidCertificate(error) if of_server => TlsError::Certificate(words(error, true)),
-            Error::InvalidCertificate(error) => TlsError::ClientCertificate(words(error, false)),
+            Error::InvalidCertificate(error) if of_server => {
+                TlsError::Certificate(certificate_text(error, true))
+            }
+            Error::InvalidCertificate(error) => TlsError::ClientCertificate(certificate_text(error, false)),
             Error::NoCertificatesPresented => TlsError::NoClientCertificate,
-            Error::AlertReceived(alert) => TlsError::Alert(heard(*alert, of_server)),
+            Error::AlertReceived(alert) => TlsError::Alert(alert_text(*alert, of_server)),
             other => TlsError::Other(other.to_string()),
         }
     }
 }
 
-/// A certificate's fault and what to do about it.
-fn words(error: &CertificateError, of_server: bool) -> String {
+/// What is wrong with a certificate, and what to do about it.
+fn certificate_text(error: &CertificateError, of_server: bool) -> String {
     let (cert, ca) = match of_server {
         true => ("the server's --tls-cert", "--tls-ca"),
         false => ("the worker's --tls-cert", "--tls-client-ca"),
     };
     let name = |expected: &str, presented: &str| {
         format!(
-            "it is not made for {expected:?}{presented}: give --tls-name with a name that it has, or make one for that name"
+            "it is not made for {expected:?}{presented}: give --tls-name with one of its names, or make a certificate for that name"
         )
     };
     match error {
@@ -130,7 +130,7 @@ fn words(error: &CertificateError, of_server: bool) -> String {
         }
         CertificateError::Expired => format!("it has expired: renew {cert}"),
         CertificateError::NotValidYetContext { .. } | CertificateError::NotValidYet => {
-            format!("it is not valid yet: look at the clocks of both machines, and at {cert}")
+            format!("it is not valid yet: check the clocks of both machines, and {cert}")
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
             let has = if presented.is_empty() {
@@ -143,34 +143,34 @@ fn words(error: &CertificateError, of_server: bool) -> String {
         CertificateError::NotValidForName => name("this address", ""),
         CertificateError::UnknownIssuer => {
             format!(
-                "no authority in {ca} has signed it: give {ca} the certificate of the one that signed {cert}"
+                "no authority in {ca} has signed it: give {ca} the certificate of the authority that signed {cert}"
             )
         }
         CertificateError::BadSignature => {
             format!(
-                "an authority in {ca} has the name of the one that signed it, but another key: give {ca} that one's certificate"
+                "{ca} has an authority of the right name but with another key: give {ca} the certificate of the authority that signed it"
             )
         }
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            format!("it is an authority's own, not a server's: sign one with it and give that to {cert}")
+            format!("it is an authority's certificate: sign another one with it, and give that to {cert}")
         }
-        other => format!("{other:?}: look at {cert} and at {ca}"),
+        other => format!("{other:?}: check {cert} and {ca}"),
     }
 }
 
-/// What the other side's last word means here.
-fn heard(alert: AlertDescription, of_server: bool) -> String {
+/// What the peer's last alert means.
+fn alert_text(alert: AlertDescription, of_server: bool) -> String {
     use AlertDescription::*;
     match (alert, of_server) {
         (CertificateRequired, true) => {
-            "it asks for a certificate: give --tls-cert FILE and --tls-key FILE, signed by an authority of its --tls-client-ca".into()
+            "it requires a certificate: give --tls-cert FILE and --tls-key FILE, signed by an authority of its --tls-client-ca".into()
         }
         (BadCertificate | UnsupportedCertificate | CertificateRevoked | CertificateUnknown | UnknownCA, true) => {
-            format!("it does not believe our --tls-cert ({alert:?}): one signed by an authority of its --tls-client-ca is needed")
+            format!("it does not trust our --tls-cert ({alert:?}): give one that is signed by an authority of its --tls-client-ca")
         }
         (CertificateExpired, true) => "our --tls-cert has expired: renew it".into(),
         (BadCertificate | CertificateExpired | CertificateUnknown | UnknownCA, false) => {
-            format!("it does not believe our --tls-cert ({alert:?})")
+            format!("it does not trust our --tls-cert ({alert:?})")
         }
         (alert, _) => format!("{alert:?}"),
     }

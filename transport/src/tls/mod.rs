@@ -1,8 +1,9 @@
-//! TLS 1.3 around tcp streams: who the server is, proved by its certificate, and nothing readable or changed on the way.
+//! TLS 1.3 around TCP streams. The server proves who it is by its certificate, and nobody on the way can read or change
+//! bytes.
 //!
-//! [`TlsServer`] and [`TlsClient`] are made from PEM files and given to [`crate::tcp::Tcp`]; its streams then carry the
-//! same frames. A worker shakes hands while it connects; a listener does so while frames are waited for, so that
-//! whoever limits the time to a first frame limits the handshake with it.
+//! [`TlsServer`] and [`TlsClient`] are made from PEM files and given to [`crate::tcp::Tcp`]. Its streams then carry the
+//! same frames. A worker shakes hands while it connects. A listener shakes hands while frames are awaited, so the time
+//! limit for a first frame also covers the handshake.
 
 mod config;
 mod error;

@@ -1,4 +1,4 @@
-//! One TLS connection over a nonblocking socket: what [`crate::Stream`] asks for, with records in between.
+//! One TLS connection over a nonblocking socket. It offers what [`crate::Stream`] needs, with TLS records in between.
 
 use super::config::{TlsClient, TlsServer};
 use super::error::TlsError;
@@ -8,29 +8,29 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
-/// The first byte of a record that begins a handshake, and of one that ends everything.
+/// The first byte of a record that begins a handshake, and of one that is an alert.
 const HANDSHAKE: u8 = 0x16;
 const ALERT: u8 = 0x15;
-/// What one is told who does not speak TLS: a fatal alert, unexpected message.
+/// The answer to a peer that does not speak TLS: a fatal alert, unexpected message.
 const NOT_TLS: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
 
-/// The TLS half of a stream; the socket (or what stands for it) is given to each call.
+/// The TLS half of a stream. Each call gets the socket, or what stands for it.
 pub(crate) struct TlsSession {
     connection: Connection,
-    /// Received and not yet looked at: `received[start..end]`. Empty until something comes.
+    /// Bytes received and not yet processed: `received[start..end]`. Empty until bytes come.
     received: Vec<u8>,
     start: usize,
     end: usize,
     /// A first byte has come, and it was TLS.
     begun: bool,
-    /// Bytes whose records wait for room in the socket. They count as sent once the records are gone: so whoever
-    /// sends keeps offering them, and comes back when there is room.
+    /// Bytes whose records wait for space in the socket. They count as sent only when the records are gone. So the
+    /// sender keeps offering them, and tries again when there is space.
     accepted: usize,
-    /// A send was put off until the handshake is over.
-    put_off: bool,
+    /// A send was delayed until the handshake is over.
+    delayed: bool,
 }
 
-/// What looking for more brought.
+/// The result of reading more records.
 enum TlsRead {
     Some,
     Nothing,
@@ -64,14 +64,14 @@ impl TlsSession {
 
     fn new(connection: Connection) -> TlsSession {
         let (received, start, end) = (Vec::new(), 0, 0);
-        TlsSession { connection, received, start, end, begun: false, accepted: 0, put_off: false }
+        TlsSession { connection, received, start, end, begun: false, accepted: 0, delayed: false }
     }
 
     fn is_client(&self) -> bool {
         matches!(self.connection, Connection::Client(_))
     }
 
-    /// Goes on with the handshake; `true` when it is over and all of it has gone.
+    /// Continues the handshake. `true`: it is over and all its bytes have been sent.
     pub(crate) fn shake_hands(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.connection.is_handshaking() {
             match self.advance(socket)? {
@@ -83,14 +83,14 @@ impl TlsSession {
         self.flush(socket)
     }
 
-    /// Records of its own wait for room in the socket.
+    /// Whether records of TLS itself wait for space in the socket.
     pub(crate) fn holds(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// A send that was put off until the handshake is over may be tried now: told once.
+    /// Whether a send that was delayed until the handshake is over may be tried now. This is reported once.
     pub(crate) fn may_send_now(&mut self) -> bool {
-        !self.connection.is_handshaking() && std::mem::take(&mut self.put_off)
+        !self.connection.is_handshaking() && std::mem::take(&mut self.delayed)
     }
 
     /// As [`crate::Stream::recv`].
@@ -103,7 +103,7 @@ impl TlsSession {
         for piece in pieces {
             let mut rest = &mut piece[..];
             while !rest.is_empty() {
-                // Plaintext first: more records are read only when there is none.
+                // Plaintext first: more records are read only if there is none.
                 match self.connection.reader().read(rest) {
                     Ok(0) => return end(filled),
                     Ok(bytes) => {
@@ -132,7 +132,7 @@ impl TlsSession {
     ) -> io::Result<Option<usize>> {
         let flushed = self.flush(socket)?;
         if self.connection.is_handshaking() {
-            self.put_off = true;
+            self.delayed = true;
             return Ok(None);
         }
         if !flushed {
@@ -152,7 +152,7 @@ impl TlsSession {
         }
     }
 
-    /// Makes records of what stands behind the first `skip` bytes, up to a limit; how many bytes are in them.
+    /// Encrypts what follows the first `skip` bytes, up to a limit. Returns how many bytes the records contain.
     fn encrypt(&mut self, pieces: &[IoSlice<'_>], mut skip: usize) -> io::Result<usize> {
         let mut rest = [IoSlice::new(&[]); PARTS_MAX];
         let mut count = 0;
@@ -170,21 +170,21 @@ impl TlsSession {
         self.connection.writer().write_vectored(&rest[..count])
     }
 
-    /// Gives records to the socket; `false` when it takes no more.
+    /// Writes records to the socket. `false`: it takes no more.
     fn flush(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.connection.wants_write() {
             match self.connection.write_tls(socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.last_word(socket).unwrap_or(error)),
+                Err(error) => return Err(self.last_alert(socket).unwrap_or(error)),
             }
         }
         Ok(true)
     }
 
-    /// What the other side said before it ended the connection, if that is a reason.
-    fn last_word(&mut self, socket: &mut impl Read) -> Option<io::Error> {
+    /// What the peer said before it ended the connection, if that is a reason.
+    fn last_alert(&mut self, socket: &mut impl Read) -> Option<io::Error> {
         let mut bytes = [0; 1024];
         while let Ok(got @ 1..) = socket.read(&mut bytes) {
             self.connection.read_tls(&mut &bytes[..got]).ok()?;
@@ -195,7 +195,7 @@ impl TlsSession {
         None
     }
 
-    /// Takes records from the socket and opens what is whole; what the protocol itself has to say is sent.
+    /// Reads records from the socket and decrypts the whole ones. Sends what the protocol itself must send.
     fn advance(&mut self, socket: &mut (impl Read + Write)) -> io::Result<TlsRead> {
         self.flush(socket)?;
         if self.start == self.end {
@@ -215,14 +215,14 @@ impl TlsSession {
         }
         self.start += taken;
         let opened = self.connection.process_new_packets();
-        // Also when that failed: the peer is told why.
+        // Also after a failure, so that the peer learns why.
         let flushed = self.flush(socket);
         opened.map_err(|error| fault(&error, self.is_client()))?;
         flushed?;
         Ok(TlsRead::Some)
     }
 
-    /// Whoever does not speak TLS is told so in a way that a client of ours understands.
+    /// Answers a peer that does not speak TLS in a way that our own client understands.
     fn check_first(&mut self, socket: &mut impl Write) -> io::Result<()> {
         let first = self.received[0];
         if self.begun || first == HANDSHAKE || (self.is_client() && first == ALERT) {
@@ -232,12 +232,12 @@ impl TlsSession {
         if self.is_client() {
             return Err(io::Error::other(TlsError::PlainServer));
         }
-        // Best effort: it is being refused anyway.
+        // Best effort: the peer is refused anyway.
         let _ = socket.write(&NOT_TLS);
         Err(io::Error::other(TlsError::PlainClient))
     }
 
-    /// Gives the memory of received records back when there are none.
+    /// Returns the memory for received records if there are none.
     pub(crate) fn rest(&mut self) {
         if self.start == self.end {
             (self.received, self.start, self.end) = (Vec::new(), 0, 0);
@@ -250,7 +250,7 @@ impl TlsSession {
     }
 }
 
-/// The stream has ended: what came before that is handed out first.
+/// The stream has ended. Bytes that came before are handed out first.
 fn end(filled: usize) -> io::Result<Option<usize>> {
     if filled > 0 { Ok(Some(filled)) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }

@@ -1,4 +1,5 @@
-//! How sockets come to a ring and leave it (the cold part): with nothing of theirs left in the kernel's hands.
+//! How sockets are attached to a ring and detached from it, so that the kernel keeps nothing of theirs. This is cold
+//! code.
 
 use super::driver::Driver;
 use super::refusal::Refusal;
@@ -11,16 +12,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long operations may take to end once they were asked to.
+/// How long cancelled operations may take to end.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Driver {
-    /// A ring for the calling thread, woken by this event descriptor.
+    /// Makes a ring for the calling thread. This event descriptor wakes it.
     pub(super) fn new(wake: Arc<dyn OpenDescriptor>) -> Result<Driver, Refusal> {
         Ok(Driver {
             ring: Ring::new()?,
-            seats: Vec::new(),
+            sockets: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
@@ -33,8 +34,8 @@ impl Driver {
         })
     }
 
-    /// A seat for a socket; `early` has been received from it before.
-    pub(super) fn seat(
+    /// Attaches a socket. `early` are bytes that were received from it before.
+    pub(super) fn register(
         &mut self,
         of: Arc<dyn OpenDescriptor>,
         token: u64,
@@ -42,50 +43,50 @@ impl Driver {
         is_listener: bool,
     ) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(None);
+            self.sockets.push(None);
             self.generations.push(0);
-            self.seats.len() as u32 - 1
+            self.sockets.len() as u32 - 1
         });
         let mut traffic = Traffic::new(of, token, is_listener);
         let is_early = !early.is_empty();
         if is_early {
             traffic.keep_early(early);
         }
-        self.seats[at as usize] = Some(traffic);
+        self.sockets[at as usize] = Some(traffic);
         self.touch(at);
         if !is_listener {
-            // A link that was told elsewhere that there is no room tries again here, and is promised room here.
+            // A link that found no space elsewhere tries again here, and the ring will report space.
             self.note(at, |event| (event.readable, event.writable) = (is_early, true));
         }
         at
     }
 
-    /// Takes a socket that lives on off the ring: what came from it and was not read.
+    /// Detaches a socket that lives on. Returns the bytes that came and were not read.
     ///
     /// # Errors
-    /// Bytes that it was given cannot all be sent now: it can only be dropped.
+    /// Bytes given to it cannot all be sent now. The socket can only be dropped then.
     pub(super) fn leave(&mut self, at: u32) -> io::Result<Vec<u8>> {
-        self.go_home()?;
+        self.move_to_this_thread()?;
         let give_up = Instant::now() + LEAVE_TIME;
         loop {
             self.reap();
             self.settle_held(at)?;
-            let Driver { ring, seats, .. } = self;
-            let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+            let Driver { ring, sockets, .. } = self;
+            let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
             let mut asked = true;
             if let ReceiveMode::Received(op) = traffic.reading {
                 asked &= ring.cancel(op);
                 traffic.reading = if asked { ReceiveMode::Stopping(op) } else { traffic.reading };
             }
-            // A send that is not over when it was submitted waits for room.
+            // A send that was submitted and is not complete waits for space.
             let waits = matches!(traffic.reading, ReceiveMode::Received(_) | ReceiveMode::Stopping(_));
-            if traffic.flying.is_none() && !waits {
+            if traffic.sending.is_none() && !waits {
                 break;
             }
             if Instant::now() > give_up {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "what was given to it could not be sent in time",
+                    "queued bytes could not be sent in time",
                 ));
             }
             if asked {
@@ -94,84 +95,84 @@ impl Driver {
                 self.ring.submit()?;
             }
         }
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let early = traffic.save(ring);
-        self.vacate(at);
+        self.free_index(at);
         Ok(early)
     }
 
-    /// Sends what was held back, when nothing is under way before it.
+    /// Sends the bytes that were held back, if no operation comes before them.
     fn settle_held(&mut self, at: u32) -> io::Result<()> {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         traffic.send_held(ring);
-        match traffic.flying.is_none().then(|| traffic.filling.take()).flatten() {
+        match traffic.sending.is_none().then(|| traffic.filling.take()).flatten() {
             None => Ok(()),
             Some((buffer, _)) => {
                 ring.free(buffer);
-                Err(io::Error::other("it takes no more bytes now"))
+                Err(io::Error::other("the socket takes no more bytes now"))
             }
         }
     }
 
-    /// A socket is about to be dropped: what it was given goes if it can, the peer hears at once, and what is under way
-    /// is asked to end. The ring keeps its descriptor and buffers until it has.
-    pub(super) fn drop_seat(&mut self, at: u32) {
-        if self.ring.is_at_home() {
+    /// Prepares a socket to be dropped: held-back bytes are sent if possible, the peer sees the end at once, and
+    /// operations in flight are cancelled. The ring keeps its descriptor and buffers until they have ended.
+    pub(super) fn deregister(&mut self, at: u32) {
+        if self.ring.is_on_own_thread() {
             self.reap();
-            // What does not go now is lost, as what stands in the out queue of a link that is dropped.
+            // Bytes that cannot be sent now are lost, like those in the out queue of a dropped link.
             let _ = self.settle_held(at);
         }
         let _ = shutdown(&*self.traffic(at).of, Shutdown::Both);
-        let Driver { ring, seats, .. } = self;
-        if let Some(traffic) = &mut seats[at as usize] {
+        let Driver { ring, sockets, .. } = self;
+        if let Some(traffic) = &mut sockets[at as usize] {
             traffic.discard(ring);
         }
-        self.vacate(at);
+        self.free_index(at);
     }
 
-    /// The seat's operations become nobody's.
-    fn vacate(&mut self, at: u32) {
-        let Some(traffic) = self.seats[at as usize].take() else { return };
+    /// Frees the index. Completions of its operations are ignored from now on.
+    fn free_index(&mut self, at: u32) {
+        let Some(traffic) = self.sockets[at as usize].take() else { return };
         let reading = match traffic.reading {
             ReceiveMode::Plainly => None,
             ReceiveMode::Received(op) | ReceiveMode::Stopping(op) | ReceiveMode::Watched(op) => Some(op),
         };
-        let flying = traffic.flying.map(|(op, _)| op);
-        for op in [reading, flying, traffic.room].into_iter().flatten() {
-            // When the queue is full, the end of the connection ends them.
+        let sending = traffic.sending.map(|(op, _)| op);
+        for op in [reading, sending, traffic.room].into_iter().flatten() {
+            // If the queue is full, the end of the connection ends the operations.
             self.ring.cancel(op);
         }
         self.generations[at as usize] = self.generations[at as usize].wrapping_add(1);
         self.free.push(at);
     }
 
-    /// The kernel lets in only the thread that made a ring: on another one, there is a new ring, and everything that
-    /// was under way begins again. A send that was under way breaks its connection: nobody can hear how much has gone.
-    pub(super) fn go_home(&mut self) -> io::Result<()> {
-        if self.ring.is_at_home() || self.closed {
+    /// The kernel lets only the thread that made a ring use it. On another thread this makes a new ring and begins all
+    /// operations again. A send in flight breaks its connection, because its result can no longer be known.
+    pub(super) fn move_to_this_thread(&mut self) -> io::Result<()> {
+        if self.ring.is_on_own_thread() || self.closed {
             return Ok(());
         }
         let ring = Ring::new().map_err(|refusal| io::Error::other(refusal.to_string()))?;
-        self.unseat_all();
+        self.detach_all();
         self.ring = ring;
         self.wake_watched = false;
         Ok(())
     }
 
-    /// Takes what every socket has in the ring out of it. What is still under way will never be heard of.
-    fn unseat_all(&mut self) {
+    /// Takes the bytes of every socket out of the ring. Completions of operations in flight will not be seen.
+    fn detach_all(&mut self) {
         self.reap();
-        for at in 0..self.seats.len() as u32 {
-            let Driver { ring, seats, .. } = self;
-            let Some(traffic) = &mut seats[at as usize] else { continue };
+        for at in 0..self.sockets.len() as u32 {
+            let Driver { ring, sockets, .. } = self;
+            let Some(traffic) = &mut sockets[at as usize] else { continue };
             let early = traffic.save(ring);
             traffic.keep_early(early);
             traffic.reading = ReceiveMode::Plainly;
             traffic.wants_more = true;
             traffic.wants_room |= traffic.room.take().is_some();
-            let is_broken = traffic.flying.take().is_some();
+            let is_broken = traffic.sending.take().is_some();
             if self.settle_held(at).is_err() || is_broken {
                 self.traffic(at).broken = Some(StreamEnd::Broken(Errno::CONNABORTED));
             }
@@ -181,9 +182,9 @@ impl Driver {
         }
     }
 
-    /// The poll is dropped: from now on its sockets are served plainly.
+    /// The poll is dropped: from now on its sockets are served by plain system calls.
     pub(super) fn close(&mut self) {
-        if self.ring.is_at_home() && self.ring.cancel_all().is_ok() {
+        if self.ring.is_on_own_thread() && self.ring.cancel_all().is_ok() {
             let give_up = Instant::now() + LEAVE_TIME;
             self.reap();
             while self.ring.under_way() > 0 && Instant::now() < give_up {
@@ -193,8 +194,8 @@ impl Driver {
                 self.reap();
             }
         }
-        self.unseat_all();
-        if self.ring.is_at_home() {
+        self.detach_all();
+        if self.ring.is_on_own_thread() {
             self.ring.retire();
         }
         self.closed = true;

@@ -1,8 +1,8 @@
-//! Memory that the kernel reads and writes while an operation is under way: buffers of one size that never move, each
-//! at any time either ours or the kernel's, and the ring through which buffers to receive into are provided.
+//! Memory that the kernel reads and writes while an operation is in flight. Buffers have one size and never move. At
+//! any time a buffer belongs either to us or to the kernel. A ring provides buffers for receives.
 //!
-//! The rule that makes it sound: a slice is made only of a buffer that is ours, and memory of which any buffer may
-//! still be the kernel's is never freed.
+//! Two rules make this sound: a slice is made only of a buffer that is ours, and memory is never freed while one of its
+//! buffers may still be the kernel's.
 #![allow(unsafe_code)]
 
 use io_uring::types::BufRingEntry;
@@ -35,7 +35,7 @@ impl Pages {
 // SAFETY: plain memory, reached only through its owner.
 unsafe impl Send for Pages {}
 
-/// Buffers of one size. Who has each is written down; what the kernel has cannot be looked at.
+/// Buffers of one size. It records who has each; a buffer that the kernel has cannot be accessed.
 pub(super) struct Buffers {
     pages: Pages,
     bytes: usize,
@@ -61,7 +61,7 @@ impl Buffers {
         unsafe { std::slice::from_raw_parts(at.as_ptr(), self.bytes) }
     }
 
-    /// The same, to be written.
+    /// A buffer of ours, to write.
     ///
     /// # Panics
     /// When the kernel has it.
@@ -77,7 +77,7 @@ impl Buffers {
         unsafe { self.pages.base.add(usize::from(buffer) * self.bytes) }
     }
 
-    /// Hands a buffer to the kernel: where it is.
+    /// Lends a buffer to the kernel. Returns its address.
     pub(super) fn lend(&mut self, buffer: u16) -> *mut u8 {
         let at = self.own(buffer);
         self.lent[usize::from(buffer)] = true;
@@ -85,13 +85,13 @@ impl Buffers {
         at.as_ptr()
     }
 
-    /// The kernel has said that it is done with a buffer.
+    /// The kernel has finished with a buffer.
     pub(super) fn take_back(&mut self, buffer: u16) {
         assert!(std::mem::replace(&mut self.lent[usize::from(buffer)], false), "buffer {buffer} was ours");
         self.lent_count -= 1;
     }
 
-    /// The kernel has nothing any more.
+    /// The kernel has no buffer any more.
     fn take_all_back(&mut self) {
         self.lent.fill(false);
         self.lent_count = 0;
@@ -103,15 +103,12 @@ impl Drop for Buffers {
         if self.lent_count == 0 {
             self.pages.free();
         } else {
-            tracing::debug!(
-                buffers = self.lent_count,
-                "memory that the kernel may still use is kept for good"
-            );
+            tracing::debug!(buffers = self.lent_count, "memory that the kernel may still use is never freed");
         }
     }
 }
 
-/// Buffers that the kernel receives into, taking one when bytes come, and the ring that names those it may take.
+/// Buffers that the kernel receives into. It takes one when bytes come. A ring lists those that it may take.
 pub(super) struct Provided {
     ring: Pages,
     buffers: Buffers,
@@ -128,7 +125,7 @@ impl Provided {
         Provided { ring, buffers: Buffers::new(count, bytes), mask: count - 1, tail: 0, registered: true }
     }
 
-    /// Where the ring is, for its registration, and its number of entries.
+    /// The ring's address for its registration, and its number of entries.
     pub(super) fn ring(&self) -> (u64, u16) {
         (self.ring.base.as_ptr() as u64, self.mask + 1)
     }
@@ -154,7 +151,7 @@ impl Provided {
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// The kernel has put bytes into a buffer and is done with it.
+    /// The kernel has put bytes into a buffer and has finished with it.
     pub(super) fn take(&mut self, buffer: u16) {
         self.buffers.take_back(buffer);
     }
@@ -164,7 +161,7 @@ impl Provided {
         self.buffers.bytes(buffer)
     }
 
-    /// The ring has been unregistered and no receive is under way: the memory is ours.
+    /// The ring has been unregistered and no receive is in flight, so the memory is ours.
     pub(super) fn retire(&mut self) {
         self.buffers.take_all_back();
         self.registered = false;

@@ -1,10 +1,10 @@
-//! The sockets of one ring: what links ask of them is noted, handed to the kernel in one system call with the wait,
-//! and what the kernel has done becomes bytes to read, room to send, and events.
+//! The sockets of one ring. It records what links ask for, and hands it to the kernel in the same system call as the
+//! wait. Completions become bytes to read, space to send, and events.
 //!
-//! A socket's bytes come in one of two ways. Little at a time: a multishot receive puts them into provided buffers,
-//! no system call a socket, and they are copied out. Much at a time: a poll tells, and plain receives bring them to
-//! where they are wanted. Small sends are copied into a buffer and go with the next system call; large ones go at
-//! once, from where they stand. Nothing that the kernel may touch ever belongs to a link.
+//! A socket receives in one of two ways. Small amounts: a multishot receive puts them into provided buffers without a
+//! system call for each socket, and they are copied out. Large amounts: a poll reports them, and plain receives bring
+//! them directly to their place. Small sends are copied into a buffer and go with the next system call. Large sends go
+//! at once, from where they are. Memory that the kernel may touch never belongs to a link.
 
 use super::ring::{Completion, CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
 use super::traffic::{ReceiveMode, StreamEnd, Traffic};
@@ -18,41 +18,41 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The name of the poll that other threads wake.
-const WAKE: CompletionTarget = CompletionTarget { seat: u32::MAX, generation: 0 };
+/// The completion target of the poll that other threads wake.
+const WAKE: CompletionTarget = CompletionTarget { socket: u32::MAX, generation: 0 };
 
 pub(super) struct Driver {
     pub(super) ring: Ring,
-    pub(super) seats: Vec<Option<Traffic>>,
-    /// How often each seat has been taken: an operation of an earlier taker is nobody's.
+    pub(super) sockets: Vec<Option<Traffic>>,
+    /// How often each index has been used. Completions for an earlier user are ignored.
     pub(super) generations: Vec<u32>,
     pub(super) free: Vec<u32>,
-    /// Seats with something for the kernel.
+    /// Sockets that have something for the kernel.
     pub(super) dirty: Vec<u32>,
-    /// Seats with something to report.
+    /// Sockets that have something to report.
     pub(super) noted: VecDeque<u32>,
     /// Sends held back since the last system call.
     pub(super) sends_held: usize,
     pub(super) wake: Arc<dyn OpenDescriptor>,
     pub(super) wake_watched: bool,
     pub(super) woken: bool,
-    /// The poll has gone: sockets are served plainly.
+    /// The poll has been dropped: sockets are served by plain system calls.
     pub(super) closed: bool,
 }
 
 impl Driver {
     pub(super) fn traffic(&mut self, at: u32) -> &mut Traffic {
-        self.seats[at as usize].as_mut().expect("a seat is left once")
+        self.sockets[at as usize].as_mut().expect("a socket leaves its ring once")
     }
 
-    /// There is something for the kernel.
+    /// Marks a socket that has something for the kernel.
     pub(super) fn touch(&mut self, at: u32) {
         if !std::mem::replace(&mut self.traffic(at).is_dirty, true) {
             self.dirty.push(at);
         }
     }
 
-    /// There is something to report.
+    /// Marks a socket that has something to report.
     pub(super) fn note(&mut self, at: u32, what: impl FnOnce(&mut Event)) {
         let traffic = self.traffic(at);
         what(&mut traffic.event);
@@ -64,8 +64,8 @@ impl Driver {
     /// As [`crate::Stream::recv`].
     pub(super) fn recv(&mut self, at: u32, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let read = traffic.read(ring, pieces);
         let some = |bytes: usize| (bytes > 0).then_some(bytes);
         if read == asked {
@@ -101,7 +101,7 @@ impl Driver {
         }
     }
 
-    /// A plain receive (or accept) found nothing more.
+    /// A plain receive (or accept) found nothing more: the next event shall be reported.
     pub(super) fn want_more(&mut self, at: u32) {
         let traffic = self.traffic(at);
         if traffic.reading == ReceiveMode::Plainly && !traffic.wants_more {
@@ -111,17 +111,17 @@ impl Driver {
         }
     }
 
-    /// As [`crate::Stream::send`]. Small sends leave with the next wait or [`Driver::submit`].
+    /// As [`crate::Stream::send`]. Small sends go out with the next wait or [`Driver::submit`].
     pub(super) fn send(&mut self, at: u32, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        if self.traffic(at).flying.is_some() {
+        if self.traffic(at).sending.is_some() {
             self.reap();
         }
-        let Driver { ring, seats, closed, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, closed, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         if let Some(end) = traffic.broken {
             return Err(end.error());
         }
-        if traffic.flying.is_some() {
+        if traffic.sending.is_some() {
             traffic.is_full = true;
             return Ok(None);
         }
@@ -148,10 +148,10 @@ impl Driver {
         Ok(Some(offered))
     }
 
-    /// Sends at once: what was held back, and these pieces behind it.
+    /// Sends at once: first the bytes that were held back, then these slices.
     fn send_plainly(&mut self, at: u32, pieces: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("a seat is left once");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
         let mut held = 0;
         if let Some((buffer, range)) = &traffic.filling {
@@ -167,7 +167,7 @@ impl Driver {
             if range.start == range.end {
                 ring.free(buffer);
             } else {
-                // It goes when there is room, and the end of that tells of room.
+                // It is sent when there is space, and its completion reports space.
                 traffic.filling = Some((buffer, range));
             }
         }
@@ -178,14 +178,14 @@ impl Driver {
         Ok((sent > 0).then_some(sent))
     }
 
-    /// Writes what links have asked for into the queue.
+    /// Writes what links have asked for into the submission queue.
     pub(super) fn settle(&mut self) {
-        // One send by itself is cheaper as a system call of its own.
+        // A single send is cheaper as a system call of its own.
         let is_lone = std::mem::take(&mut self.sends_held) == 1;
         for at in std::mem::take(&mut self.dirty) {
-            let Some(traffic) = &mut self.seats[at as usize] else { continue };
+            let Some(traffic) = &mut self.sockets[at as usize] else { continue };
             traffic.is_dirty = false;
-            let name = CompletionTarget { seat: at, generation: self.generations[at as usize] };
+            let name = CompletionTarget { socket: at, generation: self.generations[at as usize] };
             if is_lone {
                 traffic.send_held(&mut self.ring);
             }
@@ -200,16 +200,16 @@ impl Driver {
         }
     }
 
-    /// Takes in every completion there is. No system call.
+    /// Handles every completion that is there, without a system call.
     pub(super) fn reap(&mut self) {
         while let Some(done) = self.ring.next() {
             self.take_in(done);
         }
     }
 
-    fn is_seated(&self, name: CompletionTarget) -> bool {
-        let at = name.seat as usize;
-        self.seats.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
+    fn is_registered(&self, name: CompletionTarget) -> bool {
+        let at = name.socket as usize;
+        self.sockets.get(at).is_some_and(Option::is_some) && self.generations[at] == name.generation
     }
 
     fn take_in(&mut self, done: Completion) {
@@ -218,23 +218,23 @@ impl Driver {
                 self.woken = true;
                 self.wake_watched &= !last;
             }
-            // Of a socket that has left.
-            Completion::Received { name, got, .. } if !self.is_seated(name) => {
+            // The socket has been detached.
+            Completion::Received { name, got, .. } if !self.is_registered(name) => {
                 if let Ok(Some(received)) = got {
                     self.ring.give_back(received);
                 }
             }
-            Completion::Sent { name, buffer, .. } if !self.is_seated(name) => self.ring.free(buffer),
-            Completion::Seen { name, .. } if !self.is_seated(name) => {}
-            Completion::Received { name, got, last } => self.take_received(name.seat, got, last),
-            Completion::Sent { name, buffer, sent } => self.take_sent(name.seat, buffer, sent),
-            Completion::Seen { name, op, seen, .. } => self.take_seen(name.seat, op, seen),
+            Completion::Sent { name, buffer, .. } if !self.is_registered(name) => self.ring.free(buffer),
+            Completion::Seen { name, .. } if !self.is_registered(name) => {}
+            Completion::Received { name, got, last } => self.take_received(name.socket, got, last),
+            Completion::Sent { name, buffer, sent } => self.take_sent(name.socket, buffer, sent),
+            Completion::Seen { name, op, seen, .. } => self.take_seen(name.socket, op, seen),
         }
     }
 
     fn take_received(&mut self, at: u32, got: Result<Option<ReceivedBytes>, Errno>, last: bool) {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("it is seated");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("it is seated");
         match got {
             Ok(Some(received)) => {
                 if traffic.keep(received)
@@ -246,7 +246,7 @@ impl Driver {
                 }
             }
             Ok(None) => traffic.ended = Some(StreamEnd::Closed),
-            // No buffer was free: the link looks for itself, for a while.
+            // No buffer was free: for a while the link receives plainly.
             Err(Errno::NOBUFS) => traffic.is_bulk = true,
             Err(Errno::CANCELED) => {}
             Err(error) => traffic.ended = Some(StreamEnd::Broken(error)),
@@ -262,9 +262,9 @@ impl Driver {
     }
 
     fn take_sent(&mut self, at: u32, buffer: SendBuffer, sent: Result<usize, Errno>) {
-        let Driver { ring, seats, .. } = self;
-        let traffic = seats[at as usize].as_mut().expect("it is seated");
-        let (_, mut range) = traffic.flying.take().expect("a send was under way");
+        let Driver { ring, sockets, .. } = self;
+        let traffic = sockets[at as usize].as_mut().expect("it is seated");
+        let (_, mut range) = traffic.sending.take().expect("a send was under way");
         let was_full = std::mem::take(&mut traffic.is_full);
         match sent {
             Ok(_) | Err(Errno::CANCELED) => {
@@ -309,17 +309,17 @@ impl Driver {
         if self.dirty.is_empty() || self.closed {
             return Ok(());
         }
-        self.go_home()?;
+        self.move_to_this_thread()?;
         self.settle();
         self.ring.submit()?;
-        // Most sends are over by now: their buffers serve the next.
+        // Most sends have completed by now, and their buffers serve the next ones.
         self.reap();
         Ok(())
     }
 
     /// As [`crate::Poll::wait`].
     pub(super) fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> io::Result<()> {
-        self.go_home()?;
+        self.move_to_this_thread()?;
         self.reap();
         self.settle();
         let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
@@ -345,8 +345,8 @@ impl Driver {
     fn report(&mut self, events: &mut Vec<Event>) {
         for _ in 0..EVENTS_MAX {
             let Some(at) = self.noted.pop_front() else { break };
-            let Some(traffic) = &mut self.seats[at as usize] else { continue };
-            // A seat that was left and taken again may stand here twice.
+            let Some(traffic) = &mut self.sockets[at as usize] else { continue };
+            // An index that was freed and used again may be in the queue twice.
             if std::mem::take(&mut traffic.is_noted) {
                 let nothing = Event { token: traffic.event.token, ..Event::default() };
                 events.push(std::mem::replace(&mut traffic.event, nothing));

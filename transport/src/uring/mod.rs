@@ -1,4 +1,4 @@
-//! TCP over io_uring: what [`crate::tcp`] does with it. One ring a thread; see `driver` for how bytes move.
+//! TCP over io_uring, for [`crate::tcp`]. Each thread has one ring; see `driver` for how bytes move.
 //!
 //! ```text
 //! links   send, recv            wait                       events, bytes to read
@@ -31,15 +31,15 @@ impl UringPoll {
         Ok(UringPoll(Arc::new(Mutex::new(Driver::new(wake)?))))
     }
 
-    /// A seat for a socket; `early` has been received from it before.
-    pub(crate) fn seat(
+    /// Attaches a socket. `early` are bytes that were received from it before.
+    pub(crate) fn register(
         &self,
         of: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
     ) -> Registration {
-        let at = lock(&self.0).seat(of, token, early, is_listener);
+        let at = lock(&self.0).register(of, token, early, is_listener);
         Registration { driver: self.0.clone(), at: Some(at) }
     }
 
@@ -58,7 +58,7 @@ impl Drop for UringPoll {
     }
 }
 
-/// A socket's place at a ring. Dropping it ends the connection.
+/// A socket attached to a ring. Dropping it ends the connection.
 pub(crate) struct Registration {
     driver: Arc<Mutex<Driver>>,
     at: Option<u32>,
@@ -73,12 +73,12 @@ impl Registration {
         lock(&self.driver).send(self.at(), pieces)
     }
 
-    /// An accept found nothing more.
+    /// An accept found nothing more: report the next connection.
     pub(crate) fn want_more(&self) {
         lock(&self.driver).want_more(self.at());
     }
 
-    /// Leaves the ring: what came and was not read.
+    /// Detaches from the ring. Returns the bytes that came and were not read.
     pub(crate) fn leave(mut self) -> io::Result<Vec<u8>> {
         let left = lock(&self.driver).leave(self.at());
         if left.is_ok() {
@@ -88,7 +88,7 @@ impl Registration {
     }
 
     fn at(&self) -> u32 {
-        self.at.expect("a seat is left once")
+        self.at.expect("a socket leaves its ring once")
     }
 }
 
@@ -101,12 +101,13 @@ impl std::fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(at) = self.at {
-            lock(&self.driver).drop_seat(at);
+            lock(&self.driver).deregister(at);
         }
     }
 }
 
-/// The thread's own, so that nobody waits for it; save for a drop from elsewhere, which waits for the wait under way.
+/// Only one thread uses the driver, so nobody waits for it. An exception is a drop on another thread, which waits for
+/// the current wait to end.
 fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
     driver.lock().unwrap_or_else(PoisonError::into_inner)
 }

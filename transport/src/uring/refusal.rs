@@ -1,4 +1,4 @@
-//! Why the system gives no io_uring, and the one look that finds out.
+//! Why the system refuses io_uring, and the probe that finds out.
 
 use super::ring::{Completion, CompletionTarget, OpenDescriptor, Ring};
 use crate::limits::{URING_COMPLETIONS, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No such system call.
+    /// The kernel has no such system call.
     #[error(
         "this kernel has no io_uring, or a seccomp filter hides it (container runtimes do; allow io_uring_setup)"
     )]
@@ -23,7 +23,7 @@ pub enum Refusal {
     /// Forbidden.
     #[error("a seccomp filter or a security module forbids it (container runtimes do; allow io_uring_setup)")]
     Forbidden,
-    /// A kernel without what is needed.
+    /// The kernel lacks a feature that is needed.
     #[error(
         "this kernel is too old for multishot receives into provided buffers: Linux 6.1 or later is needed"
     )]
@@ -41,7 +41,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What an error of io_uring_setup means.
+    /// The reason behind an error of io_uring_setup.
     pub(super) fn of_setup(error: &io::Error) -> Refusal {
         match Errno::from_io_error(error) {
             Some(Errno::NOSYS) => Refusal::Absent,
@@ -57,7 +57,7 @@ impl Refusal {
         }
     }
 
-    /// What an error of registering buffers means.
+    /// The reason behind an error of registering buffers.
     pub(super) fn of_buffers(error: &io::Error) -> Refusal {
         match Errno::from_io_error(error) {
             Some(Errno::INVAL) => Refusal::TooOld,
@@ -66,14 +66,14 @@ impl Refusal {
     }
 }
 
-/// Makes a ring and receives a byte through it: whether io_uring can be used here.
+/// Checks that io_uring can be used here: makes a ring and receives a byte through it.
 pub(crate) fn probe() -> Result<(), Refusal> {
     let other = |what: &str| Refusal::Other(what.to_owned());
     let mut ring = Ring::new()?;
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (to, from) = pair.map_err(|error| Refusal::Other(error.to_string()))?;
     let sent = send(&to, b"!", SendFlags::NOSIGNAL);
-    let name = CompletionTarget { seat: 0, generation: 0 };
+    let name = CompletionTarget { socket: 0, generation: 0 };
     let from: Arc<dyn OpenDescriptor> = Arc::new(from);
     if sent.is_err() || ring.receive(&from, name).is_none() {
         return Err(other("no byte could be sent"));
@@ -94,7 +94,7 @@ pub(crate) fn probe() -> Result<(), Refusal> {
             _ => {}
         }
     }
-    Err(other("a byte that was sent did not come within a second"))
+    Err(other("a sent byte did not arrive within a second"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! One submission and completion queue, and the operations under way on it. Each operation holds its descriptor and
-//! its buffer until its last completion has been seen: nothing that callers do, dropping a stream included, can take
-//! them away from under the kernel.
+//! One submission and completion queue, and its operations in flight. Each operation holds its descriptor and its
+//! buffer until its last completion has been seen. So nothing that a caller does can take them away from the kernel,
+//! not even dropping a stream.
 #![allow(unsafe_code)]
 
 use super::buffers::{Buffers, Provided};
@@ -22,27 +22,27 @@ use std::time::{Duration, Instant};
 
 /// The group of provided buffers.
 const GROUP: u16 = 0;
-/// The name of what nobody waits for: cancellations.
+/// The id of operations whose completion nobody waits for: cancellations.
 const NOBODY: u64 = u64::MAX;
-/// How long a ring that ends waits for its operations to end.
+/// How long a ring that ends waits for its operations.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Something with a descriptor that an operation keeps open.
 pub(crate) trait OpenDescriptor: AsFd + Debug + Send + Sync {}
 impl<T: AsFd + Debug + Send + Sync> OpenDescriptor for T {}
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpId(u64);
 
-/// Who hears of an operation's completions.
+/// Which socket an operation's completions belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CompletionTarget {
-    pub(super) seat: u32,
+    pub(super) socket: u32,
     pub(super) generation: u32,
 }
 
-/// A buffer to send from. Whoever has the value has the buffer; an operation has it while it is under way.
+/// A buffer to send from. The holder of the value has the buffer; an operation holds it while it is in flight.
 #[derive(Debug)]
 pub(super) struct SendBuffer(u16);
 
@@ -54,7 +54,7 @@ pub(super) struct ReceivedBytes {
 }
 
 impl ReceivedBytes {
-    /// How many.
+    /// The number of bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -62,11 +62,11 @@ impl ReceivedBytes {
 
 /// A completion.
 pub(super) enum Completion {
-    /// Of [`Ring::receive`]: bytes, or the end of the stream (`None`). `last`: the operation has ended.
+    /// For [`Ring::receive`]: bytes, or the end of the stream (`None`). `last`: the operation has ended.
     Received { name: CompletionTarget, got: Result<Option<ReceivedBytes>, Errno>, last: bool },
-    /// Of [`Ring::send`]: how many bytes have gone.
+    /// For [`Ring::send`]: the number of bytes sent.
     Sent { name: CompletionTarget, buffer: SendBuffer, sent: Result<usize, Errno> },
-    /// Of [`Ring::watch`]: poll flags.
+    /// For [`Ring::watch`]: poll flags.
     Seen { name: CompletionTarget, op: OpId, seen: Result<u32, Errno>, last: bool },
 }
 
@@ -79,7 +79,7 @@ enum OpKind {
 struct Op {
     what: OpKind,
     name: CompletionTarget,
-    /// Open for as long as the operation is under way.
+    /// Keeps the descriptor open while the operation is in flight.
     _held: Arc<dyn OpenDescriptor>,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for the calling thread.
+    /// Makes a ring for the calling thread.
     pub(super) fn new() -> Result<Ring, Refusal> {
         let queue: IoUring = IoUring::builder()
             .dontfork()
@@ -134,8 +134,8 @@ impl Ring {
         })
     }
 
-    /// The calling thread is the one that made it, the only one that the kernel lets in.
-    pub(super) fn is_at_home(&self) -> bool {
+    /// Whether the calling thread made the ring. The kernel lets no other thread use it.
+    pub(super) fn is_on_own_thread(&self) -> bool {
         std::thread::current().id() == self.owner
     }
 
@@ -144,22 +144,22 @@ impl Ring {
         self.outgoing_free.pop().map(SendBuffer)
     }
 
-    /// What stands in a buffer that is not under way.
+    /// The content of a buffer that is not in flight.
     pub(super) fn outgoing(&self, buffer: &SendBuffer) -> &[u8] {
         self.outgoing.bytes(buffer.0)
     }
 
-    /// The same, to be written.
+    /// The content of a buffer that is not in flight, to write.
     pub(super) fn outgoing_mut(&mut self, buffer: &SendBuffer) -> &mut [u8] {
         self.outgoing.bytes_mut(buffer.0)
     }
 
-    /// Gives a buffer that is not under way back.
+    /// Frees a buffer that is not in flight.
     pub(super) fn free(&mut self, buffer: SendBuffer) {
         self.outgoing_free.push(buffer.0);
     }
 
-    /// Bytes that came.
+    /// The bytes that came.
     pub(super) fn received(&self, received: &ReceivedBytes) -> &[u8] {
         &self.provided.bytes(received.buffer)[..received.len]
     }
@@ -169,7 +169,7 @@ impl Ring {
         self.provided.provide(received.buffer);
     }
 
-    /// Receives from a socket until told otherwise, a provided buffer at a time. `None`: the queue is full.
+    /// Receives from a socket until it is cancelled, one provided buffer at a time. `None`: the queue is full.
     pub(super) fn receive(
         &mut self,
         socket: &Arc<dyn OpenDescriptor>,
@@ -202,7 +202,7 @@ impl Ring {
         })
     }
 
-    /// Polls for these flags, once or until told otherwise. `None`: the queue is full.
+    /// Polls for these flags, once or until it is cancelled. `None`: the queue is full.
     pub(super) fn watch(
         &mut self,
         of: &Arc<dyn OpenDescriptor>,
@@ -214,7 +214,7 @@ impl Ring {
         self.push(entry, Op { what: OpKind::Watch, name, _held: of.clone() }).ok()
     }
 
-    /// Asks for an operation to end; its last completion tells. `false`: the queue is full.
+    /// Cancels an operation; its last completion says when it has ended. `false`: the queue is full.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         let entry = opcode::AsyncCancel::new(op.0).build().user_data(NOBODY);
         // SAFETY: a cancellation names an operation by number and uses no memory.
@@ -223,7 +223,7 @@ impl Ring {
 
     fn has_room(&mut self) -> bool {
         if self.queue.submission().is_full() {
-            // What cannot be submitted now stays in the queue, and so does the caller's wish with the caller.
+            // What cannot be submitted now stays in the queue, and the caller keeps its request.
             let _ = self.submit();
         }
         !self.queue.submission().is_full()
@@ -241,26 +241,26 @@ impl Ring {
         let id = u64::from(self.generation) << 32 | u64::from(index);
         self.ops[index as usize] = Some(op);
         self.under_way += 1;
-        // SAFETY: the descriptor is open and the buffer, if any, lent until the operation's last completion has been
-        // seen: `ops` holds both, and a ring that could not see it keeps the memory for good.
+        // SAFETY: the descriptor is open, and the buffer, if any, is lent, until the operation's last completion has
+        // been seen: `ops` holds both, and a ring that could not see it never frees the memory.
         let pushed = unsafe { self.queue.submission().push(&entry.user_data(id)) };
         pushed.expect("there was room");
         Ok(OpId(id))
     }
 
-    /// Nothing is to be submitted, nothing has come, and the kernel has nothing to be done on this thread.
+    /// Whether nothing waits to be submitted, no completion has come, and the kernel has no work for this thread.
     pub(super) fn is_quiet(&mut self) -> bool {
         let queue = self.queue.submission();
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
-    /// Submits what was asked for and waits for a completion or the time limit.
+    /// Submits the requests and waits for a completion or the time limit.
     pub(super) fn wait(&mut self, limit: Duration) -> io::Result<()> {
         let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());
         self.enter(1, SubmitArgs::new().timespec(&limit))
     }
 
-    /// Submits what was asked for and lets the kernel do what it has for this thread.
+    /// Submits the requests and lets the kernel do its work for this thread.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         self.enter(0, SubmitArgs::new())
     }
@@ -269,14 +269,14 @@ impl Ring {
         match self.queue.submitter().submit_with_args(want, &args) {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                // The time is over, a signal came, or completions are to be seen first.
+                // The time is over, a signal came, or completions must be handled first.
                 Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// The next completion. No system call.
+    /// The next completion, without a system call.
     pub(super) fn next(&mut self) -> Option<Completion> {
         loop {
             let entry = self.queue.completion().next()?;
@@ -334,12 +334,12 @@ impl Ring {
         op.what
     }
 
-    /// Operations whose last completion has not been seen.
+    /// The number of operations whose last completion has not been seen.
     pub(super) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Asks for the end of everything under way. Completions tell of it.
+    /// Cancels all operations in flight. Their completions follow.
     pub(super) fn cancel_all(&mut self) -> io::Result<()> {
         self.submit()?;
         let limit = Timespec::new().sec(DRAIN_TIME.as_secs());
@@ -349,14 +349,14 @@ impl Ring {
         }
     }
 
-    /// Takes the memory back from the kernel, if nothing is under way: nothing can be received any more.
+    /// Takes the memory back from the kernel, if nothing is in flight. Nothing can be received after that.
     pub(super) fn retire(&mut self) {
         if self.under_way == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
             self.provided.retire();
         }
     }
 
-    /// Waits, for a while, until nothing is under way; what comes is lost.
+    /// Waits a limited time until nothing is in flight. Received bytes are lost.
     fn drain(&mut self) -> io::Result<()> {
         self.cancel_all()?;
         let give_up = Instant::now() + DRAIN_TIME;
@@ -373,9 +373,9 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.is_at_home() && self.drain().is_ok() {
+        if self.is_on_own_thread() && self.drain().is_ok() {
             self.retire();
         }
-        // Of another thread's ring nothing can be heard any more: what was not retired there is kept for good.
+        // Completions of another thread's ring can no longer be seen. Memory that was not retired there is never freed.
     }
 }

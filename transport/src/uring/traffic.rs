@@ -1,7 +1,7 @@
-//! What is under way for one socket: bytes that came and were not yet read, bytes to send, operations.
+//! The traffic of one socket: bytes that came and were not yet read, bytes to send, and operations in flight.
 
 use super::ring::{CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
-use crate::limits::{URING_HOARD_BYTES, URING_SMALL_BYTES, URING_SMALL_TURNS};
+use crate::limits::{URING_SMALL_BYTES, URING_SMALL_TURNS, URING_UNREAD_BYTES};
 use crate::net::Event;
 use crate::tcp::send_now;
 use rustix::event::PollFlags;
@@ -11,22 +11,22 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How a socket's bytes are come by.
+/// How a socket's bytes are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReceiveMode {
-    /// By plain receives; nothing tells of more.
+    /// By plain receives; nothing reports new bytes.
     Plainly,
     /// The kernel puts them into provided buffers as they come.
     Received(OpId),
-    /// It has been asked to stop; until it has, only what it put there may be read.
+    /// The multishot receive was cancelled. Until it has ended, only the bytes that it delivered may be read.
     Stopping(OpId),
-    /// By plain receives; a poll tells of more.
+    /// By plain receives; a poll reports new bytes.
     Watched(OpId),
 }
 
 /// Bytes that came.
 enum Chunk {
-    /// In a provided buffer, the first so many of which have been read.
+    /// In a provided buffer. The first so many bytes have been read.
     Provided(ReceivedBytes, usize),
     /// Saved from a ring that has ended.
     Saved(Vec<u8>, usize),
@@ -55,28 +55,28 @@ impl StreamEnd {
 pub(super) struct Traffic {
     pub(super) of: Arc<dyn OpenDescriptor>,
     pub(super) reading: ReceiveMode,
-    /// A read found nothing: to be told of more.
+    /// A read found nothing: report the next bytes.
     pub(super) wants_more: bool,
     chunks: VecDeque<Chunk>,
     chunk_bytes: usize,
     pub(super) ended: Option<StreamEnd>,
-    /// Much comes at once: it is received where it is wanted, not copied there.
+    /// Much comes at once: receive it directly to its place, without a copy.
     pub(super) is_bulk: bool,
-    /// Received plainly since more was last wanted.
+    /// Bytes received plainly since the last read that found nothing.
     pub(super) moved: usize,
     small_turns: u32,
     is_listener: bool,
-    /// Taken from the link, not yet the kernel's.
+    /// Bytes taken from the link and not yet given to the kernel.
     pub(super) filling: Option<(SendBuffer, Range<usize>)>,
-    /// What the kernel is sending: the operation, and where in its buffer.
-    pub(super) flying: Option<(OpId, Range<usize>)>,
-    /// The link was told that there is no room: it is to hear when there is.
+    /// What the kernel is sending: the operation, and the range of its buffer.
+    pub(super) sending: Option<(OpId, Range<usize>)>,
+    /// The link found no space: report when there is some.
     pub(super) is_full: bool,
-    /// A poll that tells of room.
+    /// A poll that reports space.
     pub(super) room: Option<OpId>,
     pub(super) wants_room: bool,
     pub(super) broken: Option<StreamEnd>,
-    /// What the next wait is to report.
+    /// The event for the next wait.
     pub(super) event: Event,
     pub(super) is_noted: bool,
     pub(super) is_dirty: bool,
@@ -96,7 +96,7 @@ impl Traffic {
             small_turns: 0,
             is_listener,
             filling: None,
-            flying: None,
+            sending: None,
             is_full: false,
             room: None,
             wants_room: false,
@@ -107,21 +107,21 @@ impl Traffic {
         }
     }
 
-    /// Bytes came into a provided buffer. `true`: so many are unread that the kernel should stop; either the link does
-    /// not read, or so much comes that a copy costs more than a system call.
+    /// Keeps bytes that came into a provided buffer. `true`: so many bytes are unread that the kernel should stop.
+    /// Either the link does not read, or so much comes that a copy costs more than a system call.
     pub(super) fn keep(&mut self, received: ReceivedBytes) -> bool {
         self.chunk_bytes += received.len();
         self.chunks.push_back(Chunk::Provided(received, 0));
-        self.chunk_bytes >= URING_HOARD_BYTES
+        self.chunk_bytes >= URING_UNREAD_BYTES
     }
 
-    /// Bytes that came before this seat was taken.
+    /// Keeps bytes that came before the socket was attached.
     pub(super) fn keep_early(&mut self, bytes: Vec<u8>) {
         self.chunk_bytes += bytes.len();
         self.chunks.push_back(Chunk::Saved(bytes, 0));
     }
 
-    /// Copies unread bytes into the pieces: how many.
+    /// Copies unread bytes into the slices. Returns how many.
     pub(super) fn read(&mut self, ring: &mut Ring, pieces: &mut [IoSliceMut<'_>]) -> usize {
         let mut got = 0;
         for piece in pieces {
@@ -155,7 +155,7 @@ impl Traffic {
         bytes
     }
 
-    /// Gives everything unread, and what was held back, away.
+    /// Frees everything unread and everything held back.
     pub(super) fn discard(&mut self, ring: &mut Ring) {
         for chunk in self.chunks.drain(..) {
             if let Chunk::Provided(received, _) = chunk {
@@ -167,13 +167,13 @@ impl Traffic {
         }
     }
 
-    /// A plain receive found nothing more: how the next bytes are to be come by.
+    /// A plain receive found nothing more: chooses how to receive the next bytes.
     pub(super) fn choose(&mut self) {
         let moved = std::mem::take(&mut self.moved);
         if self.is_listener {
             return;
         }
-        if moved >= URING_HOARD_BYTES {
+        if moved >= URING_UNREAD_BYTES {
             (self.is_bulk, self.small_turns) = (true, 0);
         } else if moved < URING_SMALL_BYTES {
             self.small_turns += 1;
@@ -183,14 +183,14 @@ impl Traffic {
         }
     }
 
-    /// Sends what was held back now, as far as it goes, if nothing is under way before it.
+    /// Sends what was held back now, as far as possible, if no operation comes before it.
     pub(super) fn send_held(&mut self, ring: &mut Ring) {
-        if self.flying.is_some() {
+        if self.sending.is_some() {
             return;
         }
         let Some((buffer, mut range)) = self.filling.take() else { return };
         let held = IoSlice::new(&ring.outgoing(&buffer)[range.clone()]);
-        // An error is met again by the operation that sends the rest.
+        // The operation that sends the rest reports the error again.
         range.start += send_now(&*self.of, &[held]).ok().flatten().unwrap_or(0);
         if range.start == range.end {
             ring.free(buffer);
@@ -200,26 +200,26 @@ impl Traffic {
         }
     }
 
-    /// A link that was told that there is no room hears when there is: from the end of what is under way or held back, or
-    /// else from a poll. (It may have sent since: TLS does while it receives.)
+    /// Makes sure that a link that found no space learns when there is some: from the end of an operation in flight or
+    /// held back, or else from a poll. (The link may have sent since: TLS does while it receives.)
     pub(super) fn promise_room(&mut self) {
-        self.wants_room |= self.is_full && self.flying.is_none() && self.filling.is_none();
+        self.wants_room |= self.is_full && self.sending.is_none() && self.filling.is_none();
     }
 
     /// Hands over what was held back. `false`: the queue is full.
     pub(super) fn settle_send(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
-        if self.flying.is_some() {
+        if self.sending.is_some() {
             return true;
         }
         let Some((buffer, range)) = self.filling.take() else { return true };
         match ring.send(&self.of, name, buffer, range.clone()) {
-            Ok(op) => self.flying = Some((op, range)),
+            Ok(op) => self.sending = Some((op, range)),
             Err(buffer) => self.filling = Some((buffer, range)),
         }
-        self.flying.is_some()
+        self.sending.is_some()
     }
 
-    /// Asks to be told of more, and of room, if that is wanted. `false`: the queue is full.
+    /// Asks for reports of new bytes and of space, if they are wanted. `false`: the queue is full.
     pub(super) fn settle_watches(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
         if self.wants_more && self.reading == ReceiveMode::Plainly {
             let asked = if self.is_bulk {

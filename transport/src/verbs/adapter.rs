@@ -1,5 +1,5 @@
-//! The device of this process as all sessions share it: memory for messages, the domain of what others may read, the thread
-//! that lets sessions end, and which addresses RDMA did not reach.
+//! The device of this process, which all sessions share: memory for messages, the domain of readable memory, the thread
+//! that closes sessions, and the addresses that RDMA did not reach.
 
 use super::cm::QueuePair;
 use super::connect::VerbsListener;
@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// RDMA on this host; clones are the same.
+/// RDMA on this host. Clones share everything.
 #[derive(Clone)]
 pub struct Verbs(Arc<Inner>);
 
 struct Inner {
     context: Context,
-    /// What is registered here can be read by all sessions that are let read. (What is written into is elsewhere: each
-    /// session has a domain of its own.)
+    /// All sessions that may read can read what is registered here. (Writable memory is elsewhere: each session has a
+    /// domain of its own.)
     shared: Arc<Domain>,
     answering: ReadCapability,
-    /// How deep its queues are.
+    /// The depth of its queues.
     queues: Queues,
     memory: Arc<Regions>,
     ender: TeardownThread,
     failures: Mutex<HashMap<Arc<str>, Failure>>,
-    /// Those that it reached once.
+    /// The addresses that it has reached at least once.
     reached: Mutex<HashSet<Arc<str>>>,
     registered: Arc<AtomicU64>,
 }
@@ -49,7 +49,7 @@ pub(super) enum SessionFault {
     Broke,
     /// Nobody answered.
     Silent,
-    /// There was none.
+    /// It could not be made.
     Refused,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum SessionFault {
 struct Failure {
     at: Instant,
     why: String,
-    /// For how long it is not to be tried. (One session that breaks, or one question that is not answered, is tried again at
+    /// For how long it is not tried. (One session that breaks, or one request without an answer, is tried again at
     /// once: rdma_cm itself waits for seconds before it asks again.)
     pause: Duration,
 }
@@ -71,7 +71,7 @@ impl Verbs {
         Verbs::open_with(VERBS_MEMORY_BYTES)
     }
 
-    /// With so many bytes of memory for the rings of all sessions.
+    /// Opens the device with this much memory for the rings of all sessions.
     ///
     /// # Errors
     /// Those of [`Verbs::open`].
@@ -125,10 +125,10 @@ impl Verbs {
         VerbsListener::new(self, addr)
     }
 
-    /// Begins to connect: what is sent goes once the other side has answered. `name` is the peer's in messages.
+    /// Begins to connect. Sent bytes go out when the peer has answered. `name` is the peer's name in messages.
     ///
     /// # Errors
-    /// When it cannot be tried.
+    /// When the attempt cannot begin.
     pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
         let begun = VerbsSession::begin(self, addr, name.into());
         let begun =
@@ -136,12 +136,12 @@ impl Verbs {
         begun.map(VerbsStream::new)
     }
 
-    /// Makes memory readable by those who are connected.
+    /// The registrar that makes memory readable by connected peers.
     pub fn registrar(&self) -> Arc<dyn Registrar> {
         Arc::new(self.clone())
     }
 
-    /// Why this peer is not to be tried now: it has just failed.
+    /// Why this peer must not be tried now, if it has just failed.
     pub fn avoided(&self, name: &str) -> Option<String> {
         let failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let failure = failures.get(name)?;
@@ -157,13 +157,13 @@ impl Verbs {
         self.0.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
     }
 
-    /// A session with this peer could not be made, or broke.
+    /// Records that a session with this peer could not be made, or broke.
     pub(super) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
         let pause = match failed {
             SessionFault::Broke | SessionFault::Silent if !failures.contains_key(name) => Duration::ZERO,
-            // It may only be down, and comes back with RDMA: others have their turn, and then this again.
+            // The peer may only be down and come back with RDMA: try other transports, and then RDMA again.
             SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_TURN,
             _ => AGAIN_TIME,
         };
@@ -174,7 +174,7 @@ impl Verbs {
         self.0.queues.reads_at_once
     }
 
-    /// How deep the queues of a session of this device are.
+    /// The queue depths of a session of this device.
     pub(super) fn queues(&self, context: Context) -> io::Result<Queues> {
         if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
@@ -183,7 +183,7 @@ impl Verbs {
         self.0.memory.take()
     }
 
-    /// Sessions that have memory, those that are ending among them.
+    /// The number of sessions that have memory, including those that are closing.
     pub fn sessions(&self) -> usize {
         (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
     }
@@ -197,7 +197,7 @@ impl Verbs {
         io::Error::new(io::ErrorKind::OutOfMemory, text)
     }
 
-    /// There is memory for another session.
+    /// Checks that there is memory for another session.
     pub(super) fn check_room(&self) -> io::Result<()> {
         if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
             return Ok(());
@@ -205,12 +205,12 @@ impl Verbs {
         Err(self.no_room())
     }
 
-    /// A queue pair for READs, if this device is the one whose memory others read.
+    /// A queue pair for READs, if this is the device whose memory others read.
     pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
         if context != self.0.context || self.reads() == 0 {
             return Ok(None);
         }
-        // What fails ends all that is under way, and each of those is reported then.
+        // A failure ends everything in flight, and each of those is reported then.
         let completions = Completions::new(context, self.0.queues.reads + 1)?;
         let depths = Depths { sends: self.0.queues.reads, receives: 1, inline: 0 };
         QueuePair::new(&self.0.shared, &completions, depths).map(Some)
@@ -220,7 +220,7 @@ impl Verbs {
         self.0.queues.reads
     }
 
-    /// Registers memory that READs land in, in the domain of [`Verbs::reading_pair`].
+    /// Registers memory for READs to land in, in the domain of [`Verbs::reading_pair`].
     pub(super) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<MemoryRegistration> {
         self.register_as(addr, bytes, Access::LocalWrite).map_err(io::Error::other)
     }
@@ -235,13 +235,13 @@ impl Verbs {
             .map_err(|source| self.0.context.not_registered(bytes, source))
     }
 
-    /// A stream is gone: its last bytes go still, within a limit.
+    /// Closes a session whose stream was dropped: its last bytes are still sent, within a time limit.
     pub(super) fn end(&self, session: Arc<SharedStream>) {
         self.0.ender.end(session);
     }
 }
 
-/// How deep the queues of a device are, with a word about one that takes less than is wanted.
+/// The queue depths of a device. It logs a device that has less than requested.
 fn queues_of(context: Context) -> io::Result<Queues> {
     let (device, wanted) = (context.name(), Queues::WANTED);
     let queues = Queues::of(&device, &context.limits()?).map_err(io::Error::other)?;
@@ -252,7 +252,7 @@ fn queues_of(context: Context) -> io::Result<Queues> {
             sends,
             wanted = wanted.sends,
             reads,
-            "the device's queues are small: RDMA is slower"
+            "the device's queues are small, so RDMA is slower"
         );
     }
     Ok(queues)

@@ -1,5 +1,6 @@
-//! Connections by way of rdma_cm, as owners: an id with an event channel of its own, and what the channel tells. Queue
-//! pairs are not the id's but made and moved through their states by us, the reading ones like those for messages.
+//! Owners for connections of rdma_cm: an id with its own event channel, and the channel's events. The queue pairs do
+//! not belong to the id. This code makes them and moves them through their states, those for READs like those for
+//! messages.
 #![allow(unsafe_code)]
 
 use super::ffi;
@@ -14,14 +15,14 @@ use std::sync::Arc;
 /// RDMA_OPTION_ID and RDMA_OPTION_ID_ACK_TIMEOUT: constants of C enums without names.
 const OPTION_ID: c_int = 0;
 const OPTION_ACK_TIMEOUT: c_int = 3;
-/// 4.096 us * 2^this without an acknowledgement, and a packet goes again: half a second.
+/// A packet without an acknowledgement is resent after 4.096 us * 2^this: half a second.
 const ACK_TIMEOUT: u8 = 17;
-/// So often: a link that is out is noticed within seconds of the next message.
+/// The number of resends: a dead link is noticed within seconds of the next message.
 const RETRIES: u8 = 7;
-/// A receiver without a posted receive is asked again for ever. (Credits keep that from happening.)
+/// 7 means for ever: a receiver without a posted receive is always tried again. (Credits keep that from happening.)
 const RETRIES_WITHOUT_RECEIVE: u8 = 7;
 
-/// An end of a connection, or a listening one.
+/// One end of a connection, or a listening id.
 pub(super) struct Id {
     id: *mut ffi::rdma_cm_id,
     channel: Channel,
@@ -61,15 +62,15 @@ impl Drop for Channel {
     }
 }
 
-/// What a channel told.
+/// An event of a channel.
 pub(super) enum CmEvent {
     AddressResolved,
     RouteResolved,
-    /// Somebody wants to connect: the id that is to accept, and what they said.
+    /// A peer wants to connect: the id that can accept, and the peer's private data.
     Request(Id, Vec<u8>),
-    /// The other side has accepted, and said this.
+    /// The peer has accepted, with this private data.
     Answered(Vec<u8>),
-    /// The connection stands.
+    /// The connection is established.
     Established,
     Rejected {
         status: i32,
@@ -93,19 +94,19 @@ impl Id {
         Ok(Id { id, channel })
     }
 
-    /// Readable when there is something to be told.
+    /// Readable when there is an event.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
-    /// The device that it was bound to, once it was.
+    /// The device that it is bound to, if it is.
     pub(super) fn context(&self) -> io::Result<Context> {
         // SAFETY: the id lives; a context is never closed.
         let context = unsafe { (*self.id).verbs };
         if context.is_null() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(Context::of(context)) }
     }
 
-    /// The port that it goes through can move packets; `true` also where it is not known.
+    /// Whether its port can move packets; also `true` if that is not known.
     pub(super) fn port_is_active(&self) -> bool {
         // SAFETY: the id lives.
         let port = unsafe { (*self.id).port_num };
@@ -132,7 +133,7 @@ impl Id {
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
-    /// Asks the other side, saying `said`.
+    /// Sends the connection request with `said` as private data.
     pub(super) fn connect(&self, pair: &QueuePair, said: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
         let mut parameters = parameters(pair, said);
@@ -140,7 +141,7 @@ impl Id {
         checked(unsafe { ffi::rdma_connect(self.id, &mut parameters) })
     }
 
-    /// Tells the other side, which has answered, that the connection stands.
+    /// Confirms the connection to the peer, which has answered.
     pub(super) fn establish(&self) -> io::Result<()> {
         // SAFETY: the id lives.
         checked(unsafe { ffi::rdma_establish(self.id) })
@@ -152,14 +153,15 @@ impl Id {
         checked(unsafe { ffi::rdma_accept(self.id, &mut parameters) })
     }
 
-    /// Turns a request down, saying why in at most 148 bytes.
+    /// Rejects a request. The reason has at most 148 bytes.
     pub(super) fn reject(&self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(148)];
-        // SAFETY: the id lives; the bytes do as long as the call. Who does not hear of it hears of the id's end.
+        // SAFETY: the id lives; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
+        // the id.
         unsafe { ffi::rdma_reject(self.id, why.as_ptr().cast::<c_void>(), why.len() as u8) };
     }
 
-    /// Ends the connection; the other side is told.
+    /// Ends the connection; the peer is told.
     pub(super) fn disconnect(&self) {
         // SAFETY: the id lives. An error says that there is no connection.
         unsafe { ffi::rdma_disconnect(self.id) };
@@ -179,13 +181,13 @@ impl Id {
         };
     }
 
-    /// The other side's address.
+    /// The peer's address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the id lives; its address is a sockaddr of the family that it names.
         unsafe { from_storage(&(*self.id).route.addr.dst_addr_union.dst_storage) }
     }
 
-    /// What the channel tells next, if anything.
+    /// The channel's next event, if there is one.
     pub(super) fn next(&self) -> io::Result<Option<CmEvent>> {
         use ffi::rdma_cm_event_type as kind;
         let mut event = null_mut();
@@ -195,8 +197,8 @@ impl Id {
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             return if nothing { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters, whose
-        // data is as long as they say.
+        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters,
+        // whose data is as long as they say.
         let (kind, status, said, request) = unsafe {
             let event = &*event;
             let carries = matches!(
@@ -226,16 +228,16 @@ impl Id {
             kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, said },
             kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::Disconnected,
             kind => {
-                // SAFETY: a C string that lives for ever, for any number.
+                // SAFETY: a C string that is never freed, for any number.
                 let what = unsafe { CStr::from_ptr(ffi::rdma_event_str(kind)) };
                 CmEvent::Failed { what: what.to_string_lossy().into_owned(), status }
             }
         }))
     }
 
-    /// An id that a listening one brought, moved to a channel of its own.
+    /// The id of a connection request, moved to a channel of its own.
     fn requested(id: *mut ffi::rdma_cm_id) -> io::Result<Id> {
-        // SAFETY: the id is new, and nobody else's; its event was acknowledged.
+        // SAFETY: the id is new, and nobody else has it; its event was acknowledged.
         let moved = Channel::new()
             .and_then(|channel| checked(unsafe { ffi::rdma_migrate_id(id, channel.0) }).map(|()| channel));
         match moved {
@@ -245,14 +247,14 @@ impl Id {
                 Ok(id)
             }
             Err(error) => {
-                // SAFETY: as above; this turns the request down.
+                // SAFETY: as above; this rejects the request.
                 unsafe { ffi::rdma_destroy_id(id) };
                 Err(error)
             }
         }
     }
 
-    /// The attributes with which a queue pair goes to `state` in this connection.
+    /// The attributes that move a queue pair to `state` in this connection.
     fn attributes(&self, state: u32) -> io::Result<(ffi::ibv_qp_attr, c_int)> {
         let mut mask = 0;
         // SAFETY: a C struct of numbers, which the call fills in; the id lives.
@@ -315,7 +317,7 @@ impl QueuePair {
         self.pair
     }
 
-    /// Bytes that go into a work request itself.
+    /// The most bytes that can be copied into a work request itself.
     pub(super) fn inline(&self) -> usize {
         self.inline
     }
@@ -329,21 +331,21 @@ impl QueuePair {
         unsafe { (*self.pair).qp_num }
     }
 
-    /// Ready for receives to be posted.
+    /// Makes it ready for receives to be posted.
     pub(super) fn initialise(&self, id: &Id) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())
     }
 
-    /// Ready to receive and to send, to the pair that the connection names.
+    /// Makes it ready to receive and to send, to the pair that the connection names.
     pub(super) fn make_ready(&self, id: &Id) -> io::Result<()> {
-        // What may be done to it is known now.
+        // The access rights are known now.
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTS, |_| ())
     }
 
-    /// As [`QueuePair::make_ready`], for READs: to the other side's pair of this number, over the connection's path. `reads`
-    /// may be under way at once. The other side may do nothing yet.
+    /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path. At most
+    /// `reads` are in flight. The peer may do nothing yet.
     pub(super) fn make_ready_to(&self, id: &Id, number: u32, reads: u8) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |with| with.qp_access_flags = 0)?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |with| {
@@ -361,7 +363,7 @@ impl QueuePair {
         checked(unsafe { ffi::ibv_modify_qp(self.pair, &mut with, mask) })
     }
 
-    /// The other side may READ what is registered for it in this pair's domain.
+    /// Lets the peer READ what is registered for it in this pair's domain.
     pub(super) fn allow_reads(&self) -> io::Result<()> {
         // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair lives.
         unsafe {
@@ -376,12 +378,12 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: it is this value's own; what is under way on it ends before this returns.
+        // SAFETY: it belongs to this value alone; operations in flight on it end before this returns.
         unsafe { ffi::ibv_destroy_qp(self.pair) };
     }
 }
 
-/// A socket address as C wants it.
+/// A socket address in C's form.
 enum Address {
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),

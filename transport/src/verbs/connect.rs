@@ -1,5 +1,5 @@
-//! How sessions come about (the cold part): the steps of rdma_cm on both sides, each taken when it is told of, and what
-//! the two sides say to each other. Nothing here waits.
+//! How sessions begin: the steps of rdma_cm on both sides, and the private data that the two sides exchange. Each step
+//! is taken when its event comes, and nothing here waits. This is cold code.
 
 use super::adapter::Verbs;
 use super::cm::{CmEvent, Id, QueuePair};
@@ -20,21 +20,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// "GNV" and the version of all that goes over verbs.
+/// "GNV" and the version of the protocol over verbs.
 const MAGIC: u32 = u32::from_le_bytes(*b"GNV\x01");
-/// The status of a rejection where nobody listens.
+/// The status of a rejection if nobody listens.
 const NOBODY: i32 = 8;
 /// Bytes of a [`Hello`].
 const HELLO_BYTES: usize = 32;
 
-/// What each side says of itself while it connects: magic, the ring's key u32, its address u64, its size u32, the number of
-/// the queue pair for READs u32 (0: none), READs at once u8, a zero, messages that it takes u16, zeros; little-endian.
+/// What each side says of itself while it connects, little-endian: magic, the ring's key u32, its address u64, its size
+/// u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero, messages that it accepts u16,
+/// zeros.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hello {
     pub(super) ring: RemoteRing,
     pub(super) reader: u32,
     pub(super) reads: u8,
-    /// That the other side may send without having heard of.
+    /// Messages that the peer may send before they are acknowledged.
     pub(super) messages: u16,
 }
 
@@ -53,42 +54,46 @@ impl Hello {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Hello, String> {
         let Some(bytes) = bytes.first_chunk::<HELLO_BYTES>() else {
-            return Err(format!("{} bytes where gannet's {HELLO_BYTES} are due", bytes.len()));
+            return Err(format!("a hello of {} bytes instead of {HELLO_BYTES}", bytes.len()));
         };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if word(0) != MAGIC {
             return Err(format!(
-                "it speaks {:#010x} and not {MAGIC:#010x}: run the same gannet on both sides",
+                "it speaks protocol {:#010x} instead of {MAGIC:#010x}: run the same gannet on both sides",
                 word(0)
             ));
         }
         if word(16) as usize != VERBS_RING_BYTES {
-            return Err(format!("a ring of {} bytes; ours are of {VERBS_RING_BYTES}", word(16)));
+            return Err(format!(
+                "a ring of {} bytes, but ours have {VERBS_RING_BYTES}: run the same gannet on both sides",
+                word(16)
+            ));
         }
         let addr = u64::from(word(8)) | u64::from(word(12)) << 32;
         let messages = u16::from_le_bytes([bytes[26], bytes[27]]);
         if messages == 0 {
-            return Err("it takes no messages: run the same gannet on both sides".to_owned());
+            return Err("it accepts no messages: run the same gannet on both sides".to_owned());
         }
         let ring = RemoteRing { addr, key: word(4) };
         Ok(Hello { ring, reader: word(20), reads: bytes[24], messages })
     }
 }
 
-/// How far a session has come.
+/// The progress of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The way to the other side is looked for.
+    /// The route to the peer is being resolved.
     Resolving,
-    /// The other side was asked.
+    /// The request was sent to the peer.
     Asked,
-    /// This side has accepted; the other has not confirmed it.
+    /// This side has accepted; the peer has not confirmed it.
     Accepted,
-    /// Bytes may go.
+    /// Bytes may be sent.
     Open,
 }
 
-/// What bytes flow through: made once the device is known. The queue pair goes before the memory that it uses.
+/// The objects that bytes flow through, made when the device is known. The queue pair is dropped before the memory that
+/// it uses.
 pub(super) struct Flow {
     pub(super) pair: QueuePair,
     pub(super) staging_key: MemoryRegistration,
@@ -97,13 +102,13 @@ pub(super) struct Flow {
     pub(super) ring: RegionBlock,
     queues: Queues,
     pub(super) into: Incoming,
-    /// Where messages go.
+    /// The peer's ring, where messages go.
     pub(super) to: RemoteRing,
 }
 
 impl Flow {
-    /// In a protection domain of its own: the key of its ring, which is told before the other side has proved anything,
-    /// opens nothing to any other session.
+    /// Each session has a protection domain of its own. The key of its ring is sent before the peer has proved
+    /// anything, and must open nothing of any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
         let pieces = verbs.take_piece().zip(verbs.take_piece());
@@ -119,7 +124,7 @@ impl Flow {
         let completions = Completions::new(context, queues.completions())?;
         let mut depths = Depths { sends: queues.sends, receives: queues.receives(), inline: queues.inline };
         let pair = QueuePair::new(&domain, &completions, depths).or_else(|_| {
-            // Some devices take nothing into the request itself, and say so by refusing.
+            // Some devices copy nothing into the request itself, and say so by refusing.
             depths.inline = 0;
             QueuePair::new(&domain, &completions, depths)
         })?;
@@ -127,7 +132,7 @@ impl Flow {
         Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: RemoteRing::default() })
     }
 
-    /// Ready to be written into, once the other side has the key.
+    /// Makes it ready to be written into, because the peer gets the key next.
     fn prepare(&self, id: &Id) -> io::Result<()> {
         self.pair.initialise(id)?;
         self.pair.post_receives(self.queues.receives())
@@ -143,8 +148,8 @@ impl Flow {
         }
     }
 
-    /// The other side has said where its ring is, and how much it takes.
-    fn heed(&mut self, hello: &Hello) {
+    /// Records where the peer's ring is, and how many messages it accepts.
+    fn set_peer(&mut self, hello: &Hello) {
         self.to = hello.ring;
         self.staging.window.limit_messages(hello.messages.into());
     }
@@ -162,17 +167,17 @@ impl VerbsSession {
         VerbsSession::new(verbs.clone(), id, Phase::Resolving, name)
     }
 
-    /// Takes the steps that rdma_cm tells of.
+    /// Takes the steps that the events of rdma_cm call for.
     pub(super) fn step(&mut self) -> io::Result<()> {
-        while let Some(told) = self.id.next()? {
-            match told {
+        while let Some(event) = self.id.next()? {
+            match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
                 CmEvent::RouteResolved => self.ask()?,
                 CmEvent::Answered(said) => {
                     let hello = Hello::decode(&said).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
-                    flow.heed(&hello);
+                    flow.set_peer(&hello);
                     let reads = hello.reads.min(self.verbs.reads());
                     match &self.reading {
                         Some(pair) if hello.reader != 0 && reads > 0 => {
@@ -203,7 +208,7 @@ impl VerbsSession {
         Ok(())
     }
 
-    /// The way is known, and the device with it: asks the other side.
+    /// Sends the connection request: the route, and with it the device, is known.
     fn ask(&mut self) -> io::Result<()> {
         let context = self.id.context()?;
         let flow = Flow::new(&self.verbs, context)?;
@@ -215,13 +220,13 @@ impl VerbsSession {
         self.install(flow)
     }
 
-    /// Accepts who asked with this hello.
+    /// Accepts the peer that sent this hello.
     fn accept(verbs: &Verbs, id: Id, hello: &Hello) -> io::Result<VerbsSession> {
         let context = id.context()?;
         let mut flow = Flow::new(verbs, context)?;
         flow.prepare(&id)?;
         flow.pair.make_ready(&id)?;
-        flow.heed(hello);
+        flow.set_peer(hello);
         let reads = hello.reads.min(verbs.reads());
         let reading = if hello.reader != 0 && reads > 0 { verbs.reading_pair(context)? } else { None };
         if let Some(pair) = &reading {
@@ -239,7 +244,7 @@ impl VerbsSession {
 fn rejected(status: i32, said: &[u8]) -> io::Error {
     let said = said.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = match String::from_utf8_lossy(said) {
-        _ if status == NOBODY => "nobody listens for RDMA there".to_owned(),
+        _ if status == NOBODY => "no server listens for RDMA there".to_owned(),
         said if said.is_empty() => format!("the other side refuses RDMA (reason {status})"),
         said => format!("the other side refuses RDMA: {said}"),
     };
@@ -257,7 +262,7 @@ fn in_words(event: &str) -> String {
     }
 }
 
-/// Where connections over verbs come in.
+/// Accepts connections over verbs.
 pub struct VerbsListener {
     id: Id,
     bell: Arc<OwnedFd>,
@@ -279,27 +284,27 @@ impl VerbsListener {
         Ok(VerbsListener { id, bell, verbs: verbs.clone(), warned_at: None })
     }
 
-    /// Readable when somebody wants to connect.
+    /// Readable when a peer wants to connect.
     pub fn bell(&self) -> Arc<OwnedFd> {
         self.bell.clone()
     }
 
-    /// The next connection, or `None` when none waits.
+    /// The next connection, or `None` if none waits.
     ///
     /// # Errors
     /// When the system does not say who waits.
     pub fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
         loop {
-            let told = self.id.next();
-            let told =
-                told.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
-            match told {
+            let event = self.id.next();
+            let event =
+                event.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
+            match event {
                 None => return Ok(None),
                 Some(CmEvent::Request(id, said)) => match self.admit(id, &said) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
                     Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
                         self.warned_at = Some(Instant::now());
-                        tracing::warn!(%error, "a connection over RDMA was not accepted");
+                        tracing::warn!(%error, "cannot accept a connection over RDMA");
                     }
                     Err(_) => {}
                 },
@@ -346,7 +351,7 @@ mod tests {
         assert!(Hello::decode(&other).unwrap_err().contains("the same gannet"));
         other = bytes;
         (other[26], other[27]) = (0, 0);
-        assert!(Hello::decode(&other).unwrap_err().contains("takes no messages"));
+        assert!(Hello::decode(&other).unwrap_err().contains("accepts no messages"));
         other = bytes;
         other[16] = 1;
         assert!(Hello::decode(&other).unwrap_err().contains("a ring of"));

@@ -1,4 +1,5 @@
-//! Work requests: messages, receives and READs, handed to the device in chains, one doorbell each (the hot part).
+//! Work requests: messages, receives and READs, handed to the device in chains with one doorbell each. This is hot
+//! code.
 #![allow(unsafe_code)]
 
 use super::cm::QueuePair;
@@ -9,7 +10,7 @@ use crate::remote::ReadRequest;
 use std::io;
 use std::ptr::null_mut;
 
-/// Work requests in one call to the device.
+/// The most work requests in one call to the device.
 const CHAIN: usize = 64;
 
 /// Registered memory of this side.
@@ -19,7 +20,7 @@ pub(super) struct Local {
     pub(super) key: u32,
 }
 
-/// Registered memory of the other side.
+/// Registered memory of the peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RemoteRing {
     pub(super) addr: u64,
@@ -32,9 +33,9 @@ fn empty() -> (ffi::ibv_send_wr, ffi::ibv_sge) {
 }
 
 impl QueuePair {
-    /// Posts messages: their bytes stand in `staging` where they are to stand in the ring `to`.
+    /// Posts messages. Their bytes are in `staging` at the same offsets as in the ring `to`.
     ///
-    /// The staging memory is the device's from here to the completion: [`super::Staging`] sees to that.
+    /// The staging memory belongs to the device until the completion; [`super::Staging`] ensures that.
     pub(super) fn post_messages(
         &self,
         messages: &[Message],
@@ -65,7 +66,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts READs into `landing`, which must have room for them; the last of them is signalled as `id`.
+    /// Posts READs into `landing`, which must have space for them. The last of them is signalled as `id`.
     pub(super) fn post_reads(&self, wants: &[ReadRequest], landing: Local, id: u64) -> io::Result<()> {
         let last = wants.len().saturating_sub(1);
         for (number, chunk) in wants.chunks(CHAIN).enumerate() {
@@ -93,12 +94,12 @@ impl QueuePair {
             next = request;
         }
         let mut bad = null_mut();
-        // SAFETY: the pair lives; the chain does as long as the call, which copies what it needs of it. The memory that it
-        // names is registered under its key, or the device refuses it.
+        // SAFETY: the pair lives; the chain does as long as the call, which copies what it needs of it. The memory that
+        // it names is registered under its key, or the device refuses it.
         checked(unsafe { ffi::ibv_post_send(self.raw(), next, &mut bad) })
     }
 
-    /// Posts so many receives, for messages whose bytes go elsewhere.
+    /// Posts this many receives, for messages whose bytes go elsewhere.
     pub(super) fn post_receives(&self, mut count: usize) -> io::Result<()> {
         while count > 0 {
             // SAFETY: C structs of numbers and pointers, of which null is one.

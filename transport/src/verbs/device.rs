@@ -1,4 +1,4 @@
-//! Opens a device and finds out what it can do: its attributes, and what has to be tried (inline bytes, registrations).
+//! Opens a device and finds out what it can do: its attributes, and what must be tried (inline bytes, registrations).
 #![allow(unsafe_code)]
 
 use super::ffi::*;
@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::ptr::{NonNull, addr_of_mut, null_mut};
 
-/// Inline bytes that are asked for, until a queue pair is made.
+/// Inline sizes to try, until a queue pair is made.
 const INLINE_BYTES: [u32; 6] = [512, 256, 128, 64, 32, 0];
 
 /// An open device.
@@ -29,7 +29,7 @@ struct Domain<'a> {
 }
 
 impl DeviceList {
-    /// `device` is whom it is asked for.
+    /// `device` is the name for errors.
     fn get(device: &str) -> Result<DeviceList, DeviceError> {
         let mut len = 0;
         // SAFETY: `len` is a valid place for the number.
@@ -39,7 +39,7 @@ impl DeviceList {
             let code = source.raw_os_error().unwrap_or(0);
             return Err(match rustix::io::Errno::from_raw_os_error(code) {
                 rustix::io::Errno::NOSYS => DeviceError::NoKernel { device },
-                // What the wrappers of `rdma-dlopen` answer when they have not found the library.
+                // The wrappers of `rdma-dlopen` return this if they have not found the library.
                 rustix::io::Errno::OPNOTSUPP if cfg!(feature = "rdma-dlopen") => {
                     DeviceError::NoLibrary { device }
                 }
@@ -62,7 +62,7 @@ impl Drop for DeviceList {
     }
 }
 
-/// The name of a device that a living list holds.
+/// The name of a device in a list that is still allocated.
 fn name(device: *mut ibv_device) -> String {
     // SAFETY: `device` is an entry of a list that has not been freed; the name is a C string inside it.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
@@ -85,16 +85,16 @@ impl OpenDevice {
         }
     }
 
-    /// What it can do.
+    /// The device's limits.
     pub(crate) fn limits(&self) -> Result<Limits, DeviceError> {
         // SAFETY: the context is open for as long as `self` is.
         let limits = unsafe { limits_of(self.context.as_ptr()) };
-        let mut limits = limits.map_err(|source| self.error("ask for the limits", source))?;
+        let mut limits = limits.map_err(|source| self.error("query the limits", source))?;
         limits.inline_bytes = self.try_inline()?;
         Ok(limits)
     }
 
-    /// Registers memory and lets it go.
+    /// Registers memory and releases it.
     pub(crate) fn try_registration(&self, bytes: usize) -> Result<(), DeviceError> {
         let device = self.name.clone();
         let refused =
@@ -107,23 +107,23 @@ impl OpenDevice {
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below; its key is told to nobody,
-        // so no device touches it.
+        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below; nobody learns its
+        // key, so no device touches it.
         let region =
             unsafe { ibv_reg_mr(domain.domain.as_ptr(), memory.as_mut_ptr().cast(), bytes, access.0 as _) };
         if region.is_null() {
             return Err(refused(io::Error::last_os_error()));
         }
-        // SAFETY: it was registered above and is let go once.
+        // SAFETY: it was registered above and is released once.
         let code = unsafe { ibv_dereg_mr(region) };
         if code == 0 {
             Ok(())
         } else {
-            Err(self.error("let a region go", io::Error::from_raw_os_error(code)))
+            Err(self.error("release a memory region", io::Error::from_raw_os_error(code)))
         }
     }
 
-    /// The most inline bytes, of those that are tried, with which a queue pair is made.
+    /// The largest of the tried inline sizes with which a queue pair can be made.
     fn try_inline(&self) -> Result<u32, DeviceError> {
         let domain = self.domain()?;
         // SAFETY: the context is open; no channel, no context of ours.
@@ -160,7 +160,7 @@ impl Drop for OpenDevice {
 }
 
 impl Domain<'_> {
-    /// The inline bytes of a queue pair that was asked for so many; `None` when it is not made.
+    /// The inline bytes that a queue pair gets for this request; `None` if it cannot be made.
     fn inline_bytes(&self, queue: *mut ibv_cq, bytes: u32) -> Option<u32> {
         // SAFETY: a C struct of integers and pointers, for which zero is "nothing".
         let mut wanted: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
@@ -171,7 +171,8 @@ impl Domain<'_> {
         wanted.cap.max_send_sge = 1;
         wanted.cap.max_recv_sge = 1;
         wanted.cap.max_inline_data = bytes;
-        // SAFETY: domain and completion queue are alive; the attributes are ours, and what was granted is written into them.
+        // SAFETY: domain and completion queue are alive. The attributes are ours, and the granted ones are written into
+        // them.
         let pair = unsafe { ibv_create_qp(self.domain.as_ptr(), &mut wanted) };
         let pair = NonNull::new(pair)?;
         // SAFETY: made above, destroyed once, never used.
@@ -182,21 +183,21 @@ impl Domain<'_> {
 
 impl Drop for Domain<'_> {
     fn drop(&mut self) {
-        // SAFETY: made once, let go once, and what was made in it is gone.
+        // SAFETY: made once, released once, and what was made in it is gone.
         let code = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
         if code != 0 {
-            tracing::warn!(device = self.of.name, code, "a protection domain could not be let go");
+            tracing::warn!(device = self.of.name, code, "cannot release a protection domain");
         }
     }
 }
 
-/// What the device behind an open context can do; inline bytes are to be tried, and are 0 here.
+/// What the device behind an open context can do. Inline bytes must be tried, and are 0 here.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's error.
 ///
 /// # Safety
-/// `context` is an open device's.
+/// `context` belongs to an open device.
 pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> {
     // SAFETY: a C struct of integers, all of which may be zero.
     let mut device: ibv_device_attr = unsafe { std::mem::zeroed() };
@@ -205,7 +206,8 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
     let count = |n: i32| u32::try_from(n).unwrap_or(0);
     let mut ports = Vec::new();
     for number in 1..=device.phys_port_cnt {
-        // SAFETY: as above. Zeroed, since one of the bindings reaches the library's older entry, which leaves out what came later.
+        // SAFETY: as above. It is zeroed, since one of the bindings calls the library's older entry, which leaves out
+        // later fields.
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         // SAFETY: as above.
         check(unsafe { ibv_query_port(context, number, addr_of_mut!(port).cast()) })?;
@@ -226,7 +228,7 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
     })
 }
 
-/// Verbs answer 0, an errno, or -1 and set errno.
+/// Verbs return 0, an errno, or -1 and set errno.
 fn check(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),

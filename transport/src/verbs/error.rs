@@ -8,14 +8,14 @@ use std::io;
 #[non_exhaustive]
 pub enum DeviceError {
     /// A build without RDMA.
-    #[error("{device}: this gannet was built without RDMA: build it with --features rdma, or rdma-dlopen")]
+    #[error("{device}: this gannet was built without RDMA; build it with --features rdma, or rdma-dlopen")]
     NotBuilt {
         /// The device's name.
         device: String,
     },
-    /// The library is not here (builds that load it).
+    /// The library is not installed (for builds that load it).
     #[error(
-        "{device}: libibverbs.so.1 and librdmacm.so.1 are not here: install libibverbs1 and librdmacm1 (rdma-core)"
+        "{device}: libibverbs.so.1 and librdmacm.so.1 are not installed: install libibverbs1 and librdmacm1 (rdma-core)"
     )]
     NoLibrary {
         /// The device's name.
@@ -37,7 +37,7 @@ pub enum DeviceError {
     Unknown {
         /// The device's name.
         device: String,
-        /// The names that it knows.
+        /// The names of the devices that it knows.
         known: String,
     },
     /// The device's file may not be opened.
@@ -56,7 +56,7 @@ pub enum DeviceError {
     Registration {
         /// The device's name.
         device: String,
-        /// How much was wanted.
+        /// How many bytes were requested.
         bytes: usize,
         /// How much the process may lock; `None` is no limit.
         allowed: Option<u64>,
@@ -65,7 +65,7 @@ pub enum DeviceError {
     },
     /// Its queues are too small.
     #[error(
-        "{device}: its queues take {} work requests, {} completions and {} pieces a request; gannet needs at least {}, {} \
+        "{device}: its queues hold {} work requests, {} completions and {} slices a request; gannet needs at least {}, {} \
          and {}: use another device, or --transport tcp", has[0], has[1], has[2], needs[0], needs[1], needs[2]
     )]
     Queues {
@@ -73,10 +73,10 @@ pub enum DeviceError {
         device: String,
         /// Work requests of a queue, completions, scatter-gather elements.
         has: [u32; 3],
-        /// The least of each.
+        /// The least of each that is needed.
         needs: [u32; 3],
     },
-    /// Something else that a device should be able to do.
+    /// Another operation that a device should support failed.
     #[error("{device}: cannot {what}: {source}")]
     Verb {
         /// The device's name.
@@ -93,7 +93,7 @@ pub fn locked_bytes_max() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// What limits registrations, and how to raise it.
+/// What limits registrations, and how to raise the limit.
 fn remedy(allowed: Option<u64>) -> String {
     match allowed {
         Some(bytes) => format!(

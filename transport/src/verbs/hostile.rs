@@ -1,4 +1,4 @@
-//! Peers that know our format and break it, over real verbs: each loses its own session and nothing else.
+//! Peers that know our format and break it, over real verbs. Each loses its own session and nothing else.
 
 use super::cm::QueuePair;
 use super::connect::Flow;
@@ -43,7 +43,7 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
     }
 }
 
-/// Posts past all counts of ours.
+/// Posts messages beyond our limits.
 pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
@@ -83,18 +83,18 @@ fn garbage_ends_one_session_with_what_it_was() {
     let flood = vec![message(1, nothing); VERBS_MESSAGES_MAX + 1];
     let overrun = vec![message(VERBS_MESSAGE_BYTES, nothing); VERBS_RING_BYTES / VERBS_MESSAGE_BYTES + 1];
     let cases: [(&[Message], &str); 5] = [
-        (&[message(0, Credit { bytes: 1, messages: 0 })], "gives back 1 bytes and 0 messages"),
+        (&[message(0, Credit { bytes: 1, messages: 0 })], "credit for 1 bytes and 0 messages"),
         (
             &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })],
-            "gives back 1048575 bytes and 4095 messages",
+            "credit for 1048575 bytes and 4095 messages",
         ),
-        (&[message(0, nothing), message(8, nothing)], "a message behind the end"),
+        (&[message(0, nothing), message(8, nothing)], "a message after the end"),
         (&flood, "more than 128 messages"),
-        (&overrun, "a message of 65536 bytes where there was room for 0"),
+        (&overrun, "a message of 65536 bytes, but 0 were free"),
     ];
     for (messages, want) in cases {
         let (bad, mut server, _listener) = pair(&verbs, ip);
-        // Nothing is reaped until all of it is there.
+        // Nothing is reaped until all of it has arrived.
         post(&bad, |flow| flow.to, messages);
         std::thread::sleep(Duration::from_millis(300));
         let end = end_of(&mut server);

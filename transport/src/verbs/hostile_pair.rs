@@ -1,5 +1,5 @@
-//! A peer on another machine that knows our format and breaks it (scripts/test_rdma.sh, two guests): wrong keys and garbage
-//! immediates end its session, and the sessions beside it go on.
+//! A peer on another machine that knows our format and breaks it (scripts/test_rdma.sh, two guests). Wrong keys and
+//! invalid immediates end its session, and the sessions beside it continue.
 
 use super::Verbs;
 use super::connect::Flow;
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 const PORT: u16 = 18_900;
 
-/// Words left in a folder that both machines have.
+/// Messages as files in a folder that both machines have.
 struct FolderWords(PathBuf);
 
 impl FolderWords {
@@ -42,7 +42,7 @@ impl FolderWords {
     }
 }
 
-/// Gives back what comes, on every session, until the other machine has done; how those ended that did.
+/// Echoes what comes, on every session, until the other machine has finished. Returns how the ended sessions ended.
 fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     let memory = vec![7u8; 4096];
     let region = Registrar::register(verbs, memory.as_ptr() as usize, memory.len()).unwrap();
@@ -85,7 +85,7 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
     stream
 }
 
-/// It gives back what it is sent, and what it registered can be read.
+/// Checks that it echoes what it is sent, and that what it registered can be read.
 fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
     let (started, mut room) = (Instant::now(), [0; 64]);
@@ -106,7 +106,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     let mut good = connect(verbs, server);
     still_works(&mut good, want);
 
-    // A READ under a key that nobody gave.
+    // A READ with a key that nobody gave out.
     let mut bad = connect(verbs, server);
     let reader = bad.reader().unwrap();
     reader.landing(64).unwrap();
@@ -116,7 +116,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     drop(bad);
     still_works(&mut good, want);
 
-    // WRITEs under one, and under that of the other session's ring.
+    // WRITEs with such a key, and with the key of the other session's ring.
     let others = good.shared().lock().flow.as_ref().unwrap().to;
     let wrong = |flow: &Flow| RemoteRing { key: flow.to.key ^ 0x55, ..flow.to };
     let keys: [&dyn Fn(&Flow) -> RemoteRing; 2] = [&wrong, &|_| others];
@@ -131,7 +131,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
         still_works(&mut good, want);
     }
 
-    // An immediate that gives back what was never sent.
+    // An immediate that acknowledges what was never sent.
     let mut bad = connect(verbs, server);
     post(&bad, |flow| flow.to, &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })]);
     end_of(&mut bad);
@@ -154,5 +154,5 @@ fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
     words.tell("over", "");
     let ends = words.hear("ends");
     assert!(ends.lines().count() >= 4, "{ends}");
-    assert!(ends.contains("gives back 1048575 bytes and 4095 messages"), "{ends}");
+    assert!(ends.contains("credit for 1048575 bytes and 4095 messages"), "{ends}");
 }

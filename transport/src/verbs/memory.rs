@@ -1,6 +1,6 @@
-//! The memory that messages go through: a few large anonymous regions, mapped once, cut into pieces of one size. A piece
-//! is one session's; a device reads it, and the other side may write into it through the device at any time. So there
-//! is never a reference to its bytes: they are copied in and out.
+//! The memory that messages go through: a few large anonymous regions, mapped once and cut into blocks of one size. A
+//! block belongs to one session. A device reads it, and the peer may write into it through the device at any time. So
+//! there is never a reference to its bytes; they are copied in and out.
 #![allow(unsafe_code)]
 
 use crate::limits::VERBS_REGION_BYTES;
@@ -9,22 +9,22 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Large regions and the pieces of them that are free.
+/// Large regions and their free blocks.
 pub(super) struct Regions {
-    /// Mapped for as long as any piece is there; their bytes are reached through pieces only.
+    /// Mapped while any block exists. Their bytes are accessed through blocks only.
     _maps: Vec<MmapMut>,
     free: Mutex<Vec<NonNull<u8>>>,
     piece_bytes: usize,
     bytes: usize,
 }
 
-// SAFETY: the addresses are those of mappings that it owns; who takes one out of the list is its only user.
+// SAFETY: the addresses are those of mappings that it owns; a block that is taken out of the list has one user.
 unsafe impl Send for Regions {}
 // SAFETY: as above; the list stands behind a lock.
 unsafe impl Sync for Regions {}
 
 impl Regions {
-    /// Regions of `bytes` bytes altogether, for pieces of `piece_bytes` (a multiple of 64).
+    /// Regions of `bytes` bytes in total, for blocks of `piece_bytes` (a multiple of 64).
     pub(super) fn new(bytes: usize, piece_bytes: usize) -> io::Result<Arc<Regions>> {
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(64));
         let (mut maps, mut free) = (Vec::new(), Vec::new());
@@ -32,7 +32,7 @@ impl Regions {
         while left > 0 {
             let pieces = left.min((VERBS_REGION_BYTES / piece_bytes).max(1));
             let mut map = MmapMut::map_anon(pieces * piece_bytes)?;
-            // A child between fork and exec would take the device's pages away from under it.
+            // A child between fork and exec would take the device's pages away.
             map.advise(memmap2::Advice::DontFork)?;
             let first = NonNull::from(&mut map[..]).cast::<u8>();
             // SAFETY: `number * piece_bytes` stays inside the mapping.
@@ -44,24 +44,24 @@ impl Regions {
         Ok(Arc::new(Regions { _maps: maps, free: Mutex::new(free), piece_bytes, bytes }))
     }
 
-    /// A piece, zeroed or as its last user left it; `None`: all are taken.
+    /// A block, zeroed or as its last user left it; `None`: all are in use.
     pub(super) fn take(self: &Arc<Regions>) -> Option<RegionBlock> {
         let at = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(RegionBlock { at, regions: self.clone() })
     }
 
-    /// Bytes of all pieces.
+    /// Bytes of all blocks.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the pieces that are free.
+    /// Bytes of the free blocks.
     pub(super) fn free_bytes(&self) -> usize {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).len() * self.piece_bytes
     }
 }
 
-/// Some of the memory of [`Regions`]; goes back there when dropped.
+/// One block of the memory of [`Regions`]. It goes back there when it is dropped.
 pub(super) struct RegionBlock {
     at: NonNull<u8>,
     regions: Arc<Regions>,
@@ -82,25 +82,26 @@ impl RegionBlock {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// When they reach past the end.
+    /// When they go beyond the end.
     pub(super) fn copy_in(&mut self, at: usize, from: &[u8]) {
         self.check(at, from.len());
-        // SAFETY: inside the piece, which is mapped as long as it lives and is no Rust object, so that `from` is elsewhere.
+        // SAFETY: inside the block, which is mapped as long as it lives and is no Rust object, so that `from` is
+        // elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.as_ptr().add(at), from.len()) }
     }
 
-    /// Copies bytes out, each read once: the other side may write them at the same time, and then they are any bytes.
+    /// Copies bytes out, each read once. The peer may write them at the same time, and then they are any bytes.
     ///
     /// # Panics
-    /// When they reach past the end.
+    /// When they go beyond the end.
     pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) {
         self.check(at, to.len());
         let (mut from, end) = (at, at + to.len());
         let mut to = to.as_mut_ptr();
         while from < end {
-            // SAFETY: `from` (and seven bytes more, where it is a multiple of 8 and they are wanted) lies inside the piece
-            // and `to` in the slice. Reads are volatile: a device that writes there meanwhile changes what comes out and
-            // nothing else.
+            // SAFETY: `from` lies inside the block (with seven bytes more, where it is a multiple of 8 and they are
+            // wanted), and `to` in the slice. Reads are volatile: a device that writes there meanwhile changes what
+            // comes out and nothing else.
             unsafe {
                 let source = self.at.as_ptr().add(from);
                 let step = if from.is_multiple_of(8) && end - from >= 8 {

@@ -1,6 +1,6 @@
-//! RDMA through libibverbs and librdmacm, in builds with the cargo feature `rdma` (which links them) or `rdma-dlopen`
-//! (which loads them when the process starts, and does without where there are none). Which devices the kernel has is
-//! told in every build.
+//! RDMA through libibverbs and librdmacm. The cargo feature `rdma` links them. The feature `rdma-dlopen` loads them
+//! when the process starts, and works without RDMA if they are absent. Every build can list the devices that the kernel
+//! has.
 
 #[cfg(feature = "verbs")]
 mod adapter;
@@ -56,7 +56,7 @@ pub use sysfs::{Device, Gid, GidKind, Port, devices};
 #[cfg(feature = "verbs")]
 pub use window::{Credit, Message};
 
-/// The bindings: the same names in both crates.
+/// The bindings: both crates have the same names.
 #[cfg(feature = "rdma-dlopen")]
 pub(crate) use rdma_mummy_sys as ffi;
 #[cfg(all(feature = "rdma", not(feature = "rdma-dlopen")))]
@@ -65,26 +65,26 @@ pub(crate) use rdma_sys as ffi;
 #[cfg(all(feature = "verbs", not(any(feature = "rdma", feature = "rdma-dlopen"))))]
 compile_error!("the feature `verbs` is chosen through `rdma` or `rdma-dlopen`");
 
-/// Why a device of that kind is not used.
+/// Why such a device is not used.
 pub const IWARP: &str = "an iWARP device, which is not supported: RoCE and InfiniBand are";
 
-/// What a look at a stream saw.
+/// The result of looking at a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
-    /// The stream is gone.
+    /// The stream has been dropped.
     Gone,
-    /// These edges, each told once.
+    /// These edges. Each is reported once.
     Edges {
         /// Bytes have come.
         readable: bool,
-        /// There is room to send again.
+        /// There is space to send again.
         writable: bool,
         /// It has ended.
         closed: bool,
     },
 }
 
-/// How this build reaches the libraries: "linked", "loaded" (when the process starts) or `None`.
+/// How this build uses the libraries: "linked", "loaded" (when the process starts) or `None`.
 pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {
     Some("loaded")
 } else if cfg!(feature = "rdma") {
@@ -93,11 +93,11 @@ pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {
     None
 };
 
-/// What a device can do, as its driver says. Nothing of this is assumed anywhere.
+/// What a device can do, as its driver reports it. The code assumes no minimum beyond these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Who made it: its identifier with IEEE or PCI.
+    /// The vendor's identifier with IEEE or PCI.
     pub vendor: u32,
     /// Scatter-gather elements of a work request.
     pub sge: u32,
@@ -105,17 +105,17 @@ pub struct Limits {
     pub work_requests: u32,
     /// Completions that a completion queue may hold.
     pub completions: u32,
-    /// Queue pairs, of all processes.
+    /// Queue pairs, shared by all processes.
     pub queue_pairs: u32,
-    /// Memory regions, of all processes.
+    /// Memory regions, shared by all processes.
     pub regions: u32,
     /// Bytes of one region.
     pub region_bytes: u64,
-    /// READs that a queue pair answers at once.
+    /// READs that a queue pair answers at a time.
     pub reads_answered: u32,
-    /// READs that a queue pair asks at once.
+    /// READs that a queue pair requests at a time.
     pub reads_asked: u32,
-    /// Bytes that go into a work request itself, as a queue pair was found to take them (at most 512 are asked for).
+    /// Bytes that can be copied into a work request itself, as found by making a queue pair (it tries at most 512).
     pub inline_bytes: u32,
     /// The ports, in order.
     pub ports: Vec<PortLimits>,
@@ -144,7 +144,7 @@ pub fn limits(device: &str) -> Result<Limits, DeviceError> {
     Err(DeviceError::NotBuilt { device: device.to_owned() })
 }
 
-/// Registers so many bytes of anonymous memory at a device, for remote READ and WRITE, and lets them go again.
+/// Registers this many bytes of anonymous memory with a device, for remote READ and WRITE, and releases them again.
 ///
 /// # Errors
 /// Those of [`limits`], and a registration that is refused: the limit of locked memory is the usual reason.

@@ -1,4 +1,5 @@
-//! The verbs objects as owners: each is destroyed when dropped, after what stands on it (which holds a share of it).
+//! Owners of verbs objects. Each object is destroyed when dropped, after the objects that depend on it (they hold a
+//! share of it).
 #![allow(unsafe_code)]
 
 use super::Limits;
@@ -12,7 +13,7 @@ use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// A device as librdmacm opened it: it stays open for as long as the process lives.
+/// A device as librdmacm opened it. It stays open until the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Context(*mut ffi::ibv_context);
 
@@ -48,7 +49,7 @@ impl Context {
         name.to_string_lossy().into_owned()
     }
 
-    /// Why so many bytes could not be registered.
+    /// The error for bytes that could not be registered.
     pub(super) fn not_registered(self, bytes: usize, source: io::Error) -> DeviceError {
         DeviceError::Registration { device: self.name(), bytes, allowed: locked_bytes_max(), source }
     }
@@ -59,10 +60,10 @@ impl Context {
         unsafe { limits_of(self.0) }
     }
 
-    /// Packets can go through this port. One that does not say is taken for active.
+    /// Whether packets can go through this port. A port that does not say counts as active.
     pub(super) fn is_active(self, port: u8) -> bool {
-        // SAFETY: a C struct of numbers, zeroed since one of the bindings reaches the library's older entry, which leaves out
-        // what came later; the context is open.
+        // SAFETY: a C struct of numbers, zeroed since one of the bindings calls the library's older entry, which leaves
+        // out later fields; the context is open.
         unsafe {
             let mut said: ffi::ibv_port_attr = std::mem::zeroed();
             let asked = ffi::ibv_query_port(self.0, port, (&raw mut said).cast());
@@ -71,7 +72,7 @@ impl Context {
     }
 }
 
-/// A call that returns an error number.
+/// Turns the result of a call that returns an error number into a `Result`.
 pub(super) fn checked(returned: i32) -> io::Result<()> {
     match returned {
         0 => Ok(()),
@@ -85,7 +86,7 @@ fn made<T>(object: *mut T) -> io::Result<*mut T> {
     if object.is_null() { Err(io::Error::last_os_error()) } else { Ok(object) }
 }
 
-/// A protection domain: keys of its regions open nothing to the queue pairs of another.
+/// A protection domain: the keys of its regions are useless for queue pairs of another domain.
 pub(super) struct Domain(*mut ffi::ibv_pd);
 
 // SAFETY: verbs may be called from any thread.
@@ -107,7 +108,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: what stands on it held a share, so nothing does.
+        // SAFETY: what depends on it held a share, so nothing depends on it now.
         unsafe { ffi::ibv_dealloc_pd(self.0) };
     }
 }
@@ -115,13 +116,13 @@ impl Drop for Domain {
 /// Who may do what with registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// This side's device reads it: what is sent.
+    /// This side's device reads it, to send.
     Local,
-    /// This side's device writes it: where READs land.
+    /// This side's device writes it: READs land there.
     LocalWrite,
-    /// The other side writes it.
+    /// The peer writes it.
     RemoteWrite,
-    /// The other side reads it.
+    /// The peer reads it.
     RemoteRead,
 }
 
@@ -137,11 +138,11 @@ unsafe impl Send for MemoryRegistration {}
 unsafe impl Sync for MemoryRegistration {}
 
 impl MemoryRegistration {
-    /// Registers `bytes` bytes at `addr`. The kernel refuses what is not mapped; what is, it pins: so the device never
-    /// touches other memory, whatever becomes of the mapping.
+    /// Registers `bytes` bytes at `addr`. The kernel refuses memory that is not mapped, and pins the rest. So the
+    /// device never touches other memory, even if the mapping ends.
     ///
-    /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be reached through raw
-    /// pointers only: pieces of [`super::memory`].
+    /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be accessed through raw
+    /// pointers only: the blocks of [`super::memory`].
     pub(super) fn new(domain: &Arc<Domain>, addr: usize, bytes: usize, access: Access) -> io::Result<Self> {
         use ffi::ibv_access_flags as flags;
         let access = match access {
@@ -150,7 +151,7 @@ impl MemoryRegistration {
             Access::RemoteWrite => (flags::IBV_ACCESS_LOCAL_WRITE | flags::IBV_ACCESS_REMOTE_WRITE).0,
             Access::RemoteRead => flags::IBV_ACCESS_REMOTE_READ.0,
         };
-        // SAFETY: the domain lives; the range is looked at by the kernel only.
+        // SAFETY: the domain lives; only the kernel looks at the range.
         let region = made(unsafe { ffi::ibv_reg_mr(domain.0, addr as *mut c_void, bytes, access as i32) })?;
         Ok(MemoryRegistration { region, _domain: domain.clone() })
     }
@@ -168,12 +169,12 @@ impl MemoryRegistration {
 
 impl Drop for MemoryRegistration {
     fn drop(&mut self) {
-        // SAFETY: it is this value's own. Devices that still use it get an error.
+        // SAFETY: it belongs to this value alone. Devices that still use it get an error.
         unsafe { ffi::ibv_dereg_mr(self.region) };
     }
 }
 
-/// A completion queue and the channel that wakes who sleeps for it.
+/// A completion queue, and the channel that wakes a sleeping thread.
 pub(super) struct Completions {
     queue: *mut ffi::ibv_cq,
     channel: *mut ffi::ibv_comp_channel,
@@ -184,7 +185,7 @@ unsafe impl Send for Completions {}
 // SAFETY: as above.
 unsafe impl Sync for Completions {}
 
-/// A work request that is over.
+/// A completed work request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkCompletion {
     pub(super) id: u64,
@@ -195,28 +196,28 @@ pub(super) struct WorkCompletion {
 pub(super) enum WorkKind {
     /// A WRITE or a READ of ours.
     Sent,
-    /// A WRITE_WITH_IMM of the other side.
+    /// A WRITE_WITH_IMM of the peer.
     Received { bytes: u32, word: u32 },
 }
 
-/// Why a work request failed, in words.
+/// Why a work request failed, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FailedWork {
     #[error("{what} (status {status}, vendor error {vendor:#x})")]
     Status { status: u32, vendor: u32, what: String },
     #[error("the completion queue cannot be read")]
     Queue,
-    #[error("the peer did what no gannet does: {0}")]
+    #[error("the peer broke the protocol: {0}")]
     Garbage(#[from] ProtocolViolation),
-    #[error("the peer sent a message of another kind (opcode {0})")]
+    #[error("the peer sent a message of an unknown kind (opcode {0})")]
     Opcode(u32),
 }
 
-/// Completions looked at in one call.
+/// The most completions that one call takes.
 const BATCH: usize = 32;
 
 impl Completions {
-    /// For at most `entries` work requests under way.
+    /// A queue for at most `entries` work requests in flight.
     pub(super) fn new(context: Context, entries: usize) -> io::Result<Arc<Completions>> {
         // SAFETY: the context is open; the queue is made on the channel, which is destroyed after it.
         unsafe {
@@ -238,13 +239,13 @@ impl Completions {
         }
     }
 
-    /// Becomes readable after [`Completions::arm`] when there is something to reap.
+    /// A descriptor that becomes readable after [`Completions::arm`] when there is something to reap.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel's descriptor is open as long as it is.
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// What is over, in order, to `each`; `true` when there was anything. A failed one is an error.
+    /// Gives the completions to `each`, in order. `true` if there were any. A failed one is an error.
     pub(super) fn reap(
         &self,
         mut each: impl FnMut(WorkCompletion) -> Result<(), FailedWork>,
@@ -266,13 +267,13 @@ impl Completions {
         }
     }
 
-    /// The next completion makes the descriptor readable. Reap once more after this: what came before is not told.
+    /// Makes the next completion turn the descriptor readable. Reap once more after this: earlier completions do not.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
         checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
     }
 
-    /// Takes in that the descriptor was readable.
+    /// Consumes the event that made the descriptor readable.
     pub(super) fn quiet(&self) {
         let (mut queue, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel lives and does not block; each event is of this queue, and is acknowledged at once.
@@ -287,7 +288,7 @@ impl Completions {
 fn read(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
     use ffi::{ibv_wc_opcode as opcode, ibv_wc_status as status};
     if done.status != status::IBV_WC_SUCCESS {
-        // SAFETY: a C string that lives for ever, for any number.
+        // SAFETY: a C string that is never freed, for any number.
         let what = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(done.status)) };
         let what = what.to_string_lossy().into_owned();
         return Err(FailedWork::Status { status: done.status, vendor: done.vendor_err, what });
@@ -315,7 +316,7 @@ impl Drop for Completions {
     }
 }
 
-/// What a queue pair is to hold.
+/// The sizes of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Depths {
     pub(super) sends: usize,
@@ -323,7 +324,7 @@ pub(super) struct Depths {
     pub(super) inline: usize,
 }
 
-/// The attributes of an RC queue pair to be made.
+/// The attributes for making an RC queue pair.
 pub(super) fn attributes(completions: &Completions, depths: Depths) -> ffi::ibv_qp_init_attr {
     // SAFETY: a C struct of numbers and pointers, of which null is one.
     let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! How deep the queues of a session are: as deep as they are wanted, or as a device's limits allow. Arithmetic only, on what
-//! the device says; a device that cannot do the least is refused in words.
+//! The depths of a session's queues: as wanted, or as the device's limits allow. This is arithmetic only, on what the
+//! device reports. A device below the minimum is refused with an error that says so.
 
 use super::{DeviceError, Limits};
 use crate::limits::{
@@ -7,26 +7,27 @@ use crate::limits::{
     VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY,
 };
 
-/// What the queues of a session hold.
+/// The depths of a session's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Queues {
-    /// Messages with bytes that the other side may have sent and not heard of: it is told so while it connects.
+    /// Messages with bytes that the peer may send before they are acknowledged. The peer learns the number while it
+    /// connects.
     pub(super) messages: usize,
-    /// Sends kept for giving credit back, and receives for as many such messages.
+    /// Sends reserved for returning credit, and receives for the peer's such messages.
     pub(super) credits: usize,
     /// Work requests of the send queue.
     pub(super) sends: usize,
-    /// At least every so many messages one reports its completion.
+    /// At least one in this many messages reports its completion.
     pub(super) signal_every: usize,
-    /// Bytes in the work request itself that are asked for. (What is granted is read when the pair is made.)
+    /// The inline bytes that are requested. (The granted number is read when the pair is made.)
     pub(super) inline: usize,
-    /// READs that a queue pair of its own holds.
+    /// READs that the queue pair for READs holds.
     pub(super) reads: usize,
-    /// READs under way on the wire.
+    /// READs in flight.
     pub(super) reads_at_once: u8,
 }
 
-/// From what is wanted down to the least that works.
+/// From what is wanted down to the minimum.
 const DEPTHS: [Queues; 4] = [
     depth(VERBS_MESSAGES_MAX, VERBS_CREDIT_SENDS, VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY),
     depth(64, 32, 128, 8),
@@ -35,16 +36,16 @@ const DEPTHS: [Queues; 4] = [
 ];
 
 const fn depth(messages: usize, credits: usize, sends: usize, signal_every: usize) -> Queues {
-    // Messages are heard of before they fill the send queue, whatever gives credit back.
+    // Completions of messages are seen before they fill the send queue, even when credit is returned.
     assert!(messages + 2 * credits <= sends && signal_every * 2 <= credits);
-    // A side tells of each quarter of the messages and of the ring, and of the end.
+    // A side returns credit for each quarter of the messages and of the ring, and at the end.
     assert!(credits > 4 + 4 && messages.is_multiple_of(4));
     let (inline, reads, reads_at_once) = (VERBS_INLINE_BYTES, VERBS_READS_MAX, VERBS_READS_AT_ONCE as u8);
     Queues { messages, credits, sends, signal_every, inline, reads, reads_at_once }
 }
 
 impl Queues {
-    /// What is wanted.
+    /// The wanted depths.
     pub(super) const WANTED: Queues = DEPTHS[0];
 
     pub(super) const fn receives(&self) -> usize {
@@ -55,10 +56,10 @@ impl Queues {
         self.sends + self.receives()
     }
 
-    /// The deepest that a device takes. Less than wanted is slower and otherwise the same.
+    /// The deepest queues that a device supports. Less than wanted is slower but otherwise the same.
     ///
     /// # Errors
-    /// A device that takes less than the least: what it has, and what is needed.
+    /// A device below the minimum: what it has, and what is needed.
     pub(super) fn of(device: &str, limits: &Limits) -> Result<Queues, DeviceError> {
         let (requests, completions) = (limits.work_requests as usize, limits.completions as usize);
         let fits = |depth: &&Queues| {
@@ -74,7 +75,7 @@ impl Queues {
         };
         let at_once = limits.reads_answered.min(limits.reads_asked).min(found.reads_at_once.into());
         Ok(Queues {
-            // One completion more than READs, for what fails.
+            // One completion more than READs, for a failure.
             reads: found.reads.min(requests).min(completions - 1),
             reads_at_once: at_once as u8,
             ..found
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(of(&device(16384, 32768)).unwrap(), Queues::WANTED);
         assert_eq!(of(&device(1024, 1025)).unwrap(), Queues::WANTED);
         assert_eq!(depths(&device(255, 32768)).unwrap(), (128, 64, 255));
-        // Work requests enough, and too few completions for both queues of the deepest.
+        // Enough work requests, but too few completions for both queues of the deepest.
         assert_eq!(depths(&device(16384, 415)).unwrap(), (128, 64, 414));
         assert_eq!(depths(&device(64, 112)).unwrap(), (64, 32, 64));
         assert_eq!(depths(&device(48, 80)).unwrap(), (48, 16, 48));
@@ -120,7 +121,7 @@ mod tests {
         }
         assert!(of(&device(16384, 79)).is_err());
         assert!(of(&Limits { sge: 0, ..device(16384, 32768) }).is_err());
-        // READs on the wire: what both ends of a queue pair of the device can do.
+        // READs in flight: what both ends of a queue pair of the device support.
         let reads = |reads_answered, reads_asked| {
             of(&Limits { reads_answered, reads_asked, ..device(16384, 32768) }).unwrap().reads_at_once
         };

@@ -1,4 +1,4 @@
-//! READs of the other side's memory: a queue pair of its own, apart from the one for messages.
+//! READs of the peer's memory, over a queue pair of their own, separate from the one for messages.
 
 use super::adapter::Verbs;
 use super::cm::QueuePair;
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 /// The smallest landing.
 const LANDING_MIN: usize = 64 << 10;
 
-/// Reads over one session.
+/// The READs of one session.
 pub(super) struct VerbsReader {
-    /// Goes before the memory: while it lives the device may write there. `None` after a failure.
+    /// Dropped before the memory: while it exists the device may write there. `None` after a failure.
     pair: Option<QueuePair>,
     key: Option<MemoryRegistration>,
     landing: Option<MmapMut>,
     verbs: Verbs,
     session: Weak<SharedStream>,
-    /// Names the next signalled READ.
+    /// The id of the next signalled READ.
     next: u64,
 }
 
@@ -36,11 +36,14 @@ impl VerbsReader {
 
     fn read_all(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()> {
         let (Some(pair), Some(key), Some(landing)) = (&self.pair, &self.key, &self.landing) else {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "reads over RDMA have failed before"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "an earlier READ failed, so this session does no more READs",
+            ));
         };
         let memory = Local { addr: landing.as_ptr() as usize, key: key.lkey() };
         let give_up = Instant::now() + timeout;
-        // Two doorbells in flight: the device has work while this side makes the next.
+        // Two doorbells in flight: the device works on one while this side makes the next.
         let batch = (self.verbs.read_depth() / 2).max(1);
         let mut rest = wants.chunks(batch);
         let mut under_way: VecDeque<u64> = VecDeque::new();
@@ -70,7 +73,7 @@ impl VerbsReader {
     }
 }
 
-/// Takes the batches that are over off the front.
+/// Removes the completed batches from the front.
 fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
     let reaped = pair.completions().reap(|done| match done.what {
         WorkKind::Sent if under_way.front() == Some(&done.id) => {
@@ -85,11 +88,11 @@ fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
     })
 }
 
-/// Sleeps until something is over, or time is up, which is an error.
+/// Sleeps until something has completed. It is an error if time is up first.
 fn sleep(pair: &QueuePair, give_up: Instant) -> io::Result<()> {
     let left = give_up.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "READs were not over in time"));
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "READs did not complete in time"));
     }
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
     let fd = pair.completions().fd();
@@ -130,7 +133,7 @@ impl RemoteReader for VerbsReader {
         }
         let done = self.read_all(wants, timeout);
         if let Err(error) = &done {
-            // Nothing may land any more: with the queue pair ends what is under way.
+            // Nothing may land any more: dropping the queue pair ends the READs in flight.
             self.pair = None;
             if let Some(session) = self.session.upgrade() {
                 session.lock().fail(error);

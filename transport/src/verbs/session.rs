@@ -1,4 +1,4 @@
-//! A session over verbs as its stream and its poll share it: what has come, what may go, how it ended.
+//! The state of a session over verbs that its stream and its poll share: what has come, what may be sent, how it ended.
 
 use super::adapter::{SessionFault, Verbs};
 use super::cm::{Id, QueuePair};
@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What there is to tell a poll of, once.
+/// Events to report to a poll, once each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PollEdges {
     pub(super) readable: bool,
@@ -27,32 +27,32 @@ struct VerbsSessionEnd {
 }
 
 pub(super) struct VerbsSession {
-    /// Goes before the id that it is connected by.
+    /// Dropped before the id that connects it.
     pub(super) flow: Option<Flow>,
-    /// For READs, of the other side (until a reader takes it) or by it.
+    /// The queue pair for READs, by this side (until a reader takes it) or by the peer.
     pub(super) reading: Option<QueuePair>,
     pub(super) id: Id,
-    /// Readable when rdma_cm or, once armed, the completions have something.
+    /// Readable when rdma_cm has an event, or the completions have one and are armed.
     pub(super) bell: Arc<OwnedFd>,
     pub(super) phase: Phase,
     /// When connecting has taken too long.
     pub(super) give_up: Instant,
     pub(super) verbs: Verbs,
-    /// The address that was asked for, or the peer's.
+    /// The address that was connected to, or the peer's.
     pub(super) name: Arc<str>,
-    /// This side connects.
-    asks: bool,
+    /// Whether this side connects.
+    connects: bool,
     edges: PollEdges,
-    /// A send found no room: tell when there is some.
+    /// A send found no space: report when there is some.
     refused: bool,
     ended: Option<VerbsSessionEnd>,
-    /// rdma_cm may have something to tell.
+    /// rdma_cm may have an event.
     pub(super) cm_ready: bool,
     /// Its stream has been dropped.
     pub(super) gone: bool,
     /// The last message was posted.
     end_posted: bool,
-    /// The next completion rings.
+    /// The next completion makes the descriptor readable.
     armed: bool,
 }
 
@@ -69,7 +69,7 @@ impl VerbsSession {
             give_up: Instant::now() + VERBS_CONNECT_TIME,
             verbs,
             name,
-            asks: phase == Phase::Resolving,
+            connects: phase == Phase::Resolving,
             edges: PollEdges::default(),
             refused: false,
             ended: None,
@@ -80,14 +80,14 @@ impl VerbsSession {
         })
     }
 
-    /// The device is known: what comes rings too.
+    /// The device is known: completions make the descriptor readable too.
     pub(super) fn install(&mut self, flow: Flow) -> io::Result<()> {
         epoll::add(&self.bell, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
         self.flow = Some(flow);
         Ok(())
     }
 
-    /// The other side has agreed.
+    /// The peer has agreed.
     pub(super) fn open(&mut self) {
         if self.phase != Phase::Open {
             if self.phase == Phase::Asked {
@@ -98,7 +98,7 @@ impl VerbsSession {
         }
     }
 
-    /// The other side has ended it.
+    /// The peer has ended the session.
     pub(super) fn close(&mut self) {
         self.end(io::ErrorKind::UnexpectedEof, "the other side closed the connection".to_owned());
     }
@@ -107,7 +107,7 @@ impl VerbsSession {
         if self.ended.is_none() {
             if kind != io::ErrorKind::UnexpectedEof && !self.gone {
                 tracing::info!(peer = %self.name, why = text, "a session over RDMA broke");
-                if self.asks {
+                if self.connects {
                     let fault = match self.phase {
                         Phase::Open => SessionFault::Broke,
                         _ if kind == io::ErrorKind::TimedOut => SessionFault::Silent,
@@ -121,7 +121,7 @@ impl VerbsSession {
         }
     }
 
-    /// A part of it failed, and with that the whole.
+    /// A part of the session failed, which ends the session.
     pub(super) fn fail(&mut self, error: &io::Error) {
         self.end(error.kind(), error.to_string());
     }
@@ -131,7 +131,7 @@ impl VerbsSession {
         self.ended.as_ref().map(|end| io::Error::new(end.kind, end.text.clone()))
     }
 
-    /// Goes on with connecting, and hears of the other side's end. `watched`: a poll says when rdma_cm has something.
+    /// Continues to connect, and notices the peer's end. `watched`: a poll says when rdma_cm has an event.
     pub(super) fn advance(&mut self, watched: bool) {
         let due = self.cm_ready || !watched || self.phase != Phase::Open;
         if due && self.ended.is_none() {
@@ -142,7 +142,7 @@ impl VerbsSession {
         }
     }
 
-    /// Takes in what is over and what has come.
+    /// Handles completions and arrived messages.
     pub(super) fn reap(&mut self) {
         if self.ended.is_some() {
             return;
@@ -162,7 +162,7 @@ impl VerbsSession {
         let posted = if receives > 0 { pair.post_receives(receives) } else { Ok(()) };
         let (ended, room) = (into.has_ended(), staging.window.room());
         if receives > 0 {
-            // Who sends has seen our answer.
+            // A peer that sends has seen our answer.
             self.open();
         }
         self.edges.readable |= came;
@@ -173,20 +173,20 @@ impl VerbsSession {
             (Err(failed), _) => self.end(kind_of(&failed), format!("a work request failed: {failed}")),
             (Ok(_), Err(error)) => self.end(error.kind(), format!("cannot post a receive: {error}")),
             (Ok(_), Ok(())) if ended => self.close(),
-            _ => self.repay(),
+            _ => self.return_credit(),
         }
     }
 
-    /// Gives back what is owed, when that is much and goes with nothing else.
-    fn repay(&mut self) {
+    /// Returns credit to the peer, if it is much and no message carries it.
+    fn return_credit(&mut self) {
         if self.phase != Phase::Open {
             return;
         }
         if let Some(flow) = &mut self.flow
-            && flow.into.owes_much()
+            && flow.into.has_much_credit()
             && flow.staging.window.has_place()
         {
-            let message = flow.staging.window.post_credit(flow.into.tell());
+            let message = flow.staging.window.post_credit(flow.into.take_credit());
             self.post(&[message]);
         }
     }
@@ -204,7 +204,7 @@ impl VerbsSession {
         if got > 0 {
             self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
             if self.ended.is_none() {
-                self.repay();
+                self.return_credit();
             }
             return Ok(Some(got));
         }
@@ -232,7 +232,7 @@ impl VerbsSession {
         Ok((sent > 0).then_some(sent))
     }
 
-    /// Looks whether there is something to tell.
+    /// Checks for events to report.
     pub(super) fn look(&mut self) -> PollEdges {
         if self.cm_ready || self.phase != Phase::Open {
             self.advance(true);
@@ -241,7 +241,7 @@ impl VerbsSession {
         std::mem::take(&mut self.edges)
     }
 
-    /// From now on what comes makes a descriptor readable. To be looked at once more after this.
+    /// Arms the descriptor for the next arrival. Look once more after this.
     pub(super) fn arm(&mut self) {
         if self.ended.is_some() || self.armed {
             return;
@@ -253,7 +253,7 @@ impl VerbsSession {
         }
     }
 
-    /// It rang.
+    /// The descriptor was readable.
     pub(super) fn woken(&mut self) {
         (self.cm_ready, self.armed) = (true, false);
         if let Some(flow) = &self.flow {
@@ -261,7 +261,7 @@ impl VerbsSession {
         }
     }
 
-    /// The stream is gone: posts the last message.
+    /// The stream was dropped: posts the last message.
     pub(super) fn begin_end(&mut self) {
         self.gone = true;
         self.reap();
@@ -272,7 +272,7 @@ impl VerbsSession {
         {
             self.end_posted = true;
             self.post(&[message]);
-            // Mostly they have gone in no time, and then it does not matter when this process ends.
+            // Usually the bytes are sent almost at once. Then it does not matter when this process ends.
             let until = Instant::now() + VERBS_SETTLE;
             while !self.is_settled() && self.ended.is_none() && Instant::now() < until {
                 self.reap();
@@ -285,12 +285,12 @@ impl VerbsSession {
         self.flow.as_ref().is_none_or(|flow| flow.staging.window.is_settled())
     }
 
-    /// There is a connection to take apart, and its port is down.
+    /// Whether there is a connection to close and its port is down.
     pub(super) fn is_cut_off(&self) -> bool {
         self.flow.is_some() && !self.id.port_is_active()
     }
 
-    /// Nothing of what was sent is under way any more, or there is nothing to be done for it.
+    /// Whether nothing that was sent is in flight any more, or nothing can be done for it.
     pub(super) fn is_over(&mut self) -> bool {
         self.reap();
         self.cm_ready = true;
@@ -331,7 +331,7 @@ fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
     got
 }
 
-/// Copies what there is room for into the staging memory, as messages.
+/// Copies as much as fits into the staging memory, as messages.
 fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
     let (mut sent, mut number, mut done) = (0, 0, 0);
     while sent < offered {
@@ -343,7 +343,7 @@ fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut
                 (number, done) = (number + 1, 0);
             }
         }
-        messages.push(space.post(flow.into.tell()));
+        messages.push(space.post(flow.into.take_credit()));
     }
     sent
 }

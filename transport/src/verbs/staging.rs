@@ -1,4 +1,5 @@
-//! The memory that sends go from. A space is filled and then posted; what is posted is the device's until its completion.
+//! The memory that sends go from. A space is filled and then posted. Posted memory belongs to the device until its
+//! completion.
 
 use super::memory::{RegionBlock, Regions};
 use super::queues::Queues;
@@ -6,9 +7,10 @@ use super::window::{Credit, Message, Outgoing};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_RING_BYTES};
 use std::io;
 
-/// A ring of bytes on their way out.
+/// A ring of bytes to be sent.
 ///
-/// A [`MessageSpace`] of it is the caller's until it is posted, and nobody can touch what is posted: posting takes it away.
+/// A [`MessageSpace`] of it belongs to the caller until it is posted. Posting consumes it, so nobody can touch posted
+/// bytes.
 /// ```
 /// use gannet_transport::verbs::{Credit, Staging};
 /// let mut staging = Staging::new()?;
@@ -33,7 +35,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// In memory of its own.
+    /// A staging ring in memory of its own.
     ///
     /// # Errors
     /// When there is no memory.
@@ -50,7 +52,7 @@ impl Staging {
         self.piece.addr()
     }
 
-    /// Room for the bytes of one message; `None`: all is on its way, or the other side has no room.
+    /// Space for the bytes of one message; `None`: all of it is in flight, or the peer has no space.
     pub fn space(&mut self) -> Option<MessageSpace<'_>> {
         let (at, most) = self.window.space();
         let most = most.min(VERBS_MESSAGE_BYTES);
@@ -58,7 +60,7 @@ impl Staging {
     }
 }
 
-/// Room for the bytes of one message.
+/// Space for the bytes of one message.
 pub struct MessageSpace<'a> {
     staging: &'a mut Staging,
     at: usize,
@@ -67,7 +69,7 @@ pub struct MessageSpace<'a> {
 }
 
 impl MessageSpace<'_> {
-    /// Puts bytes behind those that it has: as many as there is room for, which it returns.
+    /// Appends bytes, as many as fit. Returns how many.
     pub fn fill(&mut self, from: &[u8]) -> usize {
         let taken = from.len().min(self.most - self.bytes);
         self.staging.piece.copy_in(self.at + self.bytes, &from[..taken]);
@@ -75,13 +77,12 @@ impl MessageSpace<'_> {
         taken
     }
 
-    /// Bytes that it takes still.
+    /// How many more bytes fit.
     pub fn room(&self) -> usize {
         self.most - self.bytes
     }
 
-    /// Gives what was filled in (there must be something) to the queue, with what goes back to the other side: it cannot
-    /// be touched any more.
+    /// Queues the bytes (there must be some) with the credit for the peer. They cannot be touched any more.
     pub fn post(self, credit: Credit) -> Message {
         self.staging.window.post(self.bytes, credit)
     }

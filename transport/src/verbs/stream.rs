@@ -1,4 +1,4 @@
-//! A connection over verbs, and what a poll keeps of it.
+//! A connection over verbs, and the part of it that a poll keeps.
 
 use super::StreamState;
 use super::connect::Phase;
@@ -13,10 +13,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What the stream and its poll share.
+/// The state that the stream and its poll share.
 pub(super) struct SharedStream {
     session: Mutex<VerbsSession>,
-    /// A poll says when rdma_cm has something to tell.
+    /// Whether a poll says when rdma_cm has an event.
     watched: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl SharedStream {
     }
 }
 
-/// A stream of bytes over a pair of rings, each written by the other side's device.
+/// A stream of bytes over a pair of rings. The peer's device writes each.
 pub struct VerbsStream {
     shared: Arc<SharedStream>,
     peer: Arc<str>,
@@ -40,13 +40,13 @@ impl VerbsStream {
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
     }
 
-    /// The other side has answered, and bytes may go. (To receive or send is what goes on with connecting.)
+    /// Whether the peer has answered, so that bytes may be sent. (Receiving or sending continues the connecting.)
     pub fn is_open(&self) -> bool {
         let session = self.shared.lock();
         session.phase == Phase::Open && session.end_of().is_none()
     }
 
-    /// What a poll keeps to watch it.
+    /// The part that a poll keeps to watch it.
     pub fn watch(&self) -> Watch {
         self.shared.watched.store(true, Ordering::Relaxed);
         Watch(Arc::downgrade(&self.shared))
@@ -57,7 +57,7 @@ impl VerbsStream {
         self.shared.lock().bell.clone()
     }
 
-    /// No poll watches it any more.
+    /// Ends the watch of a poll.
     pub fn unwatch(&self) {
         self.shared.watched.store(false, Ordering::Relaxed);
         self.shared.lock().cm_ready = true;
@@ -141,11 +141,11 @@ impl fmt::Debug for VerbsStream {
     }
 }
 
-/// What a poll keeps of a stream. It does not keep it alive.
+/// The part of a stream that a poll keeps. It does not keep the stream alive.
 pub struct Watch(Weak<SharedStream>);
 
 impl Watch {
-    /// Looks what has changed; no system call once it is connected, unless it was [`Watch::woken`].
+    /// Looks for changes. It makes no system call once it is connected, unless it was [`Watch::woken`].
     pub fn look(&self) -> StreamState {
         let Some(shared) = self.0.upgrade() else { return StreamState::Gone };
         let mut session = shared.lock();
@@ -156,24 +156,24 @@ impl Watch {
         StreamState::Edges { readable: edges.readable, writable: edges.writable, closed: edges.closed }
     }
 
-    /// From now on the next completion makes the stream's descriptor readable. To be looked at once more before sleeping.
+    /// Makes the next completion turn the stream's descriptor readable. Look once more before sleeping.
     pub fn arm(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.lock().arm();
         }
     }
 
-    /// The stream is gone.
+    /// Whether the stream was dropped.
     pub fn is_gone(&self) -> bool {
         self.0.upgrade().is_none_or(|shared| shared.lock().gone)
     }
 
-    /// Whether it is this stream that it watches.
+    /// Whether it watches this stream.
     pub fn is_of(&self, stream: &VerbsStream) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&stream.shared))
     }
 
-    /// Its descriptor was readable.
+    /// The descriptor was readable.
     pub fn woken(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.lock().woken();

@@ -1,4 +1,4 @@
-//! What stands for RDMA in a build without it: none of these types has a value.
+//! Stand-ins for RDMA in a build without it: none of these types has a value.
 
 use super::DeviceError;
 use crate::error::NetError;
@@ -20,7 +20,7 @@ pub struct Verbs(Never);
 #[derive(Debug)]
 pub struct VerbsStream(Never);
 
-/// Where connections over RDMA come in.
+/// Accepts connections over RDMA.
 #[derive(Debug)]
 pub struct VerbsListener(Never);
 
@@ -29,7 +29,7 @@ pub struct VerbsListener(Never);
 pub struct Watch(Never);
 
 impl Verbs {
-    /// There is none.
+    /// This build has no RDMA.
     ///
     /// # Errors
     /// Always: how to build gannet with it.
@@ -37,7 +37,7 @@ impl Verbs {
         Err(io::Error::new(io::ErrorKind::Unsupported, DeviceError::NotBuilt { device: "RDMA".to_owned() }))
     }
 
-    /// There is none.
+    /// This build has no RDMA.
     ///
     /// # Errors
     /// As [`Verbs::open`].

@@ -1,24 +1,24 @@
-//! The RDMA devices that the kernel has, with their ports and addresses (GIDs), as /sys/class/infiniband tells of them:
-//! no library is needed for that. (Of the bindings, one cannot ask for the kind of a GID.)
+//! The RDMA devices of the kernel, with their ports and addresses (GIDs), read from /sys/class/infiniband. This needs
+//! no library. (One of the bindings cannot query the kind of a GID.)
 
 use std::fs::read_to_string;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
-/// Entries of a port's table of GIDs that are looked at.
+/// The most entries of a port's GID table that are read.
 const GIDS_MAX: u32 = 256;
 
 /// An RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Device {
-    /// As tools name it: mlx5_0, rxe0.
+    /// The name that tools use: mlx5_0, rxe0.
     pub name: String,
     /// The version of its firmware, where it has one.
     pub firmware: Option<String>,
     /// Its ports, in order.
     pub ports: Vec<Port>,
-    /// What the kernel calls it, as "CA" (InfiniBand, RoCE) or "RNIC" (iWARP).
+    /// The kernel's name for the kind: "CA" (InfiniBand, RoCE) or "RNIC" (iWARP).
     pub kind: String,
 }
 
@@ -42,17 +42,17 @@ pub struct Port {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gid {
-    /// Its place in the port's table.
+    /// Its index in the port's table.
     pub index: u32,
-    /// The address; IPv4 addresses stand in it as `::ffff:a.b.c.d`.
+    /// The address; IPv4 addresses have the form `::ffff:a.b.c.d`.
     pub gid: Ipv6Addr,
-    /// What packets from it look like.
+    /// The packet format.
     pub kind: GidKind,
     /// The network interface that it belongs to, if any.
     pub interface: Option<String>,
 }
 
-/// What packets from an address look like.
+/// The packet format of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidKind {
@@ -65,19 +65,20 @@ pub enum GidKind {
 }
 
 impl Device {
-    /// It speaks iWARP: sessions need WRITEs with immediates and a second queue pair beside a connection's, which it has not.
+    /// Whether it uses iWARP. Sessions need WRITEs with immediates and a second queue pair beside a connection's; iWARP
+    /// has neither.
     pub fn is_iwarp(&self) -> bool {
         self.kind == "RNIC"
     }
 }
 
 impl Port {
-    /// Whether packets can go.
+    /// Whether packets can be sent.
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 
-    /// The addresses by which rdma_cm can find the port: IP addresses, of RoCE v2 where there is one.
+    /// The addresses by which rdma_cm can find the port: IP addresses, those of RoCE v2 if there are any.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = Vec::new();
         for gid in self.gids.iter().filter(|gid| gid.kind != GidKind::V1 || self.link_layer != "Ethernet") {
@@ -91,13 +92,13 @@ impl Port {
 }
 
 impl Gid {
-    /// The address, as IPv4 where it is one.
+    /// The address, as IPv4 if it is one.
     pub fn ip(&self) -> IpAddr {
         self.gid.to_canonical()
     }
 }
 
-/// The RDMA devices that the kernel has, by name. None is no error.
+/// The RDMA devices of the kernel, by name. No device is no error.
 pub fn devices() -> Vec<Device> {
     devices_in(Path::new("/sys/class/infiniband"))
 }
@@ -130,10 +131,10 @@ fn port(folder: &Path, number: u8) -> Port {
     }
 }
 
-/// Entry `index` of the table: `None` past its end, `Some(None)` when it is not set.
+/// Entry `index` of the table: `None` past its end, `Some(None)` if it is not set.
 fn gid(folder: &Path, index: u32) -> Option<Option<Gid>> {
     let of = |table: &str| folder.join(table).join(index.to_string());
-    // Reading an entry that is not set may be an error, which is not the end of the table.
+    // Reading an unset entry may be an error, but that is not the end of the table.
     of("gids").try_exists().ok().filter(|exists| *exists)?;
     let gid = word(&of("gids")).and_then(|text| text.parse::<Ipv6Addr>().ok());
     let kind = match word(&of("gid_attrs/types")).as_deref() {
@@ -145,7 +146,7 @@ fn gid(folder: &Path, index: u32) -> Option<Option<Gid>> {
     Some(set.map(|gid| Gid { index, gid, kind, interface: word(&of("gid_attrs/ndevs")) }))
 }
 
-/// A file's one line, if there is something in it.
+/// A file's one line, if it is not empty.
 fn word(file: &Path) -> Option<String> {
     let text = read_to_string(file).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -1,9 +1,9 @@
-//! Sessions whose stream is gone: a thread lets their last bytes go, within a limit, and takes them apart, which waits for
-//! the device.
+//! Closes sessions whose stream was dropped. A thread lets their last bytes go out, within a time limit, and then
+//! destroys them, which waits for the device.
 //!
-//! To take a connection apart the kernel tells the other side, through the queue pair that all connections of the device are
-//! made through. On kernel 6.1 (not on 6.12) soft-RoCE never receives on that queue pair again once it could not send on it, and
-//! every later connection gets no answer (docs/transports.md). So while a port is down nothing is taken apart.
+//! To close a connection the kernel tells the peer through a queue pair that all connections of the device share. On
+//! kernel 6.1 (not on 6.12) soft-RoCE never receives on that queue pair again after a send on it failed, and every
+//! later connection gets no answer (docs/transports.md). So no connection is closed while its port is down.
 
 use super::stream::SharedStream;
 use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
@@ -11,15 +11,15 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How often sessions that end are looked at.
+/// How often closing sessions are looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A session on its way out.
+/// A session that is being closed.
 struct Teardown {
     session: Arc<SharedStream>,
-    /// Its last bytes may take so long.
+    /// When its last bytes must have been sent.
     until: Instant,
-    /// It only waits for its port, which is looked at again then.
+    /// It only waits for its port, which is checked again at this time.
     port_at: Option<Instant>,
     give_up: Instant,
 }
@@ -30,7 +30,7 @@ impl Teardown {
         Teardown { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
     }
 
-    /// It is not to be taken apart yet.
+    /// Whether it must not be closed yet.
     fn lasts(&mut self, now: Instant) -> bool {
         match self.port_at {
             Some(at) if now < at => return true,
@@ -42,12 +42,12 @@ impl Teardown {
     }
 }
 
-/// The thread, once there is something for it to do. It ends with this value, after what it has.
+/// The closing thread, started when it first has work. It ends with this value, after finishing its work.
 #[derive(Default)]
 pub(super) struct TeardownThread(OnceLock<Option<SyncSender<Arc<SharedStream>>>>);
 
 impl TeardownThread {
-    /// Takes a session over. Where there is no thread, or it has too many, the session ends here and now.
+    /// Takes a session over. If there is no thread, or it has too many sessions, the session ends at once.
     pub(super) fn end(&self, session: Arc<SharedStream>) {
         let inbox = self.0.get_or_init(|| {
             let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_ENDING_MAX);
@@ -73,7 +73,7 @@ impl TeardownThread {
             spawned.is_ok().then_some(inbox)
         });
         if let Some(inbox) = inbox {
-            // When it is full the session comes back, and is dropped.
+            // If the queue is full, the session comes back and is dropped.
             let _ = inbox.try_send(session);
         }
     }

@@ -1,10 +1,11 @@
-//! Which devices answer READs by themselves. Software devices (rxe, siw) and those that leave the work to the host's processor (hfi1, qib, pvrdma) have
-//! the same verbs: only who made a device tells. Who is not listed is taken for software, which is slow and never wrong.
+//! Which devices answer READs by themselves. Software devices (rxe, siw), and devices that leave the work to the host's
+//! processor (hfi1, qib, pvrdma), have the same verbs. Only the vendor tells them apart. A vendor that is not listed
+//! counts as software, which is slower but always correct.
 
 use crate::remote::ReadCapability;
 
-/// Makers of devices that take what is read out of memory themselves, as drivers give them in `ibv_device_attr.vendor_id`: an OUI
-/// (NVIDIA's, which was Mellanox's) or the number that their PCI devices have.
+/// Vendors whose devices read the host's memory themselves. The numbers are those of `ibv_device_attr.vendor_id`: an
+/// OUI (NVIDIA's, formerly Mellanox's) or a PCI vendor number.
 const MAKERS: [(u32, &str); 8] = [
     (0x02_c9, "NVIDIA (mlx4, mlx5)"),
     (0x10_77, "Marvell (qedr)"),
@@ -16,10 +17,11 @@ const MAKERS: [(u32, &str); 8] = [
     (0x80_86, "Intel (irdma)"),
 ];
 
-/// How a device of this maker answers READs of this host's memory.
+/// How a device of this vendor answers READs of this host's memory.
 ///
-/// Lines are whole where the device is one of these and the host's PCI Express reads memory line by line, coherently with the caches: x86-64.
-/// (A completion of PCI Express ends at multiples of 64 bytes only, so bytes of one line come in one; FaRM and others build on the same.)
+/// Lines are whole if the device is listed, and if the host's PCI Express reads memory line by line, coherently with
+/// the caches: x86-64. (A PCI Express completion ends at multiples of 64 bytes only, so the bytes of one line come in
+/// one completion. FaRM and others rely on the same.)
 pub(super) fn answering(maker: u32) -> ReadCapability {
     let by_device = MAKERS.iter().any(|(known, _)| *known == maker);
     ReadCapability { by_device, whole_lines: by_device && cfg!(target_arch = "x86_64") }

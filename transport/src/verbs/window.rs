@@ -1,7 +1,9 @@
-//! What may be written into the other side's ring, and what it is told of ours: counts, without memory or a device.
+//! What may be written into the peer's ring, and which credit the peer gets for ours: counts, without memory or a
+//! device.
 //!
-//! Positions are counts of bytes that only grow; a byte stands at its position modulo the ring's size. A message is one
-//! WRITE_WITH_IMM: its bytes go behind those before, its immediate gives back what its sender has read and reaped.
+//! Positions are byte counts that only grow; a byte stands at its position modulo the ring's size. A message is one
+//! WRITE_WITH_IMM. Its bytes follow those before it. Its immediate returns credit for what its sender has read and
+//! reaped.
 
 use super::queues::Queues;
 use crate::limits::{VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
@@ -16,7 +18,7 @@ const _: () = {
     assert!(VERBS_MESSAGES_MAX < 1 << (32 - BYTE_BITS));
 };
 
-/// What the other side may have sent anew: the word that every message carries.
+/// Credit: how much more the peer may send. Every message carries it in its immediate word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Credit {
     pub(super) bytes: u32,
@@ -32,81 +34,81 @@ impl Credit {
         Credit { bytes: word & ((1 << BYTE_BITS) - 1), messages: word >> BYTE_BITS }
     }
 
-    /// Nothing: a message with neither bytes nor this is the end.
+    /// Whether it is empty. A message with neither bytes nor credit is the end.
     fn is_none(self) -> bool {
         self == Credit::default()
     }
 }
 
-/// What a peer said or did that no peer of ours does.
+/// The peer did something that no honest peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
-    #[error("an immediate that gives back {bytes} bytes and {messages} messages, more than there were")]
+    #[error("credit for {bytes} bytes and {messages} messages, more than were sent")]
     Credit { bytes: u32, messages: u32 },
-    #[error("a message of {bytes} bytes where there was room for {room}")]
+    #[error("a message of {bytes} bytes, but {room} were free")]
     Overrun { bytes: u32, room: u64 },
-    #[error("more than {0} messages that it was not told of")]
+    #[error("more than {0} messages without credit")]
     Flood(usize),
-    #[error("a message behind the end")]
+    #[error("a message after the end")]
     AfterEnd,
-    #[error("a completion (of work request {0}) that nobody waits for")]
+    #[error("a completion of the unknown work request {0}")]
     Completion(u64),
 }
 
 /// A message for the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// Names it in its completion.
+    /// Identifies it in its completion.
     pub(super) id: u64,
-    /// Where its bytes stand in both rings; they do not reach over the end.
+    /// The place of its bytes in both rings. They do not wrap around the end.
     pub(super) at: usize,
     pub(super) bytes: usize,
     pub(super) credit: Credit,
-    /// Its completion is to be reported, and stands for all before it.
+    /// Its completion is reported, and covers all messages before it.
     pub(super) signalled: bool,
 }
 
-/// The way out.
+/// The sending direction.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// What this side's queues hold, and messages that the other side's do.
+    /// The depths of this side's queues, and how many messages the peer's queues hold.
     queues: Queues,
     messages_max: usize,
-    /// Bytes posted; of them those whose memory is ours again; and those that the other side has read.
+    /// Bytes posted, bytes whose memory is ours again, and bytes that the peer has read.
     posted: u64,
     freed: u64,
-    taken: u64,
-    /// Messages with bytes posted, and those of them that the other side has reaped.
+    read_by_peer: u64,
+    /// Messages with bytes posted, and those that the peer has reaped.
     messages: u64,
     reaped: u64,
-    /// Work requests posted, and those known to be over.
+    /// Work requests posted, and those known to be complete.
     sends: u64,
     done: u64,
-    /// Posted since the last signalled one: work requests and bytes.
-    quiet: (usize, u64),
-    /// The signalled ones under way: id, and the bytes posted with and before it.
+    /// Work requests and bytes posted since the last signalled one.
+    unsignalled: (usize, u64),
+    /// The signalled ones in flight: the id, and the bytes posted up to and with it.
     signals: VecDeque<(u64, u64)>,
 }
 
 impl Outgoing {
-    /// Through queues of these depths, to a side that takes as many messages.
+    /// A direction through queues of these depths, to a peer that accepts as many messages.
     pub(super) fn new(queues: Queues) -> Outgoing {
         Outgoing {
             queues,
             messages_max: queues.messages,
             posted: 0,
             freed: 0,
-            taken: 0,
+            read_by_peer: 0,
             messages: 0,
             reaped: 0,
             sends: 0,
             done: 0,
-            quiet: (0, 0),
+            unsignalled: (0, 0),
             signals: VecDeque::new(),
         }
     }
 
-    /// The other side has said how many messages it takes.
+    /// The peer has said how many messages it accepts.
     pub(super) fn limit_messages(&mut self, messages: usize) {
         self.messages_max = messages;
     }
@@ -115,16 +117,16 @@ impl Outgoing {
     pub(super) fn room(&self) -> usize {
         let full = self.messages - self.reaped >= self.messages_max as u64
             || self.sends - self.done >= (self.queues.sends - self.queues.credits) as u64;
-        if full { 0 } else { (RING - (self.posted - self.freed.min(self.taken))) as usize }
+        if full { 0 } else { (RING - (self.posted - self.freed.min(self.read_by_peer))) as usize }
     }
 
-    /// Where the next bytes stand, and how many may at most: up to the ring's end.
+    /// The place of the next bytes, and the most that fit there: up to the ring's end.
     pub(super) fn space(&self) -> (usize, usize) {
         let at = (self.posted % RING) as usize;
         (at, self.room().min(VERBS_RING_BYTES - at))
     }
 
-    /// The next `bytes` bytes, and what goes back with them, as a message.
+    /// Makes a message of the next `bytes` bytes and this credit.
     pub(super) fn post(&mut self, bytes: usize, credit: Credit) -> Message {
         let (at, most) = self.space();
         assert!(0 < bytes && bytes <= most, "{bytes} bytes posted where {most} have room");
@@ -133,39 +135,39 @@ impl Outgoing {
         self.send(at, bytes, credit)
     }
 
-    /// The queue takes a message without bytes.
+    /// Whether the queue has space for a message without bytes.
     pub(super) fn has_place(&self) -> bool {
         self.sends - self.done < self.queues.sends as u64
     }
 
-    /// A message without bytes. There must be a place for it.
+    /// A message without bytes. The queue must have space for it.
     pub(super) fn post_credit(&mut self, credit: Credit) -> Message {
         assert!(self.has_place());
         self.send(0, 0, credit)
     }
 
-    /// The end, whose completion stands for all that was posted; `None`: the queue is full.
+    /// The end, whose completion covers everything posted; `None`: the queue is full.
     pub(super) fn post_end(&mut self) -> Option<Message> {
         if !self.has_place() {
             return None;
         }
-        self.quiet.0 = self.queues.signal_every;
+        self.unsignalled.0 = self.queues.signal_every;
         Some(self.send(0, 0, Credit::default()))
     }
 
     fn send(&mut self, at: usize, bytes: usize, credit: Credit) -> Message {
         let id = self.sends;
         self.sends += 1;
-        self.quiet = (self.quiet.0 + 1, self.quiet.1 + bytes as u64);
-        let signalled = self.quiet.0 >= self.queues.signal_every || self.quiet.1 >= RING / 4;
+        self.unsignalled = (self.unsignalled.0 + 1, self.unsignalled.1 + bytes as u64);
+        let signalled = self.unsignalled.0 >= self.queues.signal_every || self.unsignalled.1 >= RING / 4;
         if signalled {
-            self.quiet = (0, 0);
+            self.unsignalled = (0, 0);
             self.signals.push_back((id, self.posted));
         }
         Message { id, at, bytes, credit, signalled }
     }
 
-    /// A signalled message is over, and all before it.
+    /// A signalled message is complete, and so are all before it.
     pub(super) fn completed(&mut self, id: u64) -> Result<(), ProtocolViolation> {
         match self.signals.pop_front() {
             Some((first, posted)) if first == id => (self.done, self.freed) = (id + 1, posted),
@@ -174,46 +176,46 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The other side gives back.
+    /// The peer returns credit.
     pub(super) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
-        let (taken, reaped) =
-            (self.taken + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
-        if taken > self.posted || reaped > self.messages {
+        let (read_by_peer, reaped) =
+            (self.read_by_peer + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
+        if read_by_peer > self.posted || reaped > self.messages {
             return Err(ProtocolViolation::Credit { bytes: credit.bytes, messages: credit.messages });
         }
-        (self.taken, self.reaped) = (taken, reaped);
+        (self.read_by_peer, self.reaped) = (read_by_peer, reaped);
         Ok(())
     }
 
-    /// All that was posted is known to be over.
+    /// Whether everything posted is known to be complete.
     pub(super) fn is_settled(&self) -> bool {
         self.done == self.sends
     }
 }
 
-/// The way in.
+/// The receiving direction.
 #[derive(Debug)]
 pub(super) struct Incoming {
     messages_max: usize,
     arrived: u64,
     read: u64,
-    /// Of `read` and `messages`, what the other side has been told.
-    told: u64,
+    /// How much of `read` and `messages` the peer knows of.
+    reported: u64,
     messages: u64,
-    messages_told: u64,
+    messages_reported: u64,
     ended: bool,
 }
 
 impl Incoming {
-    /// Through queues of these depths.
+    /// A direction through queues of these depths.
     pub(super) fn new(queues: Queues) -> Incoming {
         Incoming {
             messages_max: queues.messages,
             arrived: 0,
             read: 0,
-            told: 0,
+            reported: 0,
             messages: 0,
-            messages_told: 0,
+            messages_reported: 0,
             ended: false,
         }
     }
@@ -227,19 +229,19 @@ impl Incoming {
             self.ended = credit.is_none();
             return Ok(());
         }
-        let room = RING - (self.arrived - self.told);
+        let room = RING - (self.arrived - self.reported);
         if u64::from(bytes) > room {
             return Err(ProtocolViolation::Overrun { bytes, room });
         }
         self.arrived += u64::from(bytes);
         self.messages += 1;
-        if self.messages - self.messages_told > self.messages_max as u64 {
+        if self.messages - self.messages_reported > self.messages_max as u64 {
             return Err(ProtocolViolation::Flood(self.messages_max));
         }
         Ok(())
     }
 
-    /// Where the next unread bytes stand, and how many in a row.
+    /// The place of the next unread bytes, and how many there are in a row.
     pub(super) fn unread(&self) -> (usize, usize) {
         let at = (self.read % RING) as usize;
         (at, ((self.arrived - self.read) as usize).min(VERBS_RING_BYTES - at))
@@ -249,7 +251,7 @@ impl Incoming {
         self.arrived == self.read
     }
 
-    /// Nothing comes after what has arrived.
+    /// Whether the end has arrived.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -259,16 +261,16 @@ impl Incoming {
         self.read += bytes as u64;
     }
 
-    /// Enough is owed to be worth a message of its own.
-    pub(super) fn owes_much(&self) -> bool {
-        self.read - self.told >= RING / 4
-            || self.messages - self.messages_told >= self.messages_max as u64 / 4
+    /// Whether the unreported credit deserves a message of its own.
+    pub(super) fn has_much_credit(&self) -> bool {
+        self.read - self.reported >= RING / 4
+            || self.messages - self.messages_reported >= self.messages_max as u64 / 4
     }
 
-    /// What is owed, which is told with this.
-    pub(super) fn tell(&mut self) -> Credit {
-        let (bytes, messages) = (self.read - self.told, self.messages - self.messages_told);
-        (self.told, self.messages_told) = (self.read, self.messages);
+    /// Takes the unreported credit; the caller sends it to the peer.
+    pub(super) fn take_credit(&mut self) -> Credit {
+        let (bytes, messages) = (self.read - self.reported, self.messages - self.messages_reported);
+        (self.reported, self.messages_reported) = (self.read, self.messages);
         Credit { bytes: bytes as u32, messages: messages as u32 }
     }
 }
@@ -278,16 +280,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One direction's data with both sides' counts; the wire keeps order, delays, and loses nothing.
+    /// One direction's data and both sides' counts. The wire keeps order, delays, and loses nothing.
     struct WindowSide {
         queues: Queues,
         out: Outgoing,
         into: Incoming,
-        /// Memory as the device sees it: the ring that the other side writes into.
+        /// Memory as the device sees it: the ring that the peer writes into.
         ring: Vec<u8>,
-        /// On their way to this side: the message and a copy of its bytes at the post.
+        /// In flight to this side: the message, and a copy of its bytes when it was posted.
         wire: VecDeque<(Message, Vec<u8>)>,
-        /// Signalled messages that have gone and whose completion has not been reaped.
+        /// Signalled messages that are complete but not yet reaped.
         completions: VecDeque<u64>,
         staging: Vec<u8>,
         sent: u64,
@@ -295,7 +297,7 @@ mod tests {
     }
 
     impl WindowSide {
-        /// Between queues of these limits of work requests.
+        /// A side between queues with these limits of work requests.
         fn new(own: u32, other: u32) -> WindowSide {
             let queues = |work_requests| Queues::of("made0", &limits(work_requests)).unwrap();
             let (queues, theirs) = (queues(own), queues(other));
@@ -367,7 +369,7 @@ mod tests {
                 sides[side].staging[at + i] = byte(from + i as u64);
             }
             sides[side].sent += bytes as u64;
-            let credit = sides[side].into.tell();
+            let credit = sides[side].into.take_credit();
             let message = sides[side].out.post(bytes, credit);
             assert_eq!((message.at, message.bytes), (at, bytes));
             let copy = sides[side].staging[at..at + bytes].to_vec();
@@ -395,8 +397,8 @@ mod tests {
     }
 
     fn repay(sides: &mut [WindowSide; 2], side: usize) {
-        if sides[side].into.owes_much() && sides[side].out.has_place() {
-            let credit = sides[side].into.tell();
+        if sides[side].into.has_much_credit() && sides[side].out.has_place() {
+            let credit = sides[side].into.take_credit();
             let message = sides[side].out.post_credit(credit);
             sides[1 - side].wire.push_back((message, Vec::new()));
         }
@@ -440,7 +442,7 @@ mod tests {
                     WindowStep::Read(side, bytes) => read(&mut sides, usize::from(side), bytes),
                 }
             }
-            // Whatever happened, once everything is delivered and read there is room again, on both sides.
+            // Whatever happened, after everything is delivered and read there is space again on both sides.
             for _ in 0..8 {
                 for side in 0..2 {
                     deliver(&mut sides, side, usize::MAX);
