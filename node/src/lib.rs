@@ -5,17 +5,15 @@
 //! a pull sees every push sent before it on the link. docs/wire.md has the frames byte by byte.
 #![forbid(unsafe_code)]
 
-mod control;
 mod counters;
 mod error;
+mod frames;
 #[doc(hidden)]
 pub mod hostile;
 mod key_hash_builder;
 pub mod limits;
 mod log_limiter;
-mod message;
 mod partition;
-mod pull_newer;
 mod runs;
 mod scheduler;
 mod server;

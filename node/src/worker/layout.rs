@@ -22,7 +22,7 @@ use super::own_push_filter::OwnPushFilter;
 use super::peer::Peer;
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
-use crate::message;
+use crate::frames::{self};
 use gannet_transport::Net;
 use std::ops::Range;
 
@@ -174,8 +174,8 @@ impl<N: Net> Worker<N> {
                     add(false, chunk.start, chunk.peer as usize, number, true, bytes);
                 }
             }
-            RequestWork::Control(control) if message::is_for_each(control.kind) => {
-                let (first, unordered) = (control.answers.len(), !message::is_ordered(control.kind));
+            RequestWork::Control(control) if frames::is_for_each(control.kind()) => {
+                let (first, unordered) = (control.answers.len(), !frames::is_ordered(control.kind()));
                 control.answers.resize(first + own.len(), None);
                 // What each link is asked alike has a payload for each.
                 if let Some(payload) = control.payloads.first().cloned() {

@@ -2,12 +2,13 @@
 //! they are.
 
 use super::Worker;
-use super::in_flight::{InFlightId, KeysetRows, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
+use super::in_flight::{InFlightId, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
 use super::relayout::Relayout;
 use super::tables::TableId;
 use crate::error::WorkerError;
+use crate::frames::pair;
+use crate::frames::push_payload::KeysetRows;
 use crate::limits::KEPT_PULLS_MAX;
-use crate::message::pair;
 use crate::sharded_keys::ShardedKeys;
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
