@@ -195,7 +195,7 @@ impl<S: Stream> Session<S> {
         now: Duration,
     ) -> Result<TurnOutcome, SessionEnd> {
         let mut turn = TurnOutcome::default();
-        if !self.feed() {
+        if !self.reserve_buffers() {
             // The delay is ours.
             (self.times.whole, self.times.heard) = (now, now);
             turn.waiting_for_memory = true;
@@ -257,8 +257,8 @@ impl<S: Stream> Session<S> {
         Ok(drained)
     }
 
-    /// Makes sure of memory for the buffers, and sends the welcome once there is.
-    fn feed(&mut self) -> bool {
+    /// Reserves memory for the buffers, and sends the welcome once there is some; `false` while there is none.
+    fn reserve_buffers(&mut self) -> bool {
         self.waiting_for_memory = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
         if !self.waiting_for_memory
             && let Some((head, welcome)) = self.welcome.take()
@@ -449,7 +449,7 @@ impl<S: Stream> Session<S> {
     pub(super) fn sweep(&mut self, room: &mut RequestContext<'_>, now: Duration) {
         let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
         let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
-        if waits || quiet || self.blocked || !self.feed() {
+        if waits || quiet || self.blocked || !self.reserve_buffers() {
             return self.subscriptions.skip(now);
         }
         self.subscriptions.sweep(room.tables, room.scratch, self.link.transmit(), now);

@@ -168,7 +168,7 @@ impl<N: Net> Worker<N> {
         let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
         for (chunk, number) in links.into_iter().enumerate() {
-            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
             match frame.kind() {
                 FenceFrame::KIND => self.peers[number].enqueue_first(request, now),
                 _ => self.peers[number].enqueue(request, now),
@@ -262,7 +262,7 @@ impl<N: Net> Worker<N> {
             |table: usize| tables[table].group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
         let mut step: (usize, u64) = (0, 0);
         for request in &peer.queue {
-            match flights.at(request.place).map(|flight| &flight.work) {
+            match flights.at(request.index).map(|flight| &flight.work) {
                 Some(RequestWork::Push(push)) if is_bsp(push.laid.table()) => {
                     step = (step.0 + 1, step.1 + u64::from(request.bytes));
                     if step.0 > 1 && (step.0 >= peer.credit.frames || step.1 > peer.credit.bytes) {

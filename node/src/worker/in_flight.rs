@@ -15,17 +15,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a flight: its place and which of the flights that had this place it is.
+/// Names a request in flight: where it stands, and which of the requests that stood there it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlightId {
-    pub(super) place: u32,
-    pub(super) turn: u32,
+    pub(super) index: u32,
+    pub(super) generation: u32,
 }
 
 /// One part of a flight, queued on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
-    pub(super) place: u32,
+    pub(super) index: u32,
     pub(super) chunk: u32,
     pub(super) push: bool,
     /// Keys and floats, there and back: what it takes of the credit.
@@ -34,7 +34,7 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn id(&self) -> u64 {
-        pair(self.chunk, self.place)
+        pair(self.chunk, self.index)
     }
 }
 
@@ -233,7 +233,7 @@ pub(super) struct InFlightRequest {
     pub(super) bytes: usize,
     /// A part was refused for good.
     pub(super) failed: bool,
-    turn: u32,
+    generation: u32,
     begun: Duration,
 }
 
@@ -244,9 +244,9 @@ impl InFlightRequest {
         matches!(&self.work, RequestWork::Control(control) if unasked(control.kind()))
     }
 
-    /// Its place among those that were begun, before `next`: more are older.
+    /// How many requests were begun from this one to `next`: the higher, the older.
     pub(super) fn age(&self, next: u32) -> u32 {
-        next.wrapping_sub(self.turn)
+        next.wrapping_sub(self.generation)
     }
 
     /// When it was begun.
@@ -255,11 +255,11 @@ impl InFlightRequest {
     }
 }
 
-/// All flights, by place.
+/// All requests in flight, by index.
 pub(super) struct InFlight {
-    places: Vec<Option<InFlightRequest>>,
+    entries: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
-    pub(super) next_turn: u32,
+    pub(super) next_generation: u32,
     /// Bytes under way, requests and answers.
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
@@ -270,8 +270,8 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn new(tally: Arc<WorkerCounters>) -> InFlight {
-        let (places, free) = (Vec::new(), Vec::new());
-        InFlight { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+        let (entries, free) = (Vec::new(), Vec::new());
+        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, tally }
     }
 
     /// What is under way now, in the counts.
@@ -282,42 +282,42 @@ impl InFlight {
     }
 
     pub(super) fn add(&mut self, work: RequestWork, parts: usize, bytes: usize, now: Duration) -> InFlightId {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() as u32 - 1
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() as u32 - 1
         });
-        self.next_turn = self.next_turn.wrapping_add(1);
+        self.next_generation = self.next_generation.wrapping_add(1);
         self.bytes += bytes;
         self.pushes += usize::from(matches!(work, RequestWork::Push(_)));
         self.pulls += usize::from(matches!(work, RequestWork::Pull(_)));
         self.publish();
-        self.places[place as usize] = Some(InFlightRequest {
+        self.entries[index as usize] = Some(InFlightRequest {
             work,
             left: parts as u32,
             bytes,
             failed: false,
-            turn: self.next_turn,
+            generation: self.next_generation,
             begun: now,
         });
-        InFlightId { place, turn: self.next_turn }
+        InFlightId { index, generation: self.next_generation }
     }
 
-    /// The flight, unless it has been taken.
+    /// The request, unless it has been taken.
     pub(super) fn get(&self, id: InFlightId) -> Option<&InFlightRequest> {
-        self.places.get(id.place as usize)?.as_ref().filter(|flight| flight.turn == id.turn)
+        self.entries.get(id.index as usize)?.as_ref().filter(|flight| flight.generation == id.generation)
     }
 
-    pub(super) fn at(&mut self, place: u32) -> Option<&mut InFlightRequest> {
-        self.places.get_mut(place as usize)?.as_mut()
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut InFlightRequest> {
+        self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    fn here(&self, place: u32) -> Option<&InFlightRequest> {
-        self.places.get(place as usize)?.as_ref()
+    fn here(&self, index: u32) -> Option<&InFlightRequest> {
+        self.entries.get(index as usize)?.as_ref()
     }
 
-    pub(super) fn take(&mut self, place: u32) -> Option<InFlightRequest> {
-        let flight = self.places.get_mut(place as usize)?.take()?;
-        self.free.push(place);
+    pub(super) fn take(&mut self, index: u32) -> Option<InFlightRequest> {
+        let flight = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
         self.bytes -= flight.bytes;
         self.pushes -= usize::from(matches!(flight.work, RequestWork::Push(_)));
         self.pulls -= usize::from(matches!(flight.work, RequestWork::Pull(_)));
@@ -326,8 +326,8 @@ impl InFlight {
     }
 
     /// The last answer to a flight has come.
-    pub(super) fn time(&self, place: u32, now: Duration) {
-        let Some(flight) = self.here(place) else { return };
+    pub(super) fn time(&self, index: u32, now: Duration) {
+        let Some(flight) = self.here(index) else { return };
         let took = now.saturating_sub(flight.begun);
         match flight.work {
             RequestWork::Pull(_) => self.tally.pull_took.observe(took, 1),
@@ -338,7 +338,7 @@ impl InFlight {
 
     /// Head and payload bytes of a request. `table`: the number of a table on the link.
     pub(super) fn head(&self, request: Request, table: impl Fn(usize) -> u32) -> (Head, usize) {
-        let flight = self.here(request.place).expect("a queued request has its flight");
+        let flight = self.here(request.index).expect("a queued request has its flight");
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             RequestWork::Pull(pull) => {
@@ -374,8 +374,8 @@ impl InFlight {
     }
 
     /// The request's kind.
-    pub(super) fn kind(&self, place: u32) -> Option<u16> {
-        Some(match &self.here(place)?.work {
+    pub(super) fn kind(&self, index: u32) -> Option<u16> {
+        Some(match &self.here(index)?.work {
             RequestWork::Pull(_) => PullFrame::KIND,
             RequestWork::Push(_) => PushFrame::KIND,
             RequestWork::Control(control) => control.kind(),
@@ -393,8 +393,8 @@ pub(super) struct InFlightOwner<'a> {
 
 impl Owner for InFlightOwner<'_> {
     fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>) {
-        let (chunk, place) = unpair(token);
-        let Some(flight) = self.flights.here(place) else { return };
+        let (chunk, index) = unpair(token);
+        let Some(flight) = self.flights.here(index) else { return };
         match &flight.work {
             RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
                 Some(near) => match &near.asked {
@@ -425,7 +425,7 @@ impl Owner for InFlightOwner<'_> {
     fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
         let request =
             self.queue.front().filter(|request| head.kind == RowsFrame::KIND && request.id() == head.id)?;
-        let RequestWork::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+        let RequestWork::Pull(pull) = &mut self.flights.at(request.index)?.work else { return None };
         if pull.asks_newer(request.chunk as usize) {
             return None;
         }

@@ -71,7 +71,7 @@ impl AsyncClient {
         let control = ControlInFlight { frame, answers, ..ControlInFlight::default() };
         let id = worker.flights.add(RequestWork::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
-            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
             worker.peers[number].enqueue(request, now);
             worker.send(number)?;
         }
@@ -81,7 +81,7 @@ impl AsyncClient {
     /// The numbers that came to a request, if all have.
     fn taken(&mut self, id: Option<InFlightId>) -> Option<Vec<u64>> {
         let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
-        let RequestWork::Control(control) = self.worker.flights.take(id.place)?.work else { return None };
+        let RequestWork::Control(control) = self.worker.flights.take(id.index)?.work else { return None };
         let number = |head: &gannet_transport::Head| AllocatedFrame::decode(head).unwrap().incarnation;
         Some(control.answers.iter().flatten().map(|(head, _)| number(head)).collect())
     }

@@ -228,7 +228,7 @@ impl<S: Stream> Peer<S> {
             while self.posted < queue.len() {
                 let request = queue[self.posted];
                 let sum = self.posted_bytes + u64::from(request.bytes);
-                let fences = flights.kind(request.place) == Some(FenceFrame::KIND);
+                let fences = flights.kind(request.index) == Some(FenceFrame::KIND);
                 let (kept, bytes_max) = if fences { (0, u64::MAX) } else { (self.fences, self.credit.bytes) };
                 let frames = self.credit.frames.saturating_sub(kept);
                 if self.posted > 0 && (self.posted >= frames || sum > bytes_max) {
@@ -279,14 +279,14 @@ impl<S: Stream> Peer<S> {
         self.near.lose();
         self.followed.iter_mut().for_each(Followed::lose);
         self.queue.retain(|request| {
-            let of_this_link = flights.kind(request.place).is_some_and(frames::is_of_link);
+            let of_this_link = flights.kind(request.index).is_some_and(frames::is_of_link);
             if of_this_link {
-                flights.take(request.place);
+                flights.take(request.index);
             }
             !of_this_link
         });
         for push in self.queue.iter().filter(|request| request.push) {
-            if let Some(RequestWork::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
+            if let Some(RequestWork::Push(flight)) = flights.at(push.index).map(|flight| &mut flight.work) {
                 flight.keysets[push.chunk as usize] = 0;
             }
         }
@@ -294,7 +294,7 @@ impl<S: Stream> Peer<S> {
 
     /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
     pub(super) fn reorder(&mut self, flights: &InFlight) {
-        let place = |request: &Request| match flights.kind(request.place) {
+        let place = |request: &Request| match flights.kind(request.index) {
             Some(FenceFrame::KIND) => 0,
             Some(kind) if frames::is_ordered(kind) => 1,
             _ => 2,
@@ -370,7 +370,7 @@ fn answer(
             head.kind
         )));
     }
-    let kind = flights.kind(request.place).unwrap_or(0);
+    let kind = flights.kind(request.index).unwrap_or(0);
     if head.kind == RefusedFrame::KIND {
         let refusal = Refusal::of(RefusedFrame::decode(head).map_err(unreadable)?.code);
         let text = crate::frames::control::open::<crate::frames::control::RefusedV1>(frame.payload)
@@ -381,7 +381,7 @@ fn answer(
             let what = format!("push {:#x}", head.id);
             return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
         }
-        if let Some(RequestWork::Push(push)) = flights.at(request.place).map(|flight| &flight.work) {
+        if let Some(RequestWork::Push(push)) = flights.at(request.index).map(|flight| &flight.work) {
             push.doubt(request.chunk as usize);
         }
         return Ok(ReplyResult::Refused { request, refusal, text });
@@ -389,7 +389,7 @@ fn answer(
     if head.kind != answer_to(kind) {
         return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
     }
-    let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
+    let Some(flight) = flights.at(request.index) else { return Err(nonsense("an answer to nothing".into())) };
     match &mut flight.work {
         RequestWork::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
             let rows = RowsFrame::decode(head).map_err(unreadable)?;
@@ -437,5 +437,5 @@ fn answer(
             control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
         }
     }
-    Ok(ReplyResult::Part(request.place))
+    Ok(ReplyResult::Part(request.index))
 }

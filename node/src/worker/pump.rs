@@ -138,7 +138,7 @@ impl<N: Net> Worker<N> {
             ReplyResult::Part(place) => place,
             ReplyResult::Refused { request, refusal, text } => {
                 self.refuse(number, request, refusal, text);
-                request.place
+                request.index
             }
             ReplyResult::Waits => return self.note_waits(number),
             ReplyResult::Delta(delta) => {
@@ -194,7 +194,7 @@ impl<N: Net> Worker<N> {
 
     fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
         let peer = self.peers[number].name.clone();
-        if let Some(flight) = self.flights.at(request.place) {
+        if let Some(flight) = self.flights.at(request.index) {
             if let RequestWork::Control(control) = &mut flight.work
                 && frames::is_of_opening(control.kind())
             {
@@ -205,14 +205,14 @@ impl<N: Net> Worker<N> {
             }
             flight.failed = true;
         }
-        if self.flights.kind(request.place) == Some(SubscribeFrame::KIND) {
+        if self.flights.kind(request.index) == Some(SubscribeFrame::KIND) {
             tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");
             return self.follow_refused(number);
         }
-        if self.flights.kind(request.place).is_some_and(frames::is_of_link) {
+        if self.flights.kind(request.index).is_some_and(frames::is_of_link) {
             return self.reach_refused(number, &text);
         }
-        let what = match self.flights.at(request.place).map(|flight| &flight.work) {
+        let what = match self.flights.at(request.index).map(|flight| &flight.work) {
             Some(RequestWork::Pull(pull)) => {
                 format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
             }
@@ -274,7 +274,7 @@ impl<N: Net> Worker<N> {
             self.try_connect(number)?;
             // An unanswered ping loses the link, but nobody waits for it.
             let unasked =
-                |request: &Request| self.flights.kind(request.place).is_some_and(frames::is_of_link);
+                |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
             if !self.peers[number].queue.iter().all(unasked) {
                 self.check_wait(number, self.net.now())?;
             }
@@ -299,7 +299,7 @@ impl<N: Net> Worker<N> {
         let ping = ControlInFlight { frame, answers: vec![None], ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
         self.tally.pings.add(1);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 }

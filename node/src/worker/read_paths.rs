@@ -142,7 +142,7 @@ impl<N: Net> Worker<N> {
         let (table, answers) = (Some(*table), vec![None]);
         let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 

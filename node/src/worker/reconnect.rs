@@ -94,8 +94,8 @@ impl<N: Net> Worker<N> {
     /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were read
     /// without asking do not: they are asked for.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
-        for Request { place, chunk, bytes, .. } in &mut self.peers[number].queue {
-            if let Some(RequestWork::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
+        for Request { index, chunk, bytes, .. } in &mut self.peers[number].queue {
+            if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {
                 let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
                 part.saw = self.tables[pull.laid.table()].last_seq;
                 part.near = None;

@@ -201,7 +201,7 @@ impl<N: Net> Worker<N> {
             let control = ControlInFlight { frame, table, payloads, answers, again: false };
             let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
             for (chunk, &number) in links.iter().enumerate() {
-                let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+                let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
                 self.peers[number].enqueue(request, now);
                 self.send(number)?;
             }
@@ -209,7 +209,7 @@ impl<N: Net> Worker<N> {
                 self.pump(self.config.peer_timeout)?;
             }
             // The last answer to a request that nobody waits for has freed its place, which may be another's by now.
-            let place = self.flights.get(id).map(|_| id.place);
+            let place = self.flights.get(id).map(|_| id.index);
             let flight = place.and_then(|place| self.flights.take(place));
             let Some(RequestWork::Control(control)) = flight.map(|flight| flight.work) else {
                 return Ok(Vec::new());

@@ -166,7 +166,7 @@ impl<N: Net> Worker<N> {
         let control =
             ControlInFlight { frame, table: Some(table.0), payloads, answers: vec![None], again: false };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 
