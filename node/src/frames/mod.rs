@@ -1,8 +1,8 @@
 //! The frames of the protocol: one type for each kind of frame. docs/wire.md has the table, and a test holds both equal.
 //!
-//! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only this
-//! folder knows which field stands in which word of a head. Payloads travel beside the head: push_payload.rs, pull_newer.rs
-//! and control.rs have their layouts.
+//! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
+//! this folder knows which field stands in which word of a head. Payloads travel beside the head: push_payload.rs,
+//! pull_newer.rs and control.rs have their layouts.
 
 #[macro_use]
 mod declare;
@@ -72,7 +72,7 @@ pub(crate) fn is_of_opening(kind: u16) -> bool {
     matches!(kind, IdentifyFrame::KIND | OpenTableFrame::KIND | ConfirmFrame::KIND)
 }
 
-/// Requests that a worker resends in their first order and before all others, because their meaning depends on the order.
+/// Requests that a worker resends in their first order and before all others: their meaning depends on the order.
 pub(crate) fn is_ordered(kind: u16) -> bool {
     matches!(kind, PushFrame::KIND | TickFrame::KIND)
 }
@@ -95,8 +95,8 @@ pub(crate) fn any_head(kind: u16, aux: u16, id: u64, words: [u64; 4]) -> Head {
     Head::new(kind, aux, id, words)
 }
 
-/// Decodes a head as every kind of frame, whatever its own kind is. What decodes must encode to a head that decodes to the
-/// same again, and all fields but a pull's must be the same words.
+/// Decodes a head as every kind of frame, whatever its own kind is. What decodes must encode to a head that decodes to
+/// the same again, and all fields but a pull's must be the same words.
 ///
 /// # Panics
 /// When a frame type breaks that: a bug.
