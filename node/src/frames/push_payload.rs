@@ -29,7 +29,7 @@ impl<'a> PushPayload<'a> {
     /// Its bytes, without the padding at the end.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        let name = self.name.map_or(0, |name| size_of_val(name));
+        let name = self.name.map_or(0, size_of_val);
         let keys = size_of_val(self.bits) + size_of_val(self.keys);
         name + keys + size_of_val(self.slots).next_multiple_of(8) + size_of_val(self.values)
     }

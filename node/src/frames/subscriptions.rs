@@ -16,7 +16,7 @@ const STATE: u32 = 2;
 
 impl Half for SubscribeFlags {
     fn to_half(self) -> u32 {
-        u32::from(self.anew) * ANEW | u32::from(self.state) * STATE
+        (u32::from(self.anew) * ANEW) | (u32::from(self.state) * STATE)
     }
 
     fn of_half(half: u32) -> Option<SubscribeFlags> {

@@ -158,7 +158,7 @@ fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
             out.truncate(choices.below(out.len() as u64) as usize);
             return false;
         }
-        2 => add(out, Head { kind: choices.below(30) as u16, ..head }, &hello(thread)),
+        2 => add(out, any_head(choices.below(30) as u16, 0, head.id, [0; 4]), &hello(thread)),
         3 => add(out, head, &hello(threads + choices.below(9) as u32)),
         4 => {
             let mut payload = hello(thread);

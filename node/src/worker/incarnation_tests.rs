@@ -91,8 +91,7 @@ impl AsyncClient {
         self.worker.poll()?;
         if let Some(known) = self.taken(self.looks) {
             let floor = known.into_iter().max().unwrap_or(0);
-            (self.looks, self.asks) =
-                (None, Some(self.post(AllocateFrame { floor: floor, look: false }, &[0])?));
+            (self.looks, self.asks) = (None, Some(self.post(AllocateFrame { floor, look: false }, &[0])?));
         }
         Ok(self.taken(self.asks).and_then(|numbers| numbers.first().copied()))
     }
