@@ -5,18 +5,16 @@
 //! a pull sees every push sent before it on the link. docs/wire.md has the frames byte by byte.
 #![forbid(unsafe_code)]
 
-mod control;
 mod counters;
 mod error;
+mod frames;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod hostile;
 mod key_hash_builder;
 pub mod limits;
 mod log_limiter;
-mod message;
 mod partition;
-mod pull_newer;
 mod runs;
 mod scheduler;
 mod server;

@@ -1,6 +1,6 @@
 //! How the workers of a table keep step with each other (docs/consistency.md).
 
-use crate::control::JoinV1;
+use crate::frames::control::JoinV1;
 use std::fmt;
 use std::time::Duration;
 

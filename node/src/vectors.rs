@@ -1,6 +1,6 @@
 //! Programs on tables of vectors as they travel.
 
-use crate::control::{StepV1, VectorV1};
+use crate::frames::control::{StepV1, VectorV1};
 use gannet_core::{ColumnSum, Program, ProgramStep, Term};
 
 const DOT: u16 = 0;
@@ -100,7 +100,8 @@ mod tests {
         let weighted = [ColumnSum::Weighted { a: 1, b: 2, by: 5 }];
         let sums = sums.into_iter().chain(norms).chain(weighted).collect();
         let sent = Program { pass: 7, free: Some(u64::MAX), steps, sums };
-        let travelled = crate::control::open(&crate::control::seal(&request(5, 6, &sent))).unwrap();
+        let travelled =
+            crate::frames::control::open(&crate::frames::control::seal(&request(5, 6, &sent))).unwrap();
         assert_eq!(program(travelled), Some(sent.clone()));
         let mut foreign = request(5, 6, &sent);
         foreign.steps[0].kind = 6;

@@ -2,8 +2,12 @@
 
 use super::{Buckets, Count, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
+use crate::frames::{
+    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, DropTableFrame, FeedFrame, FenceFrame,
+    FrameKind, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame, PingFrame,
+    PullFrame, PushFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame, TickFrame, VectorFrame,
+};
 use crate::limits::STUCK_TIME;
-use crate::message;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,27 +69,27 @@ impl RequestKind {
     /// Of a frame.
     pub(crate) fn of(kind: u16) -> RequestKind {
         match kind {
-            message::PULL => RequestKind::Pull,
-            message::PUSH => RequestKind::Push,
-            message::SCAN => RequestKind::Scan,
-            message::IDENTIFY => RequestKind::Identify,
-            message::OPEN_TABLE => RequestKind::OpenTable,
-            message::CONFIRM => RequestKind::Confirm,
-            message::STATUS => RequestKind::Status,
-            message::CLOSE_PUSHER => RequestKind::ClosePusher,
-            message::PING => RequestKind::Ping,
-            message::IMAGES => RequestKind::Images,
-            message::REGIONS => RequestKind::Regions,
-            message::JOIN => RequestKind::Join,
-            message::TICK => RequestKind::Tick,
-            message::FENCE => RequestKind::Fence,
-            message::LEAVE => RequestKind::Leave,
-            message::BOOK | message::JOB_TABLE => RequestKind::Book,
-            message::VECTOR => RequestKind::Vector,
-            message::FEED => RequestKind::Feed,
-            message::ALLOCATE => RequestKind::Allocate,
-            message::RUN => RequestKind::Run,
-            message::DROP_TABLE => RequestKind::DropTable,
+            PullFrame::KIND => RequestKind::Pull,
+            PushFrame::KIND => RequestKind::Push,
+            ScanFrame::KIND => RequestKind::Scan,
+            IdentifyFrame::KIND => RequestKind::Identify,
+            OpenTableFrame::KIND => RequestKind::OpenTable,
+            ConfirmFrame::KIND => RequestKind::Confirm,
+            StatusFrame::KIND => RequestKind::Status,
+            ClosePusherFrame::KIND => RequestKind::ClosePusher,
+            PingFrame::KIND => RequestKind::Ping,
+            ImagesFrame::KIND => RequestKind::Images,
+            RegionsFrame::KIND => RequestKind::Regions,
+            JoinFrame::KIND => RequestKind::Join,
+            TickFrame::KIND => RequestKind::Tick,
+            FenceFrame::KIND => RequestKind::Fence,
+            LeaveFrame::KIND => RequestKind::Leave,
+            BookFrame::KIND | JobTableFrame::KIND => RequestKind::Book,
+            VectorFrame::KIND => RequestKind::Vector,
+            FeedFrame::KIND => RequestKind::Feed,
+            AllocateFrame::KIND => RequestKind::Allocate,
+            RunFrame::KIND => RequestKind::Run,
+            DropTableFrame::KIND => RequestKind::DropTable,
             _ => RequestKind::Unknown,
         }
     }

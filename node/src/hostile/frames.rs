@@ -2,12 +2,17 @@
 //! flipped bits, cut short, sent twice.
 
 use super::job_clients;
-use crate::control::{
+use crate::frames::control::{
     self, ConfirmV1, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
     VectorV1,
 };
-use crate::message::{self, PullFrame, PushFrame, pair};
-use crate::pull_newer::{bit_words, ones};
+use crate::frames::pull_newer::{bit_words, ones};
+use crate::frames::push_payload::PushPayload;
+use crate::frames::{
+    ClosePusherFrame, ConfirmFrame, DropTableFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame,
+    JoinFrame, KnockFrame, LeaveFrame, OpenTableFrame, PingFrame, ProveFrame, PullFrame, PushFrame,
+    ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame, any_head, pair,
+};
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::Head;
@@ -109,19 +114,21 @@ pub(super) fn greetings(choices: &mut Choices<'_>) -> Vec<u8> {
         let seal =
             |choices: &mut Choices<'_>| -> [u8; 32] { std::array::from_fn(|_| choices.below(256) as u8) };
         let (kind, payload) = match choices.below(6) {
-            0 => (message::KNOCK, control::seal(&KnockV1 { nonce: seal(choices) })),
-            1 => (message::PROVE, control::seal(&ProofV1 { proof: seal(choices) })),
+            0 => (KnockFrame::KIND, control::seal(&KnockV1 { nonce: seal(choices) })),
+            1 => (ProveFrame::KIND, control::seal(&ProofV1 { proof: seal(choices) })),
             2..5 => {
                 let hello = HelloV1 {
                     pusher: choices.word(),
                     incarnation: choices.word(),
                     thread: choices.word() as u32,
                 };
-                (message::HELLO, control::seal(&hello))
+                (HelloFrame::KIND, control::seal(&hello))
             }
             _ => (choices.below(40) as u16, bytes_of(&[choices.word(), choices.word()])),
         };
-        add(&mut out, Head::new(kind, choices.bits() as u16, choices.word(), [0; 4]), &payload);
+        // A greeting has no fields: with others it is refused.
+        let aux = if choices.below(8) == 0 { choices.bits() as u16 } else { 0 };
+        add(&mut out, any_head(kind, aux, choices.word(), [0; 4]), &payload);
         let end = out.len();
         match choices.below(12) {
             0 => flip(choices, &mut out, from..from + HEAD_BYTES, false),
@@ -140,7 +147,7 @@ fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
     let thread = choices.below(u64::from(threads)) as u32;
     let (pusher, incarnation) = (1 + choices.below(PUSHERS - 1), choices.below(3));
     let hello = |thread| control::seal(&HelloV1 { pusher, incarnation, thread });
-    let head = Head::new(message::HELLO, 0, choices.word(), [0; 4]);
+    let head = HelloFrame {}.encode(choices.word());
     match choices.below(40) {
         0 => {
             (0..choices.below(2000)).for_each(|_| out.push(choices.bits() as u8));
@@ -151,7 +158,7 @@ fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
             out.truncate(choices.below(out.len() as u64) as usize);
             return false;
         }
-        2 => add(out, Head { kind: choices.below(30) as u16, ..head }, &hello(thread)),
+        2 => add(out, any_head(choices.below(30) as u16, 0, head.id, [0; 4]), &hello(thread)),
         3 => add(out, head, &hello(threads + choices.below(9) as u32)),
         4 => {
             let mut payload = hello(thread);
@@ -188,24 +195,27 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
             let newer = !slots && choices.below(3) == 0;
-            let head = PullFrame { table, keys: count, read, keep, segments, slots, newer, clock }.head(id);
+            let head = PullFrame { table, keys: count, read, keep, segments, slots, newer, clock }.encode(id);
             (head, if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {
             let (most, shard, from) =
                 (choices.word() as u32, choices.below(70) as u32, choices.word() as u32);
-            (Head::new(message::SCAN, 0, id, [pair(table, most), pair(shard, from), 0, 0]), Vec::new())
+            (ScanFrame { table, most, shard, from }.encode(id), Vec::new())
         }
-        18 => (Head::new(message::STATUS, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
-        19 => (Head::new(message::CLOSE_PUSHER, 0, id, [u64::from(table), 0, 0, 0]), Vec::new()),
-        20 if choices.below(2) == 0 => (Head::new(message::PING, 0, id, [choices.word(); 4]), Vec::new()),
+        18 => (StatusFrame { table }.encode(id), Vec::new()),
+        19 => (ClosePusherFrame { table, pusher: 0, incarnation: 0 }.encode(id), Vec::new()),
+        20 if choices.below(2) == 0 => {
+            let words = [choices.word() * choices.below(2); 4];
+            (any_head(PingFrame::KIND, 0, id, words), Vec::new())
+        }
         20 => {
             let keys = some_keys(choices, keys);
             let (every_ms, flags) = (choices.below(3) as u32, choices.below(5) as u32);
             let count = keys.len() as u32 + u32::from(choices.below(8) == 0);
             let words = [pair(table, count), pair(every_ms, flags), choices.word(), 0];
-            (Head::new(message::SUBSCRIBE, 0, id, words), bytes_of(&keys))
+            (any_head(SubscribeFrame::KIND, 0, id, words), bytes_of(&keys))
         }
         21 => {
             let mut schema = schema(choices.below(4)).encode();
@@ -223,55 +233,58 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             if choices.below(8) == 0 {
                 payload.truncate(choices.below(payload.len() as u64) as usize);
             }
-            (Head::new(message::OPEN_TABLE, 0, id, [0; 4]), payload)
+            (OpenTableFrame {}.encode(id), payload)
         }
         22 if choices.below(2) == 0 => {
             let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
             let (kind, payload) = match choices.below(3) {
                 // Not a table that scripts use: others know what they pushed there.
                 2 if !matches!(&*table, "hostile-0" | "kept") => {
-                    (message::DROP_TABLE, control::seal(&DropTableV1 { table }))
+                    (DropTableFrame::KIND, control::seal(&DropTableV1 { table }))
                 }
-                0 => (message::IDENTIFY, control::seal(&IdentifyV1 { table })),
+                0 => (IdentifyFrame::KIND, control::seal(&IdentifyV1 { table })),
                 _ => {
                     let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
-                    (message::CONFIRM, control::seal(&ConfirmV1 { table, uid }))
+                    (ConfirmFrame::KIND, control::seal(&ConfirmV1 { table, uid }))
                 }
             };
-            (Head::new(kind, 0, id, [0; 4]), payload)
+            (any_head(kind, 0, id, [0; 4]), payload)
         }
         22 => {
             let words = [choices.word(), choices.word(), choices.word(), choices.word()];
             (
-                Head::new(choices.below(60) as u16, choices.bits() as u16, id, words),
+                any_head(choices.below(60) as u16, choices.bits() as u16, id, words),
                 bytes_of(&[choices.word()]),
             )
         }
-        _ => (Head::new(message::HELLO, 0, id, [0; 4]), vec![choices.bits() as u8; 40]),
+        _ => (HelloFrame {}.encode(id), vec![choices.bits() as u8; 40]),
     }
 }
 
 /// Joins, ticks, fences and leaves, right ones and others.
 fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8>) {
-    let kind = [message::JOIN, message::TICK, message::TICK, message::FENCE, message::LEAVE]
+    let kind = [JoinFrame::KIND, TickFrame::KIND, TickFrame::KIND, FenceFrame::KIND, LeaveFrame::KIND]
         [choices.below(5) as usize];
-    let table = u64::from(table);
-    let words = match kind {
-        message::TICK => [table, choices.below(5), choices.below(2), 0],
-        message::FENCE => {
-            [table | choices.below(4) << 32, 1 + choices.below(PUSHERS - 1), choices.below(3), 0]
+    let head = match kind {
+        TickFrame::KIND => {
+            TickFrame { table, clock: choices.below(5), skip: choices.below(2) == 1 }.encode(id)
         }
-        _ => [table, 0, 0, 0],
+        FenceFrame::KIND => {
+            let (index, pusher) = (choices.below(4) as u32, 1 + choices.below(PUSHERS - 1));
+            FenceFrame { table, index, pusher, incarnation: choices.below(3) }.encode(id)
+        }
+        LeaveFrame::KIND => LeaveFrame { table }.encode(id),
+        _ => JoinFrame { table }.encode(id),
     };
-    if kind != message::JOIN {
-        return (Head::new(kind, 0, id, words), Vec::new());
+    if kind != JoinFrame::KIND {
+        return (head, Vec::new());
     }
     let workers = [1, 1, 2, 3, 33, 0, u32::MAX][choices.below(7) as usize];
     let (rank, mode, bound) = (choices.below(3) as u32, choices.below(4) as u32, choices.below(4) as u32);
     let (mean, timeout_ms, left) = (choices.below(2) == 0, choices.below(3), choices.below(4));
     let clock = [u64::MAX, 0, 1, u64::MAX - 1][choices.below(4) as usize];
     let join = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
-    (Head::new(kind, 0, id, words), control::seal(&join))
+    (head, control::seal(&join))
 }
 
 /// A program: the tables of scripts are none of vectors, and that of whoever came first is none either.
@@ -292,7 +305,7 @@ fn program(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32) -> (He
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (Head::new(message::VECTOR, 0, id, [u64::from(table), 0, 0, 0]), payload)
+    (VectorFrame { table }.encode(id), payload)
 }
 
 /// What a worker says that it holds of these keys: right lengths, mostly, of any life and age.
@@ -321,22 +334,22 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let slots = keyset == 0 && choices.below(3) == 0;
     let some = keyset != 0 && choices.below(2) == 0;
     let head =
-        PushFrame { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.head(id);
-    let mut payload = if keyset == 0 { bytes_of(&keys) } else { Vec::new() };
+        PushFrame { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.encode(id);
+    let (mut bits, mut hints, mut others) = (Vec::new(), Vec::new(), &keys[..]);
     if some {
-        let bits: Vec<u64> = (0..bit_words(keys.len())).map(|_| choices.word()).collect();
-        payload = bytes_of(&bits);
-        payload.extend(bytes_of(&keys[ones(&bits, keys.len())..]));
+        bits.extend((0..bit_words(keys.len())).map(|_| choices.word()));
+        others = &keys[ones(&bits, keys.len())..];
+    } else if keyset != 0 {
+        others = &[];
     }
     if slots {
-        (0..count)
-            .for_each(|_| payload.extend((choices.word() as u32 >> (choices.below(4) * 8)).to_le_bytes()));
-        payload.resize(payload.len().next_multiple_of(8), 0);
+        hints.extend((0..count).map(|_| choices.word() as u32 >> (choices.below(4) * 8)));
     }
     let value =
         [0.0, 1.0, -1e30, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0][choices.below(6) as usize];
-    (0..keys.len() * dim).for_each(|_| payload.extend(f32::to_le_bytes(value)));
-    (head, payload)
+    let values = vec![value; keys.len() * dim];
+    let payload = PushPayload { name: None, bits: &bits, keys: others, slots: &hints, values: &values };
+    (head, payload.to_bytes())
 }
 
 /// Keys of a small set; in the order of shards, twice, or in any order.

@@ -1,9 +1,9 @@
 //! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, bytes of the data, by lives that are there and others.
 
 use super::frames::{Choices, PUSHERS};
-use crate::control;
+use crate::frames::control;
+use crate::frames::{BookFrame, FeedFrame, FrameKind, RunFrame, any_head};
 use crate::limits::FEED_BYTES_MAX;
-use crate::message;
 use crate::runs::{JoinV1, RunActionV1, RunIntent, RunRequestV1, RunSetting};
 use crate::scheduler::data_server::DataRequest;
 use crate::scheduler::job_plan::{JobPlan, PlanFile};
@@ -51,7 +51,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (Head::new(message::BOOK, 0, id, [0; 4]), payload)
+    (BookFrame {}.encode(id), payload)
 }
 
 /// A request to the registry of runs: one whole, or one cut short.
@@ -92,7 +92,7 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (Head::new(message::RUN, 0, id, [0; 4]), payload)
+    (RunFrame {}.encode(id), payload)
 }
 
 /// A request for bytes of the data.
@@ -107,7 +107,8 @@ fn feed(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (Head::new(message::FEED, choices.below(2) as u16, id, [0; 4]), payload)
+    // An aux of 1 is refused.
+    (any_head(FeedFrame::KIND, choices.below(2) as u16, id, [0; 4]), payload)
 }
 
 fn plan(choices: &mut Choices<'_>) -> JobPlan {

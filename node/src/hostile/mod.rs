@@ -6,12 +6,11 @@ mod job_clients;
 
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
-use crate::control::{
+use crate::frames::control::{
     self, ChallengeV1, ConfirmV1, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
     ProofV1, PusherV1, RefusedV1, StatusV1, TableOpenedV2, WaitsV1, WelcomeV1,
 };
-use crate::error::Refusal;
-use crate::message::{PullFrame, PushFrame, ack_head, acked};
+use crate::frames::decode_as_all;
 use crate::runs::RunRequestV1;
 use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::table_records::JobTableV1;
@@ -34,7 +33,7 @@ pub fn decode(bytes: &[u8]) {
             let mut again = [0; HEAD_BYTES];
             head.encode(&mut again);
             assert_eq!(Head::decode(&again), Ok(head));
-            read_words(&head);
+            decode_as_all(&head);
         }
         messages(rest);
     }
@@ -44,19 +43,6 @@ pub fn decode(bytes: &[u8]) {
         let again = schema.encode();
         assert_eq!(Schema::decode(&again).map(|schema| schema.encode()), Some(again));
     }
-}
-
-fn read_words(head: &Head) {
-    let words = |head: &Head| (head.words, head.aux);
-    if let Some(pull) = PullFrame::of(head) {
-        assert_eq!(PullFrame::of(&pull.head(head.id)), Some(pull));
-    }
-    if let Some(push) = PushFrame::of(head) {
-        assert_eq!(words(&push.head(head.id)), words(head));
-    }
-    let (applied, late) = acked(head);
-    assert_eq!(ack_head(head.id, applied, late).words[..2], head.words[..2]);
-    assert_ne!(Refusal::of(head.aux) as u16, 0);
 }
 
 fn messages(bytes: &[u8]) {

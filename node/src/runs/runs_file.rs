@@ -9,7 +9,7 @@
 //! ```
 
 use super::registry::RunRecord;
-use crate::control;
+use crate::frames::control;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -6,7 +6,7 @@ use super::job_plan::{JobPlan, PlanFile};
 use super::job_state::{JobState, JobStateError, SplitGrant};
 use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
-use crate::control;
+use crate::frames::control;
 use crate::limits::{LATE_TIME, OWN_SLEEP};
 use std::time::Duration;
 

@@ -12,9 +12,10 @@ use super::job_plan::{JobPlan, Split};
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
 use super::requests::SchedulerRefusal;
-use crate::control;
 use crate::error::Refusal;
-use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX, READING_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::frames::control;
+use crate::frames::{DataBytes, FedFrame};
+use crate::limits::{PLAN_BYTES_MAX, READING_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::worker::JobStatus;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -149,31 +150,6 @@ impl DataRequest {
     }
 }
 
-/// What an answer's words say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DataReply {
-    /// The byte of its file at which the text begins.
-    pub(crate) start: u64,
-    /// Bytes of the whole text, or of the file.
-    pub(crate) whole: u64,
-    /// Bytes of this answer: less than were asked for at the end only.
-    pub(crate) bytes: usize,
-    /// Their checksum, from the file to whoever learns from them.
-    pub(crate) crc: u32,
-}
-
-impl DataReply {
-    pub(crate) fn words(self) -> [u64; 4] {
-        [self.start, self.whole, self.bytes as u64, u64::from(self.crc)]
-    }
-
-    pub(crate) fn of(words: [u64; 4]) -> Option<DataReply> {
-        let [start, whole, bytes, crc] = words;
-        let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= FEED_BYTES_MAX)?;
-        Some(DataReply { start, whole, bytes, crc: u32::try_from(crc).ok()? })
-    }
-}
-
 /// A scheduler's part in feeding.
 pub(crate) struct DataServer {
     feeding: DataServerConfig,
@@ -258,7 +234,7 @@ impl Scheduler {
         incarnation: WorkerIncarnation,
         feed: DataRequest,
         out: &mut [u8],
-    ) -> Result<DataReply, SchedulerRefusal> {
+    ) -> Result<FedFrame, SchedulerRefusal> {
         self.feeder()?;
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (book, feeder) = (self.book.as_mut().ok_or_else(unknown)?, self.feeder.as_mut());
@@ -278,7 +254,12 @@ impl Scheduler {
                     let whole = text.end - text.start;
                     let bytes = whole.saturating_sub(from).min(bytes as u64) as usize;
                     feeding.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
-                    Ok(DataReply { start: text.start, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+                    Ok(FedFrame {
+                        start: text.start,
+                        whole,
+                        bytes: DataBytes(bytes),
+                        crc: crc32c::crc32c(&out[..bytes]),
+                    })
                 })
             }
             DataRequest::Head { file, bytes } => {
@@ -289,13 +270,18 @@ impl Scheduler {
                 };
                 let (whole, bytes) = (of.bytes, of.bytes.min(bytes as u64) as usize);
                 let read = feeding.stock.read(file, 0, &mut out[..bytes]);
-                read.map(|()| DataReply { start: 0, whole, bytes, crc: crc32c::crc32c(&out[..bytes]) })
+                read.map(|()| FedFrame {
+                    start: 0,
+                    whole,
+                    bytes: DataBytes(bytes),
+                    crc: crc32c::crc32c(&out[..bytes]),
+                })
             }
             DataRequest::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
         };
         match read {
             Ok(read) => {
-                (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes as u64);
+                (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes.0 as u64);
                 Ok(read)
             }
             // Nobody can go on, and all are to hear why.

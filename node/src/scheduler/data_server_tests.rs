@@ -1,17 +1,19 @@
 //! Who is fed what: the bytes of a task that is held, and nothing else to anybody.
 
 use super::SchedulerRequestV2;
-use super::data_server::{DataReply, DataRequest, DataServerConfig, DataSource, FeedStatus};
+use super::data_server::{DataRequest, DataServerConfig, DataSource, FeedStatus};
 use super::job_plan::{JobPlan, PlanFile, Split};
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
-use crate::control::{self, HelloV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, HelloV1};
+use crate::frames::{
+    BookFrame, DataBytes, FedFrame, FeedFrame, FrameKind, HelloFrame, RefusedFrame, any_head,
+};
 use crate::limits::{FEED_BYTES_MAX, READING_BYTES_MAX};
-use crate::message;
 use crate::server::{LocalServer, ServerConfig};
 use gannet_transport::sim::{Faults, Sim, SimStream};
-use gannet_transport::{Head, Link, Net, NoOwner};
+use gannet_transport::{Link, Net, NoOwner};
 use proptest::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,10 +80,10 @@ impl DataServerModel {
         &mut self,
         of: WorkerIncarnation,
         feed: DataRequest,
-    ) -> Result<(DataReply, Vec<u8>), (Refusal, String)> {
+    ) -> Result<(FedFrame, Vec<u8>), (Refusal, String)> {
         let mut out = vec![0; feed.bytes()];
         let fed = self.0.feed(of, feed, &mut out)?;
-        out.truncate(fed.bytes);
+        out.truncate(fed.bytes.0);
         Ok((fed, out))
     }
 }
@@ -113,7 +115,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
         Ok(SchedulerReplyV1::Task { index: 1, from: 0 })
     );
     let (fed, bytes) = asked.feed(life(1), text(1, 30, 50)).unwrap();
-    assert_eq!((fed.start, fed.whole, fed.bytes), (100, 100, 50));
+    assert_eq!((fed.start, fed.whole, fed.bytes.0), (100, 100, 50));
     assert_eq!((&bytes[..], fed.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
     // The end of a text, and what is behind it.
     assert_eq!(asked.feed(life(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
@@ -141,14 +143,14 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
 
 /// One request over a session, and what it is answered.
 fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
-    link.transmit().send_copy(Head::new(kind, 0, 9, [0; 4]), payload).unwrap();
+    link.transmit().send_copy(any_head(kind, 0, 9, [0; 4]), payload).unwrap();
     for _ in 0..1000 {
         link.flush(&mut NoOwner).unwrap();
         sim.run(Duration::from_millis(1));
         link.fill(&mut NoOwner).unwrap();
         if let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() {
             let answer = match frame.head.kind {
-                message::REFUSED => Err(Refusal::of(frame.head.aux)),
+                RefusedFrame::KIND => Err(Refusal::of(RefusedFrame::decode(&frame.head).unwrap().code)),
                 _ => Ok(frame.payload.to_vec()),
             };
             link.receive().consume();
@@ -175,7 +177,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     let greet = |pusher, incarnation| {
         let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
         let hello = control::seal(&HelloV1 { pusher, incarnation, thread: 0 });
-        over(&sim, &mut link, message::HELLO, &hello).unwrap();
+        over(&sim, &mut link, HelloFrame::KIND, &hello).unwrap();
         link
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
@@ -187,7 +189,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
             ask: SchedulerRequestV1 { incarnation: of, what },
         };
         let ask = control::seal_as(2, &ask);
-        control::open::<SchedulerReplyV1>(&over(&sim, link, message::BOOK, &ask).unwrap()).unwrap()
+        control::open::<SchedulerReplyV1>(&over(&sim, link, BookFrame::KIND, &ask).unwrap()).unwrap()
     };
     book(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
     assert_eq!(
@@ -195,7 +197,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         SchedulerReplyV1::Task { index: 0, from: 0 }
     );
     let fed =
-        |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, message::FEED, &feed.payload());
+        |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, FeedFrame::KIND, &feed.payload());
     assert_eq!(fed(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
     for feed in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
         assert_eq!(fed(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
@@ -209,12 +211,12 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         assert_eq!(fed(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
     }
     for payload in [&[][..], &[0; 24], &[0xFF; 32], &[0; 40]] {
-        assert_eq!(over(&sim, &mut own, message::FEED, payload), Err(Refusal::Malformed), "{payload:?}");
+        assert_eq!(over(&sim, &mut own, FeedFrame::KIND, payload), Err(Refusal::Malformed), "{payload:?}");
     }
-    let offer = over(&sim, &mut hostile, message::FEED, &DataRequest::Offer.payload()).unwrap();
+    let offer = over(&sim, &mut hostile, FeedFrame::KIND, &DataRequest::Offer.payload()).unwrap();
     assert_eq!(control::open::<super::data_server::OfferV1>(&offer).unwrap().plan, plan());
     assert_eq!(
-        over(&sim, &mut own, message::FEED, &text(0, 96, 96).payload()),
+        over(&sim, &mut own, FeedFrame::KIND, &text(0, 96, 96).payload()),
         Ok([&stock.bytes[96..100], &[0; 4]].concat())
     );
 }
@@ -295,9 +297,11 @@ fn golden_bytes() {
     let mut want = vec![0; 32];
     (want[8], want[16], want[25]) = (7, 9, 4);
     assert_eq!(text(7, 9, 1024).payload(), want);
-    let fed = DataReply { start: 1, whole: 2, bytes: 3, crc: 4 };
-    assert_eq!((fed.words(), DataReply::of([1, 2, 3, 4])), ([1, 2, 3, 4], Some(fed)));
-    assert_eq!(DataReply::of([0, 0, FEED_BYTES_MAX as u64 + 1, 0]), None);
+    let fed = FedFrame { start: 1, whole: 2, bytes: DataBytes(3), crc: 4 };
+    let head = any_head(FedFrame::KIND, 0, 9, [1, 2, 3, 4]);
+    assert_eq!((fed.encode(9), FedFrame::decode(&head)), (head, Ok(fed)));
+    let too_much = any_head(FedFrame::KIND, 0, 9, [0, 0, FEED_BYTES_MAX as u64 + 1, 0]);
+    assert!(FedFrame::decode(&too_much).is_err());
     let offer = control::seal(&super::data_server::OfferV1 { plan: plan(), reading: "r".into() });
     assert_eq!(control::open::<super::data_server::OfferV1>(&offer).unwrap().reading, "r");
 }

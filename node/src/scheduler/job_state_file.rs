@@ -2,7 +2,7 @@
 //! last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is refused.
 
 use super::job_state::JobState;
-use crate::control;
+use crate::frames::control;
 use crate::runs::RunId;
 use std::fs;
 use std::io::{self, Write};

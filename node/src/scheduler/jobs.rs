@@ -1,12 +1,13 @@
 //! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
 //! feeds has one job, whatever its run is called.
 
-use super::data_server::{DataReply, DataRequest, DataServer, DataServerConfig};
+use super::data_server::{DataRequest, DataServer, DataServerConfig};
 use super::job_state_file::{self, JobStateFileError};
 use super::member::WorkerIncarnation;
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerRefusal, SchedulerReplyV1, SchedulerRequestV1};
 use super::table_records::JobTableV1;
 use crate::error::Refusal;
+use crate::frames::FedFrame;
 use crate::limits::RUNS_MAX;
 use crate::runs::RunId;
 use gannet_core::Schema;
@@ -128,7 +129,7 @@ impl Schedulers {
         incarnation: WorkerIncarnation,
         feed: DataRequest,
         out: &mut [u8],
-    ) -> Result<DataReply, SchedulerRefusal> {
+    ) -> Result<FedFrame, SchedulerRefusal> {
         match self.jobs.get_mut("").filter(|_| self.fed) {
             Some(scheduler) => scheduler.feed(incarnation, feed, out),
             None => Err(no_data()),

@@ -3,14 +3,16 @@
 use super::cached_pulls;
 use super::group::is_data;
 use super::keysets::Keysets;
-use super::step_sums::{IncomingPush, run_ends};
+use super::step_sums::IncomingPush;
 use super::tables::{ServerTable, ServerTables};
 use crate::counters::TableCounters;
 use crate::error::Refusal;
+use crate::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
+use crate::frames::{
+    AckFrame, FrameError, FrameKind, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame, unpair,
+};
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
-use crate::message::{self, PullFrame, PushFrame, pair, unpair};
 use crate::partition::in_words;
-use crate::pull_newer::{bit_words, ones};
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{CachedVersion, NewerRow, PushError, PushName, Shards};
@@ -34,6 +36,12 @@ pub(super) enum RequestFailure {
 impl From<Full> for RequestFailure {
     fn from(_: Full) -> RequestFailure {
         RequestFailure::Full
+    }
+}
+
+impl From<FrameError> for RequestFailure {
+    fn from(error: FrameError) -> RequestFailure {
+        RequestFailure::Refused(Refusal::Malformed, error.to_string())
     }
 }
 
@@ -147,9 +155,7 @@ pub(super) fn pull(
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let Some(request) = PullFrame::of(&frame.head) else {
-        return refuse(Refusal::Malformed, "a pull that cannot be read");
-    };
+    let request = PullFrame::decode(&frame.head)?;
     let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
@@ -188,9 +194,8 @@ pub(super) fn pull(
     if request.slots {
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
-    let words = [frame.head.words[0], u64::from(kept), frame.head.words[2], message::clock_word(lowest)];
     tally.pulled_rows.add(count as u64);
-    transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
+    transmit.commit(RowsFrame::to(&request, kept, lowest).encode(frame.head.id), bytes);
     Ok(())
 }
 
@@ -204,9 +209,7 @@ pub(super) fn push(
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> Result<BulkReply, RequestFailure> {
-    let Some(request) = PushFrame::of(&frame.head) else {
-        return refuse(Refusal::Malformed, "a push that cannot be read");
-    };
+    let request = PushFrame::decode(&frame.head)?;
     pusher.must_have_incarnation()?;
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
@@ -214,32 +217,18 @@ pub(super) fn push(
     let keeps = tables.keeps(request.table, pusher);
     let (shards, tally) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
-    let bytes = count * shards.schema().write_floats(request.write) * 4;
-    let slot_bytes = if request.slots { message::slot_bytes(count) } else { 0 };
-    let name_bytes = if request.named { message::NAME_BYTES } else { 0 };
-    let bit_bytes = if request.some { bit_words(count) * 8 } else { 0 };
-    let of_keyset = match (request.keyset, frame.payload.get(name_bytes..name_bytes + bit_bytes)) {
-        (0, _) => 0,
-        (_, Some(bits)) if request.some => ones(cast_slice(bits), count),
-        _ => count,
-    };
-    let key_bytes = (count - of_keyset) * 8;
-    let before = name_bytes + bit_bytes;
-    check_lengths(frame, count, before + key_bytes + slot_bytes + bytes, bytes + count * 12)?;
+    let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
+    check_lengths(frame, count, layout.bytes(), layout.value_bytes() + count * 12)?;
     // Room for the ack first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
-    let (named, rest) = frame.payload.split_at(name_bytes);
-    let (bits, rest) = rest.split_at(bit_bytes);
-    let (keys, rest) = rest[..key_bytes + slot_bytes + bytes].split_at(key_bytes);
-    let (slots, values) = rest.split_at(slot_bytes);
-    let (keys, values): (&[u64], &[f32]) = (cast_slice(keys), cast_slice(values));
+    let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
     let keyset = match request.keyset {
         0 => None,
         named => {
             let (of_session, place) = unpair(named);
             let own = of_session == pusher.session;
             let keyset =
-                if own { keysets.get(place.wrapping_sub(1), request.table, of_keyset) } else { None };
+                if own { keysets.get(place.wrapping_sub(1), request.table, layout.in_keyset) } else { None };
             if keyset.is_none() {
                 pusher.blocked = true;
                 return refuse(Refusal::NoKeyset, format!("keyset {named:#x} is not kept here"));
@@ -250,7 +239,8 @@ pub(super) fn push(
     let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            cached_pulls::merge(cast_slice(bits), count, keyset, keys, (merged, found));
+            let kept = (&keyset.keys[..], &keyset.slots[..]);
+            merge_keyset(bits, count, kept, keys, (merged, found));
             (&merged[..], None)
         }
         keyset => (keys, keyset),
@@ -261,9 +251,9 @@ pub(super) fn push(
         seq: request.seq,
         row: request.row,
     };
-    let (name, clock) = match *cast_slice(named) {
-        [of, incarnation, clock] => (PushName { pusher: of, incarnation, ..own }, clock),
-        _ => (own, own.seq),
+    let (name, clock) = match named {
+        Some(&[of, incarnation, clock]) => (PushName { pusher: of, incarnation, ..own }, clock),
+        None => (own, own.seq),
     };
     // The shards' memory of data is apart from that of workers.
     if request.named != is_data(name.pusher) {
@@ -285,7 +275,7 @@ pub(super) fn push(
         shards.push_at(&name, clock, request.write, keys, Some(found), values)
     } else if request.slots {
         found.clear();
-        found.extend_from_slice(&cast_slice(slots)[..count]);
+        found.extend_from_slice(slots);
         shards.push_at(&name, clock, request.write, keys, Some(found), values)
     } else if let Some(keyset) = keyset {
         shards.push_at(&name, clock, request.write, &keyset.keys, Some(&mut keyset.slots), values)
@@ -295,7 +285,7 @@ pub(super) fn push(
     match pushed {
         Ok(applied) => {
             tally.count(&applied);
-            Ok(BulkReply::Now(message::ack_head(frame.head.id, applied, 0)))
+            Ok(BulkReply::Now(AckFrame::new(applied, 0).encode(frame.head.id)))
         }
         Err(error) => {
             let refusal = Refusal::of_push(&error);
@@ -324,8 +314,7 @@ pub(super) fn scan(
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let (table, most) = unpair(frame.head.words[0]);
-    let (shard, from) = unpair(frame.head.words[1]);
+    let ScanFrame { table, most, shard, from } = ScanFrame::decode(&frame.head)?;
     let (shards, tally) = shards(tables, table)?;
     if !shards.range().contains(&shard) {
         return refuse(
@@ -343,8 +332,8 @@ pub(super) fn scan(
     let bytes = keys.len() * 8 + rows.len() * 4;
     out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
     out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
-    let words = [pair(keys.len() as u32, floats as u32), next, 0, 0];
+    let page = ScannedFrame { rows: keys.len() as u32, floats: floats as u32, next };
     tally.scanned_rows.add(keys.len() as u64);
-    transmit.commit(Head::new(message::SCANNED, 0, frame.head.id, words), bytes);
+    transmit.commit(page.encode(frame.head.id), bytes);
     Ok(())
 }

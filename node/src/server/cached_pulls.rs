@@ -1,15 +1,14 @@
-//! Pulls of what is newer than what the worker holds, and pushes that name a keyset for some of their rows.
+//! Conditional pulls: the answer leaves out rows that the worker has cached and that have not changed.
 
 use super::bulk::{RequestBuffers, RequestFailure, RequestOutcome, check_lengths, refuse, shards};
-use super::keysets::{Keyset, Keysets};
+use super::keysets::Keysets;
 use super::tables::ServerTables;
 use crate::error::Refusal;
+use crate::frames::pull_newer::{self, PullNewerPayload, told_bytes};
+use crate::frames::{FrameKind, PullFrame, RowsFrame};
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
-use crate::message::{self, PullFrame};
-use crate::pull_newer::{PullNewerFrame, bit, told_bytes};
 use bytemuck::cast_slice_mut;
-use gannet_core::NO_SLOT;
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 
 /// Answers a pull with those rows that are newer than what the worker holds.
 pub(super) fn pull(
@@ -31,7 +30,7 @@ pub(super) fn pull(
     if count > PART_KEYS_MAX || rows > PART_BYTES_MAX {
         return check_lengths(frame, count, frame.payload.len(), rows);
     }
-    let Some(asked) = PullNewerFrame::of(frame.payload, count) else {
+    let Some(asked) = PullNewerPayload::of(frame.payload, count) else {
         let got = frame.payload.len();
         return refuse(
             Refusal::Malformed,
@@ -61,34 +60,10 @@ pub(super) fn pull(
         Ok(pulled) => pulled,
         Err(error) => return refuse(Refusal::of_pull(&error), error.to_string()),
     };
-    crate::pull_newer::tell(told, before);
+    pull_newer::tell(told, before);
     tally.pulled_rows.add(rows as u64);
     tally.spared_rows.add((count - rows) as u64);
-    let words = [frame.head.words[0], u64::from(kept), stamp, message::clock_word(lowest)];
-    let bytes = told_bytes + rows * floats * 4;
-    transmit.commit(Head::new(message::ROWS, frame.head.aux, frame.head.id, words), bytes);
+    let answer = RowsFrame { version: stamp, ..RowsFrame::to(request, kept, lowest) };
+    transmit.commit(answer.encode(frame.head.id), told_bytes + rows * floats * 4);
     Ok(())
-}
-
-/// The keys of a push of so many rows, and where they may be: of those whose bit is set from the keyset, of the others from the push.
-pub(super) fn merge(
-    bits: &[u64],
-    count: usize,
-    keyset: &Keyset,
-    others: &[u64],
-    (keys, slots): (&mut Vec<u64>, &mut Vec<u32>),
-) {
-    keys.clear();
-    slots.clear();
-    let mut kept = keyset.keys.iter().zip(&keyset.slots);
-    let mut others = others.iter();
-    for i in 0..count {
-        let (&key, &slot) = match bit(bits, i).then(|| kept.next()).flatten() {
-            Some(kept) => kept,
-            // As many as there are bits that are not set: the lengths were checked.
-            None => (others.next().unwrap_or(&0), &NO_SLOT),
-        };
-        keys.push(key);
-        slots.push(slot);
-    }
 }

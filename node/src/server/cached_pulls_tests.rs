@@ -2,8 +2,9 @@
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
-use crate::message::{self, PullFrame, PushFrame, pair};
-use crate::pull_newer::{CachedRows, told};
+use crate::frames::pull_newer::{CachedRows, told};
+use crate::frames::push_payload::{KeysetRows, PushPayload};
+use crate::frames::{AckFrame, FrameKind, PullFrame, PushFrame, RowsFrame, pair};
 use bytemuck::cast_slice;
 use gannet_core::{CachedVersion, NewerRow, Read, Segments, Write};
 
@@ -45,31 +46,36 @@ fn what_is_newer_is_told_within_a_life() {
         named: false,
         some: false,
     };
-    assert_eq!(acked(&ask(&sim, &mut link, push.head(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
+    assert_eq!(acked(&ask(&sim, &mut link, push.encode(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
     let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(2), &asking(incarnation, &keys, &nothing));
-    let stamp = head.words[2];
+    let (head, rows) =
+        ask(&sim, &mut link, pull(table, 3, 0).encode(2), &asking(incarnation, &keys, &nothing));
+    let stamp = RowsFrame::decode(&head).unwrap().version;
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Row, NewerRow::Row, NewerRow::NoRow], vec![2.0, 3.0, 0.0]));
     // Key 6 changes.
     let change = PushFrame { keys: 1, seq: 2, ..push };
-    ask(&sim, &mut link, change.head(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
+    ask(&sim, &mut link, change.encode(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
     let held = [CachedVersion::Row(stamp), CachedVersion::Row(stamp), CachedVersion::NoRow];
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).head(4), &asking(incarnation, &keys, &held));
+    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).encode(4), &asking(incarnation, &keys, &held));
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
-    assert!(head.words[1] == 1 && head.words[2] > stamp);
+    let answer_to_held = RowsFrame::decode(&head).unwrap();
+    assert!(answer_to_held.kept == 1 && answer_to_held.version > stamp);
     // The same of another life: nothing of it is believed.
-    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).head(4), &asking(incarnation ^ 1, &keys, &held));
+    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).encode(4), &asking(incarnation ^ 1, &keys, &held));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
     // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
     let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
-    let values = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-    let (head, _) = ask(&sim, &mut link, some.head(5), &bytes(&[0b001110, 4, 8, 9], &values));
-    assert_eq!((head.kind, acked(&head).applied), (message::ACK, 6));
+    let rows = KeysetRows::new(&[4, 5, 6, 7, 8, 9], &[1, 2, 3]);
+    let (bits, keys, values) = (&rows.bits[..], &rows.others[..], &[1.0; 6][..]);
+    assert_eq!((bits, keys), (&[0b001110][..], &[4, 8, 9][..]));
+    let payload = PushPayload { bits, keys, values, ..PushPayload::default() };
+    let (head, _) = ask(&sim, &mut link, some.encode(5), &payload.to_bytes());
+    assert_eq!((head.kind, acked(&head).applied), (AckFrame::KIND, 6));
     let keys = [4, 5, 6, 7, 8, 9];
     let (_, rows) = ask(
         &sim,
         &mut link,
-        pull(table, 6, 0).head(6),
+        pull(table, 6, 0).encode(6),
         &asking(incarnation, &keys, &[CachedVersion::Nothing; 6]),
     );
     assert_eq!(answer(&rows, 6).1, [1.0, 3.0, 5.0, 1.0, 1.0, 1.0]);
@@ -83,11 +89,11 @@ fn lengths_that_do_not_fit_are_refused() {
     let right = asking(welcome.incarnation, &[5, 6], &[CachedVersion::NoRow, CachedVersion::Row(1)]);
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     for wrong in [&right[8..], &right[..right.len() - 8], &[&right[..], &[0; 8]].concat(), &[]] {
-        assert_eq!(refusal(pull(table, 2, 0).head(1), wrong), Refusal::Malformed);
+        assert_eq!(refusal(pull(table, 2, 0).encode(1), wrong), Refusal::Malformed);
     }
-    assert_eq!(refusal(pull(table, 1, 0).head(1), &right), Refusal::Malformed);
-    assert_eq!(refusal(pull(table, u32::MAX, 0).head(1), &right), Refusal::Limit);
-    assert_eq!(refusal(pull(9, 2, 0).head(1), &right), Refusal::Unknown);
+    assert_eq!(refusal(pull(table, 1, 0).encode(1), &right), Refusal::Malformed);
+    assert_eq!(refusal(pull(table, u32::MAX, 0).encode(1), &right), Refusal::Limit);
+    assert_eq!(refusal(pull(9, 2, 0).encode(1), &right), Refusal::Unknown);
     // A push that says that its keyset is of more rows than it has, of none, of one that is not kept.
     let push = |keys, seq| PushFrame {
         table,
@@ -100,8 +106,8 @@ fn lengths_that_do_not_fit_are_refused() {
         named: false,
         some: true,
     };
-    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[], &[1.0, 1.0])), Refusal::Malformed);
-    assert_eq!(refusal(push(u32::MAX, 1).head(1), &bytes(&[3], &[1.0, 1.0])), Refusal::Limit);
-    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[0b01, 7, 8], &[1.0, 1.0])), Refusal::Malformed);
-    assert_eq!(refusal(push(2, 1).head(1), &bytes(&[0b01, 7], &[1.0, 1.0])), Refusal::NoKeyset);
+    assert_eq!(refusal(push(2, 1).encode(1), &bytes(&[], &[1.0, 1.0])), Refusal::Malformed);
+    assert_eq!(refusal(push(u32::MAX, 1).encode(1), &bytes(&[3], &[1.0, 1.0])), Refusal::Limit);
+    assert_eq!(refusal(push(2, 1).encode(1), &bytes(&[0b01, 7, 8], &[1.0, 1.0])), Refusal::Malformed);
+    assert_eq!(refusal(push(2, 1).encode(1), &bytes(&[0b01, 7], &[1.0, 1.0])), Refusal::NoKeyset);
 }

@@ -7,10 +7,15 @@ use super::scheduler_rpc;
 use super::session::RequestContext;
 use super::subscriptions::Subscriptions;
 use super::{images, incarnations, regions, runs, vectors};
-use crate::control::{self, RefusedV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, RefusedV1};
+use crate::frames::{
+    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, DropTableFrame, FeedFrame, FenceFrame,
+    FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame,
+    PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame,
+    SubscribeFrame, TickFrame, VectorFrame,
+};
 use crate::limits::TEXT_BYTES_MAX;
-use crate::message;
 use gannet_transport::{Frame, Head, Link, NoOwner, Stream, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,47 +49,50 @@ impl RequestHandler<'_, '_> {
             return Err(RequestFailure::Parked(table));
         }
         let answered = match frame.head.kind {
-            message::PUSH => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
-            message::TICK => tables.tick(frame, pusher, now),
-            message::FENCE => tables.fence(frame, now),
-            message::LEAVE => tables.leave(frame, pusher, now),
-            message::PING => Ok(BulkReply::Now(Head::new(message::PONG, 0, id, [0; 4]))),
+            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
+            TickFrame::KIND => tables.tick(frame, pusher, now),
+            FenceFrame::KIND => tables.fence(frame, now),
+            LeaveFrame::KIND => tables.leave(frame, pusher, now),
+            PingFrame::KIND => {
+                PingFrame::decode(&frame.head)?;
+                Ok(BulkReply::Now(PongFrame {}.encode(id)))
+            }
             // Answers go in the order of their requests, and some wait for a step.
             _ if !owed.is_empty() => return Err(pending_replies::behind(owed, tables, pusher)),
-            message::PULL => {
+            PullFrame::KIND => {
                 let by = (&**pusher, now);
                 return bulk::pull(frame, tables, keysets, by, scratch, transmit);
             }
-            message::SUBSCRIBE => return subscriptions.add(frame, tables, now, transmit),
-            message::SCAN => return bulk::scan(frame, &mut tables.all, scratch, transmit),
-            message::OPEN_TABLE => return tables.answer_open(frame, pusher, transmit),
-            message::IDENTIFY => return tables.answer_identify(frame, transmit),
-            message::CONFIRM => return tables.answer_confirm(frame, transmit),
-            message::VECTOR => return vectors::run(frame, &mut tables.all, pusher, transmit),
-            message::IMAGES => return images::give(frame, tables, stream, transmit),
-            message::REGIONS => return regions::tell(frame, tables, stream, transmit),
-            message::STATUS => return tables.answer_status(frame, transmit),
-            message::CLOSE_PUSHER => return tables.answer_close(frame, pusher, transmit),
-            message::BOOK => {
+            SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
+            ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
+            OpenTableFrame::KIND => return tables.answer_open(frame, pusher, transmit),
+            IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
+            ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
+            VectorFrame::KIND => return vectors::run(frame, &mut tables.all, pusher, transmit),
+            ImagesFrame::KIND => return images::give(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::tell(frame, tables, stream, transmit),
+            StatusFrame::KIND => return tables.answer_status(frame, transmit),
+            ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
+            BookFrame::KIND => {
                 let session = pusher.session;
                 return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
             }
-            message::ALLOCATE => {
+            AllocateFrame::KIND => {
                 let room = &mut *self.room;
                 let (counter, scheduler) = (room.incarnations.as_deref_mut(), room.scheduler.as_deref());
                 return incarnations::answer(frame, counter, scheduler, transmit);
             }
-            message::RUN => {
+            RunFrame::KIND => {
                 let (session, room) = (pusher.session, &mut *self.room);
                 let open = room.tables.names();
                 return runs::answer(frame, room.runs.as_deref_mut(), session, now, &open, transmit);
             }
-            message::DROP_TABLE => return tables.answer_drop(frame, pusher, transmit),
-            message::JOB_TABLE => {
+            DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
+            JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
-            message::FEED => return scheduler_rpc::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
-            message::JOIN => return tables.answer_join(frame, pusher, now, transmit),
+            FeedFrame::KIND => return scheduler_rpc::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
+            JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };
         match answered? {
@@ -123,7 +131,7 @@ impl RequestHandler<'_, '_> {
             && let Some(kept_back) = room.sparing.allow(now)
         {
             // Flags that do not fit a run are typed by a user, who is told.
-            let typed = refusal == Refusal::Mismatch && head.kind == message::RUN;
+            let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
             let (kind, refusal) = (head.kind, refusal.name());
             match typed {
                 true => tracing::info!(%peer, refusal, kind, text, kept_back, "a request was refused"),
@@ -135,29 +143,28 @@ impl RequestHandler<'_, '_> {
             owed.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
-        let sent = answer_refused(head, refusal, text, transmit);
+        let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
         room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }
 }
 
-/// Answers a request with the reason why it is refused.
+/// Answers the request of this kind and id with the reason why it is refused.
 pub(super) fn answer_refused(
-    request: &Head,
+    (kind, id): (u16, u64),
     refusal: Refusal,
     mut text: String,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     text.truncate(end.unwrap_or(0));
-    let head = Head::new(message::REFUSED, refusal as u16, request.id, [u64::from(request.kind), 0, 0, 0]);
-    Ok(transmit.send_copy(head, &control::seal(&RefusedV1 { text }))?)
+    let refused = RefusedFrame { code: refusal as u16, kind };
+    Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
 }
 
 /// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
 pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    let head = Head::new(message::HELLO, 0, id, [0; 4]);
-    if answer_refused(&head, refusal, why, link.transmit()).is_ok() {
+    if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
         // Done, or gone already: both are the end of it.
         let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }

@@ -1,9 +1,10 @@
 //! A fence that was acknowledged holds for every kind of request, over any session: raw links of the simulation.
 
-use super::refusals::{acked, ask, bytes, open, refused, small_world};
-use crate::control::{self, HelloV1};
+use super::refusals::{acked, ask, open, refused, small_world};
 use crate::error::Refusal;
-use crate::message::{self, PushFrame, pair};
+use crate::frames::control::{self, HelloV1};
+use crate::frames::push_payload::PushPayload;
+use crate::frames::{ClosePusherFrame, FenceFrame, FencedFrame, FrameKind, HelloFrame, PushFrame};
 use gannet_core::{DATA_PUSHERS, Write};
 use gannet_transport::sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
@@ -13,7 +14,7 @@ use std::time::Duration;
 fn greet(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> (Link<SimStream>, (Head, Vec<u8>)) {
     let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
     let hello = control::seal(&HelloV1 { pusher, incarnation, thread: 0 });
-    let answer = ask(sim, &mut link, Head::new(message::HELLO, 0, 0, [0; 4]), &hello);
+    let answer = ask(sim, &mut link, HelloFrame {}.encode(0), &hello);
     (link, answer)
 }
 
@@ -30,8 +31,10 @@ fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
         named,
         some: false,
     };
-    let name = if named { bytes(&[DATA_PUSHERS | 7, 1, 1], &[]) } else { Vec::new() };
-    (head.head(1), [name, bytes(&[5], &[1.0]), vec![0; 4]].concat())
+    let name = [DATA_PUSHERS | 7, 1, 1];
+    let payload =
+        PushPayload { name: named.then_some(&name), keys: &[5], values: &[1.0], ..PushPayload::default() };
+    (head.encode(1), payload.to_bytes())
 }
 
 /// After the acknowledgement of a fence the fenced worker pushed on, over a new session, under names of data.
@@ -46,15 +49,15 @@ fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
     // Any session may fence: this one has joined nothing.
     let (mut other, _) = greet(&sim, &addr, 2, 1);
     assert_eq!(open(&sim, &mut other), table);
-    let fence = Head::new(message::FENCE, 0, 1, [pair(table, 0), 1, 1, 0]);
-    assert_eq!(request(&mut other, (fence, Vec::new())).0.kind, message::FENCED);
+    let fence = FenceFrame { table, index: 0, pusher: 1, incarnation: 1 }.encode(1);
+    assert_eq!(request(&mut other, (fence, Vec::new())).0.kind, FencedFrame::KIND);
     let (mut late, _) = greet(&sim, &addr, 1, 1);
     for named in [true, false] {
         let (refusal, text) = refused(request(&mut late, push(table, 2, named)));
         assert!(refusal == Refusal::Fenced, "named {named}: {refusal:?} {text}");
     }
     // Data that it closed would be taken for new when another worker pushes it.
-    let close = Head::new(message::CLOSE_PUSHER, 0, 1, [u64::from(table), DATA_PUSHERS | 7, 1, 0]);
+    let close = ClosePusherFrame { table, pusher: DATA_PUSHERS | 7, incarnation: 1 }.encode(1);
     assert_eq!(refused(request(&mut late, (close, Vec::new()))).0, Refusal::Fenced);
     assert_eq!(acked(&request(&mut other, push(table, 1, true)).0).duplicate, 1);
     assert_eq!(acked(&request(&mut other, push(table, 2, true)).0).applied, 1);
@@ -74,7 +77,7 @@ fn what_is_no_start_of_a_worker_is_not_fenced() {
     for (pusher, incarnation) in
         [(u64::MAX - 1, 1), (u64::MAX, 1), (DATA_PUSHERS | 7, 1), (1, u64::MAX), (1, 1 << 63)]
     {
-        let fence = Head::new(message::FENCE, 0, 1, [pair(table, 0), pusher, incarnation, 0]);
+        let fence = FenceFrame { table, index: 0, pusher, incarnation }.encode(1);
         let (refusal, text) = refused(ask(&sim, &mut link, fence, &[]));
         assert!(refusal == Refusal::Name && text.contains("no start of a worker"), "{refusal:?} {text}");
     }

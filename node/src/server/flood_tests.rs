@@ -2,11 +2,13 @@
 
 use super::refusals::open_as;
 use super::{LocalServer, ServerConfig, SessionLimits};
-use crate::control::{self, HelloV1, JoinV1, RefusedV1};
 use crate::counters::{ServerCounters, ThreadCounters};
 use crate::error::{Refusal, WorkerError};
+use crate::frames::control::{self, HelloV1, JoinV1, RefusedV1};
+use crate::frames::{
+    FrameKind, HelloFrame, JoinFrame, PingFrame, PullFrame, RefusedFrame, RowsFrame, TickFrame, WelcomeFrame,
+};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
-use crate::message::{self, PullFrame};
 use crate::worker::{TableId, Worker, WorkerConfig};
 use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
@@ -63,7 +65,7 @@ fn exchange(sim: &Sim, link: &mut Link<SimStream>) -> Option<Vec<(Head, Vec<u8>)
 fn greeting(sim: &Sim, addr: &str) -> Link<SimStream> {
     let mut link = Link::new(sim.connect(addr, SECOND).unwrap());
     let hello = control::seal(&HelloV1 { pusher: 77, incarnation: 1, thread: 0 });
-    link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
+    link.transmit().send_copy(HelloFrame {}.encode(0), &hello).unwrap();
     link.flush(&mut NoOwner).unwrap();
     link
 }
@@ -75,7 +77,7 @@ fn raw(sim: &Sim, addr: &str) -> Link<SimStream> {
     while answers.is_empty() {
         answers.extend(exchange(sim, &mut link).unwrap());
     }
-    assert_eq!(answers[0].0.kind, message::WELCOME);
+    assert_eq!(answers[0].0.kind, WelcomeFrame::KIND);
     assert_eq!(open_as(sim, &mut link, &schema()), 0);
     link
 }
@@ -92,7 +94,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
             newer: false,
             clock: None,
         }
-        .head(5),
+        .encode(5),
         vec![1; keys as usize * 8],
     )
 }
@@ -115,9 +117,9 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     let (mut answers, mut refusal) = (0, None);
     while let Some(frames) = exchange(&sim, &mut flood) {
         for (head, payload) in frames {
-            answers += u64::from(head.kind == message::ROWS);
-            if head.kind == message::REFUSED {
-                assert_eq!(Refusal::of(head.aux), Refusal::Limit);
+            answers += u64::from(head.kind == RowsFrame::KIND);
+            if head.kind == RefusedFrame::KIND {
+                assert_eq!(Refusal::of(RefusedFrame::decode(&head).unwrap().code), Refusal::Limit);
                 refusal = Some(control::open::<RefusedV1>(&payload).unwrap().text);
             }
         }
@@ -144,17 +146,18 @@ fn nor_can_requests_behind_one_that_waits_be_more() {
     let mut link = raw(&sim, &addr);
     let (clock, timeout_ms) = (NO_CLOCK, 60_000);
     let join = JoinV1 { rank: 0, workers: 2, mode: 2, bound: 2, mean: false, timeout_ms, clock, left: 0 };
-    link.transmit().send_copy(Head::new(message::JOIN, 0, 1, [0; 4]), &control::seal(&join)).unwrap();
-    link.transmit().send(Head::new(message::TICK, 0, 2, [0, 1, 0, 0])).unwrap();
-    let (mut waits, payload) = pull(1);
-    waits.words[3] = 2;
-    link.transmit().send_copy(waits, &payload).unwrap();
+    link.transmit().send_copy(JoinFrame { table: 0 }.encode(1), &control::seal(&join)).unwrap();
+    link.transmit().send(TickFrame { table: 0, clock: 1, skip: false }.encode(2)).unwrap();
+    let (head, payload) = pull(1);
+    let waits = PullFrame { clock: Some(1), ..PullFrame::decode(&head).unwrap() };
+    link.transmit().send_copy(waits.encode(head.id), &payload).unwrap();
     let mut refusal = None;
     for id in 10..10_000 {
-        let _ = link.transmit().send(Head::new(message::PING, 0, id, [0; 4]));
+        let _ = link.transmit().send(PingFrame {}.encode(id));
         let Some(frames) = exchange(&sim, &mut link) else { break };
-        let refused = frames.into_iter().find(|(head, _)| head.kind == message::REFUSED);
-        refusal = refusal.or(refused.map(|(head, payload)| (head.aux, payload, id)));
+        let refused = frames.into_iter().find(|(head, _)| head.kind == RefusedFrame::KIND);
+        refusal = refusal
+            .or(refused.map(|(head, payload)| (RefusedFrame::decode(&head).unwrap().code, payload, id)));
     }
     let (code, payload, id) = refusal.expect("it is refused");
     let text = control::open::<RefusedV1>(&payload).unwrap().text;
@@ -302,7 +305,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
         newer: false,
         clock: None,
     }
-    .head(5);
+    .encode(5);
     for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {
         let (mut slow, mut owed) = (raw(&sim, &addr), 4);
         let started = sim.now();
@@ -460,7 +463,7 @@ fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
     let hasty = || {
         let mut link = Link::new(sim.connect(&addr, SECOND).unwrap());
         let hello = control::seal(&HelloV1 { pusher: 78, incarnation: 1, thread: 0 });
-        link.transmit().send_copy(Head::new(message::HELLO, 0, 0, [0; 4]), &hello).unwrap();
+        link.transmit().send_copy(HelloFrame {}.encode(0), &hello).unwrap();
         let (head, payload) = pull(1);
         link.transmit().send_copy(head, &payload).unwrap();
         link
@@ -470,12 +473,12 @@ fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
         all.take(2).collect::<Vec<_>>()
     };
     let refused = answers(hasty());
-    assert_eq!((refused[0].0.kind, refused[0].0.aux), (message::REFUSED, Refusal::Limit as u16));
+    assert_eq!(RefusedFrame::decode(&refused[0].0).unwrap().code, Refusal::Limit as u16);
     let text = control::open::<RefusedV1>(&refused[0].1).unwrap().text;
     assert!(refused.len() == 1 && text.contains("--session-memory"), "{text}");
     // With memory for it, it is as good as any other.
     drop(half);
     sim.run(SECOND);
     let kinds: Vec<_> = answers(hasty()).iter().map(|(head, _)| head.kind).collect();
-    assert_eq!(kinds, [message::WELCOME, message::ROWS]);
+    assert_eq!(kinds, [WelcomeFrame::KIND, RowsFrame::KIND]);
 }

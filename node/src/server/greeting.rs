@@ -1,11 +1,11 @@
 //! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
 
 use super::dispatch::turn_away;
-use crate::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
 use crate::counters::ServerCounters;
 use crate::error::Refusal;
+use crate::frames::control::{self, ChallengeV1, HelloV1, KnockV1, ProofV1};
+use crate::frames::{ChallengeFrame, FrameError, FrameKind, HelloFrame, KnockFrame, ProveFrame, ProvenFrame};
 use crate::log_limiter::{LogLimiter, Suppressed};
-use crate::message;
 use crate::token::{Nonces, ProofSide, Token, draw};
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream};
@@ -70,9 +70,7 @@ impl Greeter {
                         receive.consume();
                         return Ok(Some(hello));
                     }
-                    GreetingOutcome::Token(kind, payload) => {
-                        (Head::new(kind, 0, frame.head.id, [0; 4]), payload)
-                    }
+                    GreetingOutcome::Token(head, payload) => (head, payload),
                 };
                 receive.consume();
                 let sent = transmit.send_copy(answer.0, &answer.1);
@@ -91,8 +89,10 @@ impl Greeter {
     fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<GreetingOutcome, GreetingError> {
         let id = frame.head.id;
         let invalid = |error: control::ControlError| malformed(id, error.to_string());
+        let unfit = |error: FrameError| malformed(id, error.to_string());
         match (frame.head.kind, *stage, &self.token) {
-            (message::HELLO, Stage::Proven, _) | (message::HELLO, Stage::New, None) => {
+            (HelloFrame::KIND, Stage::Proven, _) | (HelloFrame::KIND, Stage::New, None) => {
+                HelloFrame::decode(&frame.head).map_err(unfit)?;
                 let hello: HelloV1 = control::open(frame.payload).map_err(invalid)?;
                 if hello.pusher >= DATA_PUSHERS {
                     let why = format!("pusher {:#x}: a worker's number is below 2^63", hello.pusher);
@@ -100,20 +100,25 @@ impl Greeter {
                 }
                 Ok(GreetingOutcome::Hello((hello, id)))
             }
-            (message::HELLO, _, Some(_)) => {
+            (HelloFrame::KIND, _, Some(_)) => {
                 Err(unproven(id, "this server asks for a token: give the worker the same --token-file"))
             }
-            (message::KNOCK, _, None) => Err(unproven(
+            (KnockFrame::KIND, _, None) => Err(unproven(
                 id,
                 "this server has no token: start it with --token-file, or the worker without",
             )),
-            (message::KNOCK, Stage::New, Some(_)) => {
+            (KnockFrame::KIND, Stage::New, Some(_)) => {
+                KnockFrame::decode(&frame.head).map_err(unfit)?;
                 let KnockV1 { nonce: worker } = control::open(frame.payload).map_err(invalid)?;
                 let server = draw().ok_or_else(|| unproven(id, "the system gives no random bytes"))?;
                 *stage = Stage::Challenged(Nonces { worker, server });
-                Ok(GreetingOutcome::Token(message::CHALLENGE, control::seal(&ChallengeV1 { nonce: server })))
+                Ok(GreetingOutcome::Token(
+                    ChallengeFrame {}.encode(id),
+                    control::seal(&ChallengeV1 { nonce: server }),
+                ))
             }
-            (message::PROVE, Stage::Challenged(nonces), Some(token)) => {
+            (ProveFrame::KIND, Stage::Challenged(nonces), Some(token)) => {
+                ProveFrame::decode(&frame.head).map_err(unfit)?;
                 let ProofV1 { proof } = control::open(frame.payload).map_err(invalid)?;
                 if !token.check(ProofSide::Worker, &nonces, &proof) {
                     return Err(unproven(
@@ -123,7 +128,7 @@ impl Greeter {
                 }
                 *stage = Stage::Proven;
                 let proof = token.prove(ProofSide::Server, &nonces);
-                Ok(GreetingOutcome::Token(message::PROVEN, control::seal(&ProofV1 { proof })))
+                Ok(GreetingOutcome::Token(ProvenFrame {}.encode(id), control::seal(&ProofV1 { proof })))
             }
             (kind, ..) => Err(malformed(id, format!("frame kind {kind} where a hello is due"))),
         }
@@ -150,8 +155,8 @@ impl Greeter {
 enum GreetingOutcome {
     /// The greeting is over.
     Hello(Hello),
-    /// A step of the proof, and its answer: kind and payload.
-    Token(u16, Vec<u8>),
+    /// A step of the proof, and its answer.
+    Token(Head, Vec<u8>),
 }
 
 fn malformed(id: u64, why: String) -> GreetingError {

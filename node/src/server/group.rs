@@ -7,14 +7,16 @@ use super::step_budget::{StepBudget, StepBudgetShare};
 use super::step_files;
 use super::step_sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepMerge, StepSums};
 use super::tables::{ServerTable, ServerTables, answer};
-use crate::control::{self, JoinV1, JoinedV1};
 use crate::error::{REPLACED, Refusal};
+use crate::frames::control::{self, JoinV1, JoinedV1};
+use crate::frames::{
+    FenceFrame, FencedFrame, FrameKind, JoinFrame, JoinedFrame, LeaveFrame, LeftFrame, TickFrame, TickedFrame,
+};
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
-use crate::message::{self, unpair};
 use crate::partition::in_words;
 use crate::sync::{SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
-use gannet_transport::{Frame, Head, Transmit};
+use gannet_transport::{Frame, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,7 +218,7 @@ impl ServerTable {
 }
 
 impl ServerTables {
-    fn numbered(&mut self, number: u64) -> Result<&mut ServerTable, RequestFailure> {
+    fn numbered(&mut self, number: u32) -> Result<&mut ServerTable, RequestFailure> {
         match self.all.get_mut(number as usize) {
             Some(table) => Ok(table),
             None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
@@ -235,6 +237,7 @@ impl ServerTables {
         now: Duration,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
+        let JoinFrame { table: number } = JoinFrame::decode(&frame.head)?;
         let request = match control::open::<JoinV1>(frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -245,7 +248,6 @@ impl ServerTables {
         }
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
         let comer = Joiner { rank: request.rank, pusher: who, incarnation, session };
-        let number = frame.head.words[0];
         let kept = self.kept.clone();
         let is_bsp = SyncConfig::of(&request).is_ok_and(|member| member.mode.is_bsp());
         if let Some(kept) = kept.as_ref().filter(|_| is_bsp) {
@@ -256,19 +258,19 @@ impl ServerTables {
         let new_share = |budget: &Arc<StepBudget>| StepBudgetShare::new(budget.clone(), thread);
         let share = || kept.as_ref().map_or_else(StepBudgetShare::default, new_share);
         let clock = self.numbered(number)?.join(comer, &request, share, now)?;
-        pusher.enter(number as u32, request.rank);
+        pusher.enter(number, request.rank);
         self.settle(number as usize);
-        answer(frame, message::JOINED, &control::seal(&JoinedV1 { clock }), transmit)
+        answer(frame, JoinedFrame {}, &control::seal(&JoinedV1 { clock }), transmit)
     }
 
     /// The rank that a session speaks for, in the group of a table.
     fn member(
         &mut self,
-        number: u64,
+        number: u32,
         pusher: &Pusher,
         now: Duration,
     ) -> Result<(&mut Group, u32), RequestFailure> {
-        let rank = pusher.rank(number as u32);
+        let rank = pusher.rank(number);
         let ServerTable { group, .. } = self.numbered(number)?;
         let (Some(group), Some(rank)) = (group, rank) else {
             return refuse(
@@ -289,7 +291,7 @@ impl ServerTables {
         pusher: &Pusher,
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
-        let [number, clock, skip, _] = frame.head.words;
+        let TickFrame { table: number, clock, skip } = TickFrame::decode(&frame.head)?;
         let (group, rank) = self.member(number, pusher, now)?;
         let from = group.clocks.ranks[rank as usize].clock;
         if clock > CLOCK_MAX {
@@ -298,12 +300,12 @@ impl ServerTables {
         if let Some(sums) = &mut group.sums
             && clock > from
         {
-            sums.tick(rank, from, clock, skip != 0);
+            sums.tick(rank, from, clock, skip);
         }
         group.clocks.tick(rank, clock);
         let left = group.clocks.left();
         self.settle(number as usize);
-        Ok(BulkReply::Now(Head::new(message::TICKED, 0, frame.head.id, [number, clock, left, 0])))
+        Ok(BulkReply::Now(TickedFrame { table: number, clock, left }.encode(frame.head.id)))
     }
 
     /// A worker is done.
@@ -313,25 +315,24 @@ impl ServerTables {
         pusher: &Pusher,
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
-        let number = frame.head.words[0];
+        let LeaveFrame { table: number } = LeaveFrame::decode(&frame.head)?;
         let (group, rank) = self.member(number, pusher, now)?;
         group.clocks.leave(rank);
         tracing::info!(rank, clock = group.clocks.ranks[rank as usize].clock, "a worker is done");
         self.settle(number as usize);
-        Ok(BulkReply::Now(Head::new(message::LEFT, 0, frame.head.id, [number, 0, 0, 0])))
+        Ok(BulkReply::Now(LeftFrame { table: number }.encode(frame.head.id)))
     }
 
     /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
     pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
-        let [first, pusher, incarnation, _] = frame.head.words;
-        let (number, rank) = unpair(first);
+        let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
         // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
             let who = gannet_core::pusher_in_words(pusher);
             let text = format!("{who} of number {incarnation}: no start of a worker, which a fence names");
             return refuse(Refusal::Name, text);
         }
-        let table = self.numbered(u64::from(number))?;
+        let table = self.numbered(number)?;
         let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
         if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {
             let fenced = shards.fence_pusher(pusher, incarnation);
@@ -348,7 +349,7 @@ impl ServerTables {
             self.fenced.push((number, pusher, incarnation));
         }
         self.settle(number as usize);
-        Ok(BulkReply::Now(Head::new(message::FENCED, 0, frame.head.id, [first, 0, 0, 0])))
+        Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
     }
 
     /// The clock of the worker furthest behind, of those that keep step over a table.
@@ -365,7 +366,7 @@ impl ServerTables {
         pusher: &Pusher,
         now: Duration,
     ) -> Result<u64, RequestFailure> {
-        let (group, rank) = self.member(u64::from(number), pusher, now)?;
+        let (group, rank) = self.member(number, pusher, now)?;
         let (own, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
         if clock.saturating_sub(own) > mode.ahead_max() {
             let text = format!("a pull at clock {clock} of a worker at clock {own} would wait for itself");
@@ -384,8 +385,8 @@ impl ServerTables {
     ) -> Result<BulkReply, RequestFailure> {
         let &IncomingPush { write, keys, values, name, ends } = coming;
         let floats = values.len() / keys.len().max(1);
-        self.numbered(u64::from(number))?.check_push(write, keys)?;
-        let (group, rank) = self.member(u64::from(number), pusher, now)?;
+        self.numbered(number)?.check_push(write, keys)?;
+        let (group, rank) = self.member(number, pusher, now)?;
         let step = group.clocks.ranks[rank as usize].clock;
         let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
         let rows = keys.len() as u32;

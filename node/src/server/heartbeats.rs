@@ -4,7 +4,7 @@
 use super::bulk::Pusher;
 use super::clocks::{ClockState, Straggler};
 use super::tables::ServerTables;
-use crate::control::{self, WaitsV1};
+use crate::frames::control::{self, WaitsV1};
 use std::time::Duration;
 
 impl ServerTables {

@@ -7,10 +7,10 @@
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
-use crate::control::{self, HeldV1, IdentifyV1, IdentityV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, HeldV1, IdentifyV1, IdentityV1};
+use crate::frames::{FrameKind, IdentifyFrame, IdentityFrame};
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
-use crate::message;
 use crate::partition::share;
 use crate::token;
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
@@ -173,6 +173,7 @@ impl Identities {
 
     /// Answers what the server holds of a table.
     pub(super) fn answer(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        IdentifyFrame::decode(&frame.head)?;
         let table = match control::open::<IdentifyV1>(frame.payload) {
             Ok(IdentifyV1 { table }) => table,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -188,7 +189,7 @@ impl Identities {
             let TableIdentity { uid, server, servers } = identity;
             HeldV1 { uid: uid.0, server, servers, shards, confirmed }
         });
-        tables::answer(frame, message::IDENTITY, &control::seal(&IdentityV1 { held }), transmit)
+        tables::answer(frame, IdentityFrame {}, &control::seal(&IdentityV1 { held }), transmit)
     }
 }
 

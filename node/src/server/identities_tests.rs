@@ -3,9 +3,11 @@
 
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};
-use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
 use crate::error::Refusal;
-use crate::message;
+use crate::frames::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::frames::{
+    ConfirmFrame, ConfirmedFrame, FrameKind, IdentifyFrame, OpenTableFrame, TableOpenedFrame,
+};
 use crate::worker::{Worker, WorkerConfig};
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Add, Rule};
@@ -25,13 +27,13 @@ fn start(sim: &Sim, addr: &str, store: &Store) -> (u64, String) {
 
 fn identify(sim: &Sim, link: &mut Link<SimStream>) -> Option<HeldV1> {
     let request = control::seal(&IdentifyV1 { table: "t".into() });
-    let (_, answer) = ask(sim, link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &request);
+    let (_, answer) = ask(sim, link, IdentifyFrame {}.encode(0), &request);
     control::open::<IdentityV1>(&answer).unwrap().held
 }
 
 fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (Head, Vec<u8>) {
     let request = OpenTableV2 { schema: schema().encode(), uid, server: 0, servers: 2, make_in };
-    ask(sim, link, Head::new(message::OPEN_TABLE, 0, 0, [0; 4]), &control::seal_as(2, &request))
+    ask(sim, link, OpenTableFrame {}.encode(0), &control::seal_as(2, &request))
 }
 
 /// A table for which there was no memory could not be made with fewer shards: it was taken for one that is there.
@@ -61,7 +63,7 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     let (mut link, welcome) = greet(&sim, &one);
     // Whoever makes the table dies when one thread of one server has made its shards.
     let (head, opened) = open(&sim, &mut link, [0; 16], welcome.incarnation);
-    assert_eq!(head.kind, message::TABLE_OPENED);
+    assert_eq!(head.kind, TableOpenedFrame::KIND);
     let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
     assert_eq!((opened.first_shard..opened.end_shard, opened.confirmed), (0..2, false));
     sim.remove_actor(actor);
@@ -114,16 +116,16 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
     }
     let mut confirm = |table, uid| {
         let request = control::seal(&ConfirmV1 { table, uid });
-        ask(&sim, &mut link, Head::new(message::CONFIRM, 0, 0, [0; 4]), &request)
+        ask(&sim, &mut link, ConfirmFrame {}.encode(0), &request)
     };
     for (table, uid) in [(opened.table, [8; 16]), (opened.table + 1, [7; 16])] {
         assert_eq!(refused(confirm(table, uid)).0, Refusal::Identity);
     }
-    assert_eq!(confirm(opened.table, [7; 16]).0.kind, message::CONFIRMED);
+    assert_eq!(confirm(opened.table, [7; 16]).0.kind, ConfirmedFrame::KIND);
     assert!(identify(&sim, &mut link).unwrap().confirmed);
     let (refusal, text) = refused({
         let request = control::seal(&IdentifyV1 { table: "../t".into() });
-        ask(&sim, &mut link, Head::new(message::IDENTIFY, 0, 0, [0; 4]), &request)
+        ask(&sim, &mut link, IdentifyFrame {}.encode(0), &request)
     });
     assert!(refusal == Refusal::Malformed && text.contains("table name"), "{text}");
 }

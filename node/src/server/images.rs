@@ -2,10 +2,10 @@
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTables, answer};
-use crate::control::{self, ImagesV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, ImagesV1};
+use crate::frames::{FrameKind, ImagesFrame, ImagesGivenFrame};
 use crate::limits::IMAGES_PER_REQUEST;
-use crate::message::{self, unpair};
 use crate::partition::in_words;
 use gannet_transport::{Frame, Full, Stream, Transmit};
 use std::io::ErrorKind;
@@ -18,12 +18,9 @@ pub(super) fn give<S: Stream>(
     stream: &mut S,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let (first, count) = unpair(frame.head.words[1]);
-    let Some(table) = tables.all.get(frame.head.words[0] as usize) else {
-        return refuse(
-            Refusal::Unknown,
-            format!("no table {} has been opened on this thread", frame.head.words[0]),
-        );
+    let ImagesFrame { table: number, first, shards: count } = ImagesFrame::decode(&frame.head)?;
+    let Some(table) = tables.all.get(number as usize) else {
+        return refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread"));
     };
     let Some(shards) = &table.shards else {
         return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
@@ -55,5 +52,5 @@ pub(super) fn give<S: Stream>(
             }
         }
     }
-    answer(frame, message::IMAGES_GIVEN, &control::seal(&ImagesV1 { incarnations }), transmit)
+    answer(frame, ImagesGivenFrame {}, &control::seal(&ImagesV1 { incarnations }), transmit)
 }

@@ -10,11 +10,11 @@
 
 use super::bulk::{RequestOutcome, refuse};
 use crate::error::Refusal;
+use crate::frames::{AllocateFrame, AllocatedFrame, FrameKind};
 use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
-use crate::message;
 use crate::scheduler::Schedulers;
 use gannet_core::{OpenError, Store};
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -145,15 +145,16 @@ pub(super) fn answer(
     let Some(incarnations) = incarnations else {
         return refuse(Refusal::Unknown, "incarnations are handed out by thread 0 of a server");
     };
-    let [floor, looks, ..] = frame.head.words;
-    if floor >= INCARNATION_NAMED_MAX || looks > message::ALLOCATE_LOOK {
-        return refuse(Refusal::Malformed, format!("an incarnation above {floor:#x}, option {looks:#x}"));
+    let AllocateFrame { floor, look } = AllocateFrame::decode(&frame.head)?;
+    if floor >= INCARNATION_NAMED_MAX {
+        let text = format!("an incarnation above {floor}: incarnations are below {INCARNATION_NAMED_MAX}");
+        return refuse(Refusal::Malformed, text);
     }
     // Room for the answer first: what is handed out is told.
     transmit.reserve(0).ok_or(Full)?;
     let booked = scheduler.map_or(0, Schedulers::highest_incarnation);
-    let number = match looks {
-        message::ALLOCATE_LOOK => incarnations.highest().max(booked),
+    let incarnation = match look {
+        true => incarnations.highest().max(booked),
         _ if incarnations.looks_only => {
             let text = "this is a scheduler, which hands out no incarnations: name the servers in --ps-hosts";
             return refuse(Refusal::Mismatch, text);
@@ -164,8 +165,8 @@ pub(super) fn answer(
             Err(error) => return refuse(Refusal::NoSpace, error.to_string()),
         },
     };
-    let words = [number, u64::from(!incarnations.looks_only), 0, 0];
-    transmit.commit(Head::new(message::ALLOCATED, 0, frame.head.id, words), 0);
+    let answer = AllocatedFrame { incarnation, hands_out: !incarnations.looks_only };
+    transmit.commit(answer.encode(frame.head.id), 0);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use super::memory::SessionShare;
 use super::step_sums::KeepOutcome;
 use super::tables::ServerTables;
 use crate::error::Refusal;
+use crate::frames::{AckFrame, FrameKind, LeaveFrame, PullFrame, PushFrame, TickFrame};
 use crate::limits::{ASIDE_BYTES_SPARE, WAITS_TOLD};
-use crate::message;
 use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
 use gannet_transport::{Frame, Head, Transmit};
@@ -84,24 +84,23 @@ impl PendingReply {
             PendingReply::Request { .. } => return ReplyOutcome::Waits,
             PendingReply::Ready(head) => transmit.send(*head).is_ok(),
             PendingReply::Refused { head, refusal, text } => {
-                answer_refused(head, *refusal, text.clone(), transmit).is_ok()
+                answer_refused((head.kind, head.id), *refusal, text.clone(), transmit).is_ok()
             }
             &PendingReply::Push { id, table, step, rows, not_finite } => {
                 let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
                 match tables.outcome(table, step, pusher) {
                     KeepOutcome::Waits => return ReplyOutcome::Waits,
                     KeepOutcome::Applied => {
-                        transmit.send(message::ack_head(id, Applied { applied: left, ..none }, 0)).is_ok()
+                        transmit.send(AckFrame::new(Applied { applied: left, ..none }, 0).encode(id)).is_ok()
                     }
                     KeepOutcome::Late => {
-                        let sent = transmit.send(message::ack_head(id, none, left)).is_ok();
+                        let sent = transmit.send(AckFrame::new(none, left).encode(id)).is_ok();
                         tables.count_late(table, if sent { left } else { 0 });
                         sent
                     }
                     KeepOutcome::Refused(refusal, text) => {
                         pusher.blocked |= refusal.asks_for_resend();
-                        let head = Head::new(message::PUSH, 0, id, [0; 4]);
-                        answer_refused(&head, refusal, text, transmit).is_ok()
+                        answer_refused((PushFrame::KIND, id), refusal, text, transmit).is_ok()
                     }
                 }
             }
@@ -144,13 +143,13 @@ pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<
 
 /// Requests that are not put off: pushes, and what is said of them.
 fn keeps_its_place(kind: u16) -> bool {
-    matches!(kind, message::PUSH | message::TICK | message::LEAVE)
+    matches!(kind, PushFrame::KIND | TickFrame::KIND | LeaveFrame::KIND)
 }
 
 /// The table over which a pull waits that this kind of request must stay behind.
 pub(super) fn before(kind: u16, owed: &VecDeque<PendingReply>) -> Option<u32> {
     let pull = |owed: &PendingReply| match owed {
-        PendingReply::Request { head, table, .. } if head.kind == message::PULL => Some(*table),
+        PendingReply::Request { head, table, .. } if head.kind == PullFrame::KIND => Some(*table),
         _ => None,
     };
     owed.iter().find_map(pull).filter(|_| keeps_its_place(kind))

@@ -4,13 +4,13 @@
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTable, ServerTables};
-use crate::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, ExtentV1, RegionV1, RegionsV1};
+use crate::frames::{FrameKind, RegionsAreFrame, RegionsFrame};
 use crate::limits::REGIONS_PER_REQUEST;
-use crate::message::{self, REGIONS_ANY, REGIONS_LINES, unpair};
 use crate::partition::in_words;
 use gannet_core::{MemoryRange, ReadableShard};
-use gannet_transport::{Frame, Head, NetError, Region, Registrar, Stream, Transmit};
+use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
 
 /// What a thread has registered of one table. It goes before the shards that it is of.
 #[derive(Default)]
@@ -68,13 +68,12 @@ pub(super) fn tell<S: Stream>(
     stream: &mut S,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let (first, count) = unpair(frame.head.words[1]);
-    let number = frame.head.words[0];
+    let RegionsFrame { table: number, first, shards: count, software } = RegionsFrame::decode(&frame.head)?;
     let Some(registrar) = tables.registrar.clone() else {
         return refuse(Refusal::Unknown, "this server registers no memory");
     };
     let answering = registrar.answering();
-    if !answering.by_device && frame.head.words[2] & REGIONS_ANY == 0 {
+    if !answering.by_device && !software {
         let text = "this server's RDMA device is software: a READ would cost it more than a request (--one-sided always reads all the same)";
         return refuse(Refusal::Unknown, text);
     }
@@ -103,7 +102,6 @@ pub(super) fn tell<S: Stream>(
     for readable in &shards.readable(first..end) {
         told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
-    let lines = if answering.whole_lines { REGIONS_LINES } else { 0 };
-    let head = Head::new(message::REGIONS_ARE, 0, frame.head.id, [lines, 0, 0, 0]);
-    Ok(transmit.send_copy(head, &control::seal(&told))?)
+    let answer = RegionsAreFrame { whole_lines: answering.whole_lines };
+    Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&told))?)
 }

@@ -2,10 +2,10 @@
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
-use crate::control;
 use crate::error::Refusal;
+use crate::frames::control;
+use crate::frames::{FrameKind, RunFrame, RunIsFrame};
 use crate::limits::RUN_BYTES_MAX;
-use crate::message;
 use crate::runs::{Registry, RunRequestV1};
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(super) fn answer(
     open: &[String],
     transmit: &mut Transmit,
 ) -> RequestOutcome {
+    RunFrame::decode(&frame.head)?;
     let Some(runs) = runs else {
         return refuse(Refusal::Unknown, "the registry of runs is in thread 0 of a server that has tables");
     };
@@ -34,5 +35,5 @@ pub(super) fn answer(
     transmit.reserve(0).ok_or(Full)?;
     let told = runs.answer(ask, session, now, open);
     let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    tables::answer(frame, message::RUN_IS, &control::seal(&told), transmit)
+    tables::answer(frame, RunIsFrame {}, &control::seal(&told), transmit)
 }

@@ -2,14 +2,16 @@
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::tables;
-use crate::control;
 use crate::error::Refusal;
+use crate::frames::control;
+use crate::frames::{
+    BookFrame, BookedFrame, FedFrame, FeedFrame, FrameKind, JobTableFrame, JobTableNotedFrame,
+};
 use crate::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
-use crate::message;
 use crate::scheduler::data_server::DataRequest;
 use crate::scheduler::member::WorkerIncarnation;
 use crate::scheduler::{JobTableV2, SchedulerRequestV2, Schedulers};
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
 /// Answers a request to the scheduler, which is in thread 0.
@@ -20,6 +22,7 @@ pub(super) fn answer(
     now: Duration,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
+    BookFrame::decode(&frame.head)?;
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
@@ -38,7 +41,7 @@ pub(super) fn answer(
     transmit.reserve(0).ok_or(Full)?;
     let told = scheduler.answer(ask, session, now);
     let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    tables::answer(frame, message::BOOKED, &control::seal(&told), transmit)
+    tables::answer(frame, BookedFrame {}, &control::seal(&told), transmit)
 }
 
 /// Notes what the rows of a job's table are.
@@ -48,6 +51,7 @@ pub(super) fn note_table(
     now: Duration,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
+    JobTableFrame::decode(&frame.head)?;
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
@@ -57,7 +61,7 @@ pub(super) fn note_table(
     };
     transmit.reserve(0).ok_or(Full)?;
     scheduler.note_table(asked, now).map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    transmit.commit(Head::new(message::JOB_TABLE_NOTED, 0, frame.head.id, [0; 4]), 0);
+    transmit.commit(JobTableNotedFrame {}.encode(frame.head.id), 0);
     Ok(())
 }
 
@@ -68,6 +72,7 @@ pub(super) fn feed(
     pusher: &Pusher,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
+    FeedFrame::decode(&frame.head)?;
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
@@ -77,7 +82,7 @@ pub(super) fn feed(
     };
     let feeder = scheduler.feeder().map_err(refused)?;
     if feed == DataRequest::Offer {
-        return tables::answer(frame, message::FED, &control::seal(&feeder.offer()), transmit);
+        return tables::answer(frame, FedFrame::default(), &control::seal(&feeder.offer()), transmit);
     }
     if feed.bytes() > FEED_BYTES_MAX {
         let bytes = feed.bytes();
@@ -92,6 +97,6 @@ pub(super) fn feed(
     let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };
     let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
     let fed = scheduler.feed(incarnation, feed, out).map_err(refused)?;
-    transmit.commit(Head::new(message::FED, 0, frame.head.id, fed.words()), fed.bytes);
+    transmit.commit(fed.encode(frame.head.id), fed.bytes.0);
     Ok(())
 }

@@ -8,11 +8,11 @@ use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
 use super::session::{GreetedConnection, RequestContext, Session};
 use super::tables::ServerTables;
-use crate::control::{self, HelloV1, WelcomeV1};
 use crate::counters::ServerCounters;
+use crate::frames::control::{self, HelloV1, WelcomeV1};
+use crate::frames::{FrameKind, HelloFrame, RefusedFrame, WelcomeFrame};
 use crate::hostile::{KEY_BIT, schema};
 use crate::log_limiter::LogLimiter;
-use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::token::Token;
@@ -107,8 +107,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let hello = HelloV1 { pusher: 3, incarnation: 1, thread: 0 };
     let limits = SessionLimits::default();
     let (buffers, keysets) = (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(1 << 20));
-    let welcome =
-        (Head::new(message::WELCOME, 0, 0, [0; 4]), WelcomeV1 { incarnation: 1, session: 1, threads: 1 });
+    let welcome = (WelcomeFrame::default(), WelcomeV1 { incarnation: 1, session: 1, threads: 1 });
     let greeted = GreetedConnection { link, hello, hello_id: 0 };
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
@@ -171,7 +170,7 @@ pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
 /// The hello that these bytes begin with, if they do.
 fn first_hello(bytes: &[u8]) -> Option<(HelloV1, u64)> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
-    let head = Head::decode(head).ok().filter(|head| head.kind == message::HELLO)?;
+    let head = Head::decode(head).ok().filter(|head| HelloFrame::decode(head).is_ok())?;
     let payload = rest.get(..head.len as usize).filter(|_| head.len as usize <= FRAME_BYTES_MAX)?;
     if head.flags & FLAG_PAYLOAD_CRC != 0 && crc32c::crc32c(payload) != head.payload_crc {
         return None;
@@ -183,7 +182,7 @@ fn first_hello(bytes: &[u8]) -> Option<(HelloV1, u64)> {
 fn read_answers(mut bytes: &[u8]) {
     while let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) {
         let head = Head::decode(head).expect("the server sends frames");
-        assert!(head.kind == message::REFUSED || head.kind.is_multiple_of(2) && head.kind > 0, "{head:?}");
+        assert!(head.kind == RefusedFrame::KIND || head.kind.is_multiple_of(2) && head.kind > 0, "{head:?}");
         // The link may have ended in the middle of one.
         bytes = rest.get(head.len as usize..).unwrap_or_default();
     }

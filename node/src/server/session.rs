@@ -8,15 +8,15 @@ use super::memory::{SessionLimits, SessionMemory, SessionShare};
 use super::pending_replies::{PendingReply, ReplyOutcome, WaitingRequest};
 use super::subscriptions::Subscriptions;
 use super::tables::ServerTables;
-use crate::control::{self, HelloV1, WelcomeV1};
 use crate::counters::{Carrier, RequestKind, ThreadCounters};
 use crate::error::Refusal;
+use crate::frames::control::{self, HelloV1, WelcomeV1};
+use crate::frames::{FrameKind, WaitsFrame, WelcomeFrame};
 use crate::limits::{
     CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME,
     STALL_TIME,
 };
 use crate::log_limiter::LogLimiter;
-use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
@@ -144,7 +144,7 @@ impl<S: Stream> Session<S> {
     /// A session that will welcome its worker. `buffers` and `keysets` are the server's.
     pub(super) fn new(
         greeted: GreetedConnection<S>,
-        welcome: (Head, WelcomeV1),
+        welcome: (WelcomeFrame, WelcomeV1),
         limits: &SessionLimits,
         keysets: Keysets,
         buffers: Arc<SessionMemory>,
@@ -153,7 +153,7 @@ impl<S: Stream> Session<S> {
         let GreetedConnection { mut link, hello, hello_id } = greeted;
         link.rest();
         let (peer, over) = (link.peer().clone(), Carrier::of(link.stream().transport()));
-        let (head, welcome) = welcome;
+        let (grant, welcome) = welcome;
         let (number, welcome) = (welcome.session, control::seal(&welcome));
         Session {
             link,
@@ -171,7 +171,7 @@ impl<S: Stream> Session<S> {
             keysets,
             share: SessionShare::new(buffers),
             credit_frames: limits.credit_frames as usize,
-            welcome: Some((Head { id: hello_id, ..head }, welcome)),
+            welcome: Some((grant.encode(hello_id), welcome)),
             blocked: false,
             parked: None,
             owed_answers: VecDeque::new(),
@@ -195,7 +195,7 @@ impl<S: Stream> Session<S> {
         now: Duration,
     ) -> Result<TurnOutcome, SessionEnd> {
         let mut turn = TurnOutcome::default();
-        if !self.feed() {
+        if !self.reserve_buffers() {
             // The delay is ours.
             (self.times.whole, self.times.heard) = (now, now);
             turn.waiting_for_memory = true;
@@ -257,8 +257,8 @@ impl<S: Stream> Session<S> {
         Ok(drained)
     }
 
-    /// Makes sure of memory for the buffers, and sends the welcome once there is.
-    fn feed(&mut self) -> bool {
+    /// Reserves memory for the buffers, and sends the welcome once there is some; `false` while there is none.
+    fn reserve_buffers(&mut self) -> bool {
         self.waiting_for_memory = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
         if !self.waiting_for_memory
             && let Some((head, welcome)) = self.welcome.take()
@@ -432,8 +432,7 @@ impl<S: Stream> Session<S> {
         }
         waiting.told = Some(now);
         let Some(payload) = tables.waits(waiting.table, now) else { return false };
-        let head = Head::new(message::WAITS, 0, waiting.id, [0; 4]);
-        self.link.transmit().send_copy(head, &payload).is_ok()
+        self.link.transmit().send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }
 
     /// Something of it waits for other workers.
@@ -450,7 +449,7 @@ impl<S: Stream> Session<S> {
     pub(super) fn sweep(&mut self, room: &mut RequestContext<'_>, now: Duration) {
         let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
         let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
-        if waits || quiet || self.blocked || !self.feed() {
+        if waits || quiet || self.blocked || !self.reserve_buffers() {
             return self.subscriptions.skip(now);
         }
         self.subscriptions.sweep(room.tables, room.scratch, self.link.transmit(), now);

@@ -6,7 +6,7 @@
 //! docs/image.md has the bytes.
 
 use super::step_sums::StepSum;
-use crate::control;
+use crate::frames::control;
 use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -33,15 +33,6 @@ struct DataNames {
     ends: Vec<(u32, u32)>,
 }
 
-/// The shards of a piece of a push, and how many rows of the push's run there end with the piece; `row`: how many rows of the
-/// first shard's run stand before it.
-pub(super) fn run_ends(keys: &[u64], table: u32, row: u32) -> Vec<(u32, u32)> {
-    let shard = |key: &u64| shard_of(hash(*key), table);
-    let runs = keys.chunk_by(|a, b| shard(a) == shard(b));
-    let before = std::iter::once(row).chain(std::iter::repeat(0));
-    runs.zip(before).map(|(run, row)| (shard(&run[0]), row.saturating_add(run.len() as u32))).collect()
-}
-
 /// Rows of one push that comes to be kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingPush<'a> {
@@ -50,7 +41,7 @@ pub(super) struct IncomingPush<'a> {
     pub(super) values: &'a [f32],
     /// What the data calls it.
     pub(super) name: Option<PushName>,
-    /// With a name: see [`run_ends`], of all rows that came, also of those that are not kept.
+    /// With a name: see [`run_ends`](crate::frames::push_payload::run_ends), of all rows that came, also of those that are not kept.
     pub(super) ends: &'a [(u32, u32)],
 }
 

@@ -1,6 +1,7 @@
 //! What a step comes to, beside a plain map; who is waited for, step by step.
 
 use super::*;
+use crate::frames::push_payload::run_ends;
 use crate::server::clocks::Joiner;
 use crate::sync::{StepReduce, SyncConfig, SyncMode};
 use proptest::prelude::*;

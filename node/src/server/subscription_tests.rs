@@ -2,8 +2,10 @@
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
+use crate::frames::{
+    DeltaFrame, FrameKind, PingFrame, PushFrame, SubscribeFrame, SubscribedFrame, any_head, pair,
+};
 use crate::limits::SUBSCRIBED_ROWS_MAX;
-use crate::message::{self, PushFrame, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
 use gannet_core::Write;
 use gannet_transport::sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, NoOwner};
@@ -11,8 +13,17 @@ use std::time::Duration;
 
 fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64) -> Head {
     let words = [pair(table, keys as u32), pair(every_ms, flags), generation, 0];
-    Head::new(message::SUBSCRIBE, 0, 1, words)
+    any_head(SubscribeFrame::KIND, 0, 1, words)
 }
+
+/// How many rows are subscribed, as an answer says.
+fn subscribed(head: &Head) -> u32 {
+    SubscribedFrame::decode(head).unwrap().rows
+}
+
+/// The flags of a request, as they stand in its high half.
+const SUBSCRIBE_ANEW: u32 = 1;
+const SUBSCRIBE_STATE: u32 = 2;
 
 /// The next frame that nobody asked for, within this time: its numbers and rows, and whether its sweep is over.
 fn unasked(sim: &Sim, link: &mut Link<SimStream>, patience: Duration) -> Option<(Vec<u32>, Vec<f32>, bool)> {
@@ -22,14 +33,14 @@ fn unasked(sim: &Sim, link: &mut Link<SimStream>, patience: Duration) -> Option<
         let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() else { continue };
         let (head, payload) = (frame.head, frame.payload.to_vec());
         link.receive().consume();
-        assert_eq!(head.kind, message::DELTA);
-        let (rows, (generation, last)) = (unpair(head.words[0]).1 as usize, unpair(head.words[2]));
-        assert_eq!(generation, 7);
+        let DeltaFrame { rows, set, last, .. } = DeltaFrame::decode(&head).unwrap();
+        let rows = rows as usize;
+        assert_eq!(set, 7);
         let numbers = payload.chunks_exact(4).take(rows).map(|n| u32::from_le_bytes(n.try_into().unwrap()));
         let from = (4 * rows).next_multiple_of(8);
         let values =
             payload[from..].chunks_exact(4).take(rows).map(|v| f32::from_le_bytes(v.try_into().unwrap()));
-        return Some((numbers.collect(), values.collect(), last == 1));
+        return Some((numbers.collect(), values.collect(), last));
     }
     None
 }
@@ -57,12 +68,12 @@ fn what_changes_is_sent_unasked() {
         };
         let mut payload = bytes(keys, values);
         payload.resize(payload.len().next_multiple_of(8), 0);
-        assert_eq!(acked(&ask(&sim, &mut other, push.head(1), &payload).0).applied, keys_of);
+        assert_eq!(acked(&ask(&sim, &mut other, push.encode(1), &payload).0).applied, keys_of);
     };
     push(&[5, 6], &[1.0, 2.0]);
     let flags = SUBSCRIBE_ANEW | SUBSCRIBE_STATE;
     let (head, _) = ask(&sim, &mut link, subscribe(table, 3, 20, flags, 7), &bytes(&[5, 6, 9], &[]));
-    assert_eq!((head.kind, unpair(head.words[0]).1), (message::SUBSCRIBED, 3));
+    assert_eq!(subscribed(&head), 3);
     // First all, then what changes; an empty sweep says that it is over.
     let gone = 1 << 31;
     assert_eq!(
@@ -74,13 +85,13 @@ fn what_changes_is_sent_unasked() {
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![1, 2], vec![3.0, 4.0], true)));
     // One more row.
     let (head, _) = ask(&sim, &mut link, subscribe(table, 1, 20, SUBSCRIBE_STATE, 7), &bytes(&[7], &[]));
-    assert_eq!(unpair(head.words[0]).1, 4);
+    assert_eq!(subscribed(&head), 4);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![3], vec![1.0], true)));
     // Who says nothing is sent nothing; a sign is enough.
     while unasked(&sim, &mut link, Duration::from_millis(100)).is_some() {}
     push(&[5], &[1.0]);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(200)), None);
-    ask(&sim, &mut link, Head::new(message::PING, 0, 2, [0; 4]), &[]);
+    ask(&sim, &mut link, PingFrame {}.encode(2), &[]);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![0], vec![2.0], true)));
     // The session's end is that of its subscriptions.
     drop(link);
@@ -103,10 +114,10 @@ fn subscriptions_that_do_not_fit_are_refused() {
     // So many, and no more.
     for round in 0..SUBSCRIBED_ROWS_MAX / keys.len() {
         let (head, _) = ask(&sim, &mut link, subscribe(table, keys.len(), 60_000, 0, 7), &bytes(&keys, &[]));
-        assert_eq!(unpair(head.words[0]).1 as usize, (round + 1) * keys.len());
+        assert_eq!(subscribed(&head) as usize, (round + 1) * keys.len());
     }
     let one_more = ask(&sim, &mut link, subscribe(table, 1, 60_000, 0, 7), &bytes(&[5], &[]));
     assert_eq!(refused(one_more).0, Refusal::Limit);
     let (head, _) = ask(&sim, &mut link, subscribe(table, 1, 60_000, SUBSCRIBE_ANEW, 7), &bytes(&[5], &[]));
-    assert_eq!(unpair(head.words[0]).1, 1);
+    assert_eq!(subscribed(&head), 1);
 }

@@ -8,12 +8,12 @@ use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;
 use super::tables::ServerTables;
 use crate::error::Refusal;
+use crate::frames::pull_newer::{bit, bit_words};
+use crate::frames::{DeltaFrame, FrameKind, SubscribeFrame, SubscribedFrame};
 use crate::limits::{FLUSH_BYTES, PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX, SWEEP_ROWS, part_keys};
-use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, clock_word, pair, unpair};
-use crate::pull_newer::{bit, bit_words};
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
 /// Bytes of memory a row: its key and its bit.
@@ -25,7 +25,7 @@ struct Subscription {
     read: Read,
     every: Duration,
     /// The worker's number for it: a later one is of other rows.
-    generation: u32,
+    set: u32,
     keys: Vec<u64>,
     /// Those that are known to have no row.
     none: Vec<u64>,
@@ -62,20 +62,17 @@ impl Subscriptions {
         now: Duration,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
-        let ((table, count), (every_ms, flags)) = (unpair(frame.head.words[0]), unpair(frame.head.words[1]));
+        let request = SubscribeFrame::decode(&frame.head)?;
+        let SubscribeFrame { table, keys: count, period_ms, flags, set } = request;
         let (shards, _) = shards(&mut tables.all, table)?;
-        let Ok(generation) = u32::try_from(frame.head.words[2]) else {
-            return refuse(Refusal::Malformed, "a subscription that cannot be read");
-        };
         let count = count as usize;
-        if frame.payload.len() != count * 8
-            || every_ms == 0
-            || flags & !(SUBSCRIBE_ANEW | SUBSCRIBE_STATE) != 0
-        {
-            return refuse(
-                Refusal::Malformed,
-                format!("a subscription of {count} rows every {every_ms} ms that cannot be read"),
+        let got = frame.payload.len();
+        if got != count * 8 || period_ms == 0 {
+            let text = format!(
+                "a subscription of {count} rows every {period_ms} ms with {got} bytes of keys: it needs 8 bytes a key and \
+                 a period above 0"
             );
+            return refuse(Refusal::Malformed, text);
         }
         let keys: &[u64] = cast_slice(frame.payload);
         let (range, of) = (shards.range(), shards.schema().shards);
@@ -84,7 +81,7 @@ impl Subscriptions {
         }
         let known = self.all.iter().position(|of| of.table == table);
         let before = known.map_or(0, |at| self.all[at].keys.len());
-        let kept = if flags & SUBSCRIBE_ANEW != 0 { 0 } else { before };
+        let kept = if flags.anew { 0 } else { before };
         let others: usize = self.all.iter().map(|of| of.keys.len()).sum::<usize>() - before;
         let rows = kept + count;
         let room = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
@@ -95,8 +92,8 @@ impl Subscriptions {
             return refuse(Refusal::Limit, text);
         }
         transmit.reserve(0).ok_or(Full)?;
-        let read = if flags & SUBSCRIBE_STATE != 0 { Read::State } else { Read::Weights };
-        let every = Duration::from_millis(u64::from(every_ms));
+        let read = if flags.state { Read::State } else { Read::Weights };
+        let every = Duration::from_millis(u64::from(period_ms));
         if kept == 0 {
             self.all.retain(|of| of.table != table);
             let (keys, none, stamps) = (Vec::new(), Vec::new(), Vec::new());
@@ -104,7 +101,7 @@ impl Subscriptions {
                 table,
                 read,
                 every,
-                generation,
+                set,
                 keys,
                 none,
                 stamps,
@@ -117,10 +114,10 @@ impl Subscriptions {
         if let Some(of) = self.all.iter_mut().find(|of| of.table == table) {
             of.keys.extend_from_slice(keys);
             of.none.resize(bit_words(of.keys.len()), 0);
-            (of.every, of.generation) = (every, generation);
+            (of.every, of.set) = (every, set);
         }
-        let words = [pair(table, rows as u32), frame.head.words[1], frame.head.words[2], 0];
-        Ok(transmit.send(Head::new(message::SUBSCRIBED, 0, frame.head.id, words))?)
+        let answer = SubscribedFrame { table, rows: rows as u32, period_ms, flags, set };
+        Ok(transmit.send(answer.encode(frame.head.id))?)
     }
 
     /// No sweep is under way.
@@ -211,9 +208,9 @@ impl Subscription {
         let last = end == self.keys.len();
         self.at = (!last).then_some((chunk + 1, lowest));
         if rows > 0 || last {
-            let flags = pair(self.generation, u32::from(last));
-            let words = [pair(self.table, rows as u32), stamp, flags, clock_word(lowest)];
-            transmit.commit(Head::new(message::DELTA, 0, 0, words), behind + rows * floats * 4);
+            let (table, rows_told, set) = (self.table, rows as u32, self.set);
+            let delta = DeltaFrame { table, rows: rows_told, version: stamp, set, last, lowest };
+            transmit.commit(delta.encode(0), behind + rows * floats * 4);
             tally.delta_rows.add(rows as u64);
         }
         Some(keys.len())

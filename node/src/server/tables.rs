@@ -6,15 +6,18 @@ use super::identities::{Identities, IdentityClaim, to_begin_anew};
 use super::regions::Regions;
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
-use crate::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
+use crate::frames::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
+use crate::frames::{
+    ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, FrameKind, OpenTableFrame,
+    PusherClosedFrame, StatusFrame, StatusIsFrame, TableDroppedFrame, TableOpenedFrame,
+};
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::log_limiter::LogLimiter;
-use crate::message;
 use crate::partition::share;
 use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
-use gannet_transport::{Frame, Full, Head, Registrar, Transmit};
+use gannet_transport::{Frame, Full, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +174,7 @@ impl ServerTables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
+        OpenTableFrame::decode(&frame.head)?;
         let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -202,7 +206,7 @@ impl ServerTables {
         let births = shards.as_ref().map(Shards::births).unwrap_or_default();
         let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
         let opened = TableOpenedV2 { table, first_shard, end_shard, incarnation, uid, confirmed, births };
-        answer(frame, message::TABLE_OPENED, &control::seal_as(2, &opened), transmit)
+        answer(frame, TableOpenedFrame {}, &control::seal_as(2, &opened), transmit)
     }
 
     /// The names of the tables that are open.
@@ -219,6 +223,7 @@ impl ServerTables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
+        DropTableFrame::decode(&frame.head)?;
         pusher.must_have_incarnation()?;
         let DropTableV1 { table: name } = match control::open(frame.payload) {
             Ok(drop) => drop,
@@ -245,7 +250,7 @@ impl ServerTables {
         if let Err(error) = dropped {
             return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));
         }
-        transmit.commit(Head::new(message::TABLE_DROPPED, 0, frame.head.id, [0; 4]), 0);
+        transmit.commit(TableDroppedFrame {}.encode(frame.head.id), 0);
         Ok(())
     }
 
@@ -259,6 +264,7 @@ impl ServerTables {
 
     /// All servers of a table have made their shards.
     pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        ConfirmFrame::decode(&frame.head)?;
         let ConfirmV1 { table: number, uid } = match control::open(frame.payload) {
             Ok(confirm) => confirm,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -275,12 +281,11 @@ impl ServerTables {
             shards.confirm();
         }
         self.identities.confirm(&table.schema.name);
-        transmit.commit(Head::new(message::CONFIRMED, 0, frame.head.id, [0; 4]), 0);
+        transmit.commit(ConfirmedFrame {}.encode(frame.head.id), 0);
         Ok(())
     }
 
-    fn get(&mut self, frame: &Frame<'_>) -> Result<&mut ServerTable, RequestFailure> {
-        let number = frame.head.words[0];
+    fn get(&mut self, number: u32) -> Result<&mut ServerTable, RequestFailure> {
         match self.all.get_mut(number as usize) {
             Some(table) => Ok(table),
             None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
@@ -288,7 +293,7 @@ impl ServerTables {
     }
 
     pub(super) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        let table = self.get(frame)?;
+        let table = self.get(StatusFrame::decode(&frame.head)?.table)?;
         let (stats, pushers) = match &table.shards {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
@@ -304,7 +309,7 @@ impl ServerTables {
         });
         let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
         let status = StatusV1 { rows, bytes, shards, pushers: pushers.collect() };
-        answer(frame, message::STATUS_IS, &control::seal(&status), transmit)
+        answer(frame, StatusIsFrame {}, &control::seal(&status), transmit)
     }
 
     pub(super) fn answer_close(
@@ -313,13 +318,14 @@ impl ServerTables {
         pusher: &Pusher,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
+        let request = ClosePusherFrame::decode(&frame.head)?;
         pusher.must_have_incarnation()?;
-        let (of, incarnation) = match frame.head.words {
-            [_, 0, ..] => (pusher.pusher, pusher.incarnation),
-            [_, of, incarnation, _] if is_data(of) => (of, incarnation),
-            [_, of, ..] => return refuse(Refusal::Name, format!("pusher {of:#x}: no name of data")),
+        let (of, incarnation) = match request.pusher {
+            0 => (pusher.pusher, pusher.incarnation),
+            of if is_data(of) => (of, request.incarnation),
+            of => return refuse(Refusal::Name, format!("pusher {of:#x}: no name of data")),
         };
-        let table = self.get(frame)?;
+        let table = self.get(request.table)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
             // Data that a fenced worker closed could be another's by now.
@@ -327,7 +333,7 @@ impl ServerTables {
             let closed = taken.and_then(|()| shards.close_pusher(of, incarnation));
             closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        transmit.commit(Head::new(message::PUSHER_CLOSED, 0, frame.head.id, [0; 4]), 0);
+        transmit.commit(PusherClosedFrame {}.encode(frame.head.id), 0);
         Ok(())
     }
 
@@ -359,12 +365,12 @@ impl ServerTables {
     }
 }
 
-/// Queues a control answer.
+/// Queues a control answer: its frame and its payload.
 pub(super) fn answer(
     frame: &Frame<'_>,
-    kind: u16,
+    reply: impl FrameKind,
     payload: &[u8],
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    Ok(transmit.send_copy(Head::new(kind, 0, frame.head.id, [0; 4]), payload)?)
+    Ok(transmit.send_copy(reply.encode(frame.head.id), payload)?)
 }

@@ -8,17 +8,17 @@ use super::memory::{SessionLimits, SessionMemory};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
 use super::tables::ServerTables;
-use crate::control::WelcomeV1;
 use crate::counters::{ServerCounters, ThreadCounters};
 use crate::error::{Refusal, ServerError};
+use crate::frames::WelcomeFrame;
+use crate::frames::control::WelcomeV1;
 use crate::limits::{INBOX_MAX, MEMORY_RETRY, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::log_limiter::LogLimiter;
-use crate::message;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::scheduler::data_server::DataServerConfig;
 use gannet_transport::limits::LINK_BYTES_MAX;
-use gannet_transport::{Event, Head, LinkError, Net, Poll, Stream};
+use gannet_transport::{Event, LinkError, Net, Poll, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -354,10 +354,13 @@ impl<N: Net> ShardThread<N> {
         self.settings.named.note(greeted.hello.incarnation);
         let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
         let silence = limits.silence.as_millis() as u64;
-        let credit = [u64::from(limits.credit_frames), limits.credit_bytes, silence, 0];
-        let head = Head::new(message::WELCOME, 0, 0, credit);
+        let grant = WelcomeFrame {
+            credit_requests: u64::from(limits.credit_frames),
+            credit_bytes: limits.credit_bytes,
+            silence_ms: silence,
+        };
         let keysets = Keysets::new(*keyset_bytes_max, keysets.clone());
-        Session::new(greeted, (head, welcome), limits, keysets, buffers.clone(), self.net.now())
+        Session::new(greeted, (grant, welcome), limits, keysets, buffers.clone(), self.net.now())
     }
 
     fn refuse(&mut self, mut greeted: GreetedConnection<N::Stream>, why: String) {

@@ -2,12 +2,13 @@
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse, shards};
 use super::tables::ServerTable;
-use crate::control::{self, VectorDoneV1, VectorV1};
 use crate::error::Refusal;
+use crate::frames::control::{self, VectorDoneV1, VectorV1};
+use crate::frames::{FrameKind, VectorDoneFrame, VectorFrame};
 use crate::limits::PART_BYTES_MAX;
-use crate::{message, vectors};
+use crate::vectors;
 use gannet_core::{PushName, Shards, limits::PROGRAM_SUMS_MAX};
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 
 /// Bytes around the sums of an answer.
 const ANSWER_HEAD_BYTES: usize = 64;
@@ -20,6 +21,7 @@ pub(super) fn run(
     pusher: &mut Pusher,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
+    let VectorFrame { table } = VectorFrame::decode(&frame.head)?;
     let request: VectorV1 = match control::open(frame.payload) {
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -28,9 +30,6 @@ pub(super) fn run(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let Ok(table) = u32::try_from(frame.head.words[0]) else {
-        return refuse(Refusal::Malformed, format!("table {:#x}", frame.head.words[0]));
-    };
     let (shards, _) = shards(tables, table)?;
     pusher.enter_table(table, shards)?;
     let (shard, sums) = (request.shard, request.sums.len());
@@ -47,5 +46,5 @@ pub(super) fn run(
     let sums = Shards::run_program(shards, shard, &name, &program);
     let sums = sums.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
     let done = control::seal(&VectorDoneV1 { sums });
-    Ok(transmit.send_copy(Head::new(message::VECTOR_DONE, 0, frame.head.id, [0; 4]), &done)?)
+    Ok(transmit.send_copy(VectorDoneFrame {}.encode(frame.head.id), &done)?)
 }

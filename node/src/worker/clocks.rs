@@ -5,10 +5,10 @@ use super::Worker;
 use super::in_flight::{ControlInFlight, PullPart, Request, RequestWork};
 use super::relayout::Relayout;
 use super::tables::{ControlRequest, Recipients, TableId};
-use crate::control::{self, JoinedV1, WaitsV1};
 use crate::error::WorkerError;
+use crate::frames::control::{self, JoinedV1, WaitsV1};
+use crate::frames::{FenceFrame, FrameKind, JoinFrame, LeaveFrame, TickFrame, UnsentFrame};
 use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
-use crate::message::{self, pair};
 use crate::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet_core::NO_CLOCK;
 use gannet_transport::Net;
@@ -55,7 +55,7 @@ impl<N: Net> Worker<N> {
         }
         self.drain()?;
         let payload = |_: usize, _: u32| control::seal(&member.request(NO_CLOCK, 0));
-        let join = ControlRequest::of(message::JOIN, Some(table), &payload);
+        let join = ControlRequest::with_payload(&JoinFrame { table: 0 }, Some(table), &payload);
         let mut clock = 0;
         for answer in self.ask_of_links(&join)? {
             let peer = &mut self.peers[answer.link];
@@ -134,7 +134,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         self.drain()?;
-        self.ask(&ControlRequest::plain(message::LEAVE, table, [0; 4]), Recipients::All)?;
+        self.ask(&ControlRequest::about(table, &LeaveFrame { table: 0 }), Recipients::All)?;
         self.tables[table.0].group = None;
         Ok(())
     }
@@ -158,19 +158,19 @@ impl<N: Net> Worker<N> {
     /// Tells every server thread the own clock.
     fn say_clock(&mut self, table: TableId, clock: u64, skip: bool) -> Result<(), WorkerError> {
         self.tally.clock.set(clock);
-        self.tell_all(message::TICK, table, [0, clock, u64::from(skip), 0])
+        self.tell_all(table, &TickFrame { table: 0, clock, skip })
     }
 
     /// Queues a request to every server thread; nobody waits for the answers.
-    fn tell_all(&mut self, kind: u16, table: TableId, words: [u64; 4]) -> Result<(), WorkerError> {
+    fn tell_all(&mut self, table: TableId, frame: &impl FrameKind) -> Result<(), WorkerError> {
         let (now, links) = (self.net.now(), self.links_now().collect::<Vec<_>>());
-        let (table, answers) = (Some(table.0), vec![None; links.len()]);
-        let control = ControlInFlight { kind, table, words, answers, ..ControlInFlight::default() };
+        let (frame, table, answers) = (UnsentFrame::new(frame), Some(table.0), vec![None; links.len()]);
+        let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
         for (chunk, number) in links.into_iter().enumerate() {
-            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
-            match kind {
-                message::FENCE => self.peers[number].enqueue_first(request, now),
+            let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
+            match frame.kind() {
+                FenceFrame::KIND => self.peers[number].enqueue_first(request, now),
                 _ => self.peers[number].enqueue(request, now),
             }
             self.send(number)?;
@@ -262,14 +262,14 @@ impl<N: Net> Worker<N> {
             |table: usize| tables[table].group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
         let mut step: (usize, u64) = (0, 0);
         for request in &peer.queue {
-            match flights.at(request.place).map(|flight| &flight.work) {
+            match flights.at(request.index).map(|flight| &flight.work) {
                 Some(RequestWork::Push(push)) if is_bsp(push.laid.table()) => {
                     step = (step.0 + 1, step.1 + u64::from(request.bytes));
                     if step.0 > 1 && (step.0 >= peer.credit.frames || step.1 > peer.credit.bytes) {
                         return Err(too_large(step.0, step.1));
                     }
                 }
-                Some(RequestWork::Control(control)) if control.kind == message::TICK => step = (0, 0),
+                Some(RequestWork::Control(control)) if control.kind() == TickFrame::KIND => step = (0, 0),
                 _ => {}
             }
         }
@@ -405,8 +405,8 @@ impl<N: Net> Worker<N> {
     pub fn fence(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
         // Workers that keep step are called by their rank + 1.
         let rank = u32::try_from(pusher.wrapping_sub(1)).unwrap_or(u32::MAX);
-        let words = [pair(0, rank), pusher, incarnation, 0];
-        self.ask(&ControlRequest::plain(message::FENCE, table, words), Recipients::All).map(|_| ())
+        let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
+        self.ask(&ControlRequest::about(table, &fence), Recipients::All).map(|_| ())
     }
 
     fn fence_everywhere(
@@ -415,7 +415,7 @@ impl<N: Net> Worker<N> {
         rank: u32,
         (pusher, incarnation): (u64, u64),
     ) -> Result<(), WorkerError> {
-        self.tell_all(message::FENCE, table, [pair(0, rank), pusher, incarnation, 0])
+        self.tell_all(table, &FenceFrame { table: 0, index: rank, pusher, incarnation })
     }
 }
 

@@ -3,11 +3,11 @@
 
 use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
-use crate::control;
 use crate::error::WorkerError;
+use crate::frames::control;
+use crate::frames::{DataBytes, FedFrame, FeedFrame, FrameKind};
 use crate::limits::{FEED_BYTES_MAX, FEEDS_UNDER_WAY};
-use crate::message;
-use crate::scheduler::data_server::{DataReply, DataRequest, OfferV1};
+use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::job_plan::JobPlan;
 use gannet_transport::{Head, Net};
 
@@ -97,9 +97,10 @@ impl<N: Net> DataLink<N> {
 
     fn ask(&mut self, feeds: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
         let payload = |nth: usize, _: u32| feeds[nth].payload();
-        let answers = self
-            .worker
-            .ask(&ControlRequest::of(message::FEED, None, &payload), Recipients::First(feeds.len()))?;
+        let answers = self.worker.ask(
+            &ControlRequest::with_payload(&FeedFrame {}, None, &payload),
+            Recipients::First(feeds.len()),
+        )?;
         match answers.len() == feeds.len() {
             true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
             false => Err(self.nonsense("fewer answers than requests".into())),
@@ -114,9 +115,8 @@ impl<N: Net> DataLink<N> {
         mut payload: Vec<u8>,
         from: u64,
     ) -> Result<TextChunk, WorkerError> {
-        let Some(DataReply { start, whole, bytes, crc }) = DataReply::of(head.words) else {
-            return Err(self.nonsense(format!("words {:?}", head.words)));
-        };
+        let answer = FedFrame::decode(head).map_err(|error| self.nonsense(error.to_string()))?;
+        let FedFrame { start, whole, bytes: DataBytes(bytes), crc } = answer;
         let due = whole.saturating_sub(from).min(feed.bytes() as u64);
         if bytes as u64 != due || payload.len() != bytes.next_multiple_of(8) {
             return Err(self.nonsense(format!("{bytes} bytes of the data where {due} are due")));

@@ -2,13 +2,16 @@
 //! sent again.
 
 use super::{Worker, WorkerConfig};
-use crate::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV2, WelcomeV1};
 use crate::error::{Refusal, WorkerError};
-use crate::message::{self, PushFrame, ack_head};
+use crate::frames::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV2, WelcomeV1};
+use crate::frames::{
+    self, AckFrame, FrameKind, HelloFrame, IdentifyFrame, IdentityFrame, OpenTableFrame, PushFrame,
+    RefusedFrame, TableOpenedFrame, WelcomeFrame,
+};
 use gannet_core::{Applied, Schema, Write};
 use gannet_optim::{Add, Rule};
 use gannet_transport::sim::{Faults, Sim};
-use gannet_transport::{Head, Link, Listener, Net, NoOwner};
+use gannet_transport::{Link, Listener, Net, NoOwner};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,21 +35,21 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
             let (receive, transmit) = link.halves();
             while let Some(frame) = receive.peek(&mut NoOwner).unwrap() {
                 let id = frame.head.id;
-                let push = PushFrame::of(&frame.head).filter(|_| frame.head.kind == message::PUSH);
+                let push = PushFrame::decode(&frame.head).ok();
                 if push.is_some_and(|push| push.seq == 2 && refused < refusals) {
                     (*blocked, refused) = (true, refused + 1);
                 }
-                let (mut head, payload) = match frame.head.kind {
-                    message::HELLO => (
-                        Head::default(),
+                let (head, payload) = match frame.head.kind {
+                    HelloFrame::KIND => (
+                        WelcomeFrame::default().encode(id),
                         control::seal(&WelcomeV1 { incarnation: 1, session: 1, threads: 1 }),
                     ),
-                    message::IDENTIFY => {
+                    IdentifyFrame::KIND => {
                         let (uid, server, servers, shards, confirmed) = ([3; 16], 0, 1, 1, true);
                         let held = Some(HeldV1 { uid, server, servers, shards, confirmed });
-                        (Head::default(), control::seal(&IdentityV1 { held }))
+                        (IdentityFrame {}.encode(id), control::seal(&IdentityV1 { held }))
                     }
-                    message::OPEN_TABLE => {
+                    OpenTableFrame::KIND => {
                         let (table, first_shard, end_shard, incarnation) = (0, 0, 1, 1);
                         let (uid, confirmed, births) = ([3; 16], true, vec![5]);
                         let opened = TableOpenedV2 {
@@ -58,20 +61,19 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
                             confirmed,
                             births,
                         };
-                        (Head::default(), control::seal_as(2, &opened))
+                        (TableOpenedFrame {}.encode(id), control::seal_as(2, &opened))
                     }
-                    _ if *blocked => {
-                        (Head::default(), control::seal(&RefusedV1 { text: "no space here".into() }))
+                    kind if *blocked && push.is_some() => {
+                        let refused = RefusedFrame { code: Refusal::NoSpace as u16, kind };
+                        (refused.encode(id), control::seal(&RefusedV1 { text: "no space here".into() }))
                     }
-                    _ => {
+                    PushFrame::KIND => {
                         log.borrow_mut().extend(push.map(|push| push.seq));
-                        (ack_head(id, Applied { applied: 1, ..Applied::default() }, 0), Vec::new())
+                        let applied = Applied { applied: 1, ..Applied::default() };
+                        (AckFrame::new(applied, 0).encode(id), Vec::new())
                     }
+                    kind => (frames::any_head(frames::answer_to(kind), 0, id, [0; 4]), Vec::new()),
                 };
-                let is_refused = *blocked && push.is_some();
-                head.id = id;
-                head.kind = if is_refused { message::REFUSED } else { message::answer_to(frame.head.kind) };
-                head.aux = if is_refused { Refusal::NoSpace as u16 } else { 0 };
                 transmit.send_copy(head, &payload).unwrap();
                 receive.consume();
             }

@@ -5,9 +5,9 @@ use super::Worker;
 use super::peer::Peer;
 use super::reconnect::refused;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
-use crate::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
 use crate::error::{Refusal, WorkerError};
-use crate::message;
+use crate::frames::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
 use crate::partition::{in_words, share};
 use crate::scheduler::table_records::{ShardHolder, TableRecord};
 use gannet_core::{Schema, TableUid};
@@ -240,7 +240,7 @@ impl<N: Net> Worker<N> {
             for one in order {
                 let request = opened.request_in(schema, one, make_in(one));
                 let payload = |_: usize, _: u32| request.clone();
-                let open = ControlRequest::of(message::OPEN_TABLE, None, &payload);
+                let open = ControlRequest::with_payload(&OpenTableFrame {}, None, &payload);
                 let answers = self.ask(&open, Recipients::Links(&fronts[one..one + 1]))?;
                 match self.opened(&answers, 1)? {
                     Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
@@ -256,8 +256,10 @@ impl<N: Net> Worker<N> {
             let server = server as usize;
             opened.request_in(schema, server, make_in(server))
         };
-        let answers =
-            self.ask(&ControlRequest::of(message::OPEN_TABLE, None, &request), Recipients::Links(&all))?;
+        let answers = self.ask(
+            &ControlRequest::with_payload(&OpenTableFrame {}, None, &request),
+            Recipients::Links(&all),
+        )?;
         let answers = match self.opened(&answers, all.len())? {
             Ok(answers) => answers,
             Err(why) => return Ok(OpenAttempt::Again(why)),
@@ -289,12 +291,14 @@ impl<N: Net> Worker<N> {
     /// What each server holds of a table.
     fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
         let request = |_: usize, _: u32| control::seal(&IdentifyV1 { table: schema.name.clone() });
-        let answers =
-            self.ask(&ControlRequest::of(message::IDENTIFY, None, &request), Recipients::Links(fronts))?;
+        let answers = self.ask(
+            &ControlRequest::with_payload(&IdentifyFrame {}, None, &request),
+            Recipients::Links(fronts),
+        )?;
         let held = answers.iter().map(|ControlReply { link, head, payload: answer }| {
             let peer = &self.peers[*link].name;
-            if head.kind == message::REFUSED {
-                return Err(refused(peer, message::IDENTIFY, head.aux, answer));
+            if head.kind == RefusedFrame::KIND {
+                return Err(refused(peer, IdentifyFrame::KIND, head, answer));
             }
             let nonsense = |error: control::ControlError| WorkerError::Protocol {
                 peer: peer.clone(),
@@ -319,7 +323,7 @@ impl<N: Net> Worker<N> {
         for ControlReply { link, head, payload: answer } in answers {
             let peer = &self.peers[*link].name;
             match head.kind {
-                message::REFUSED => match refused(peer, message::OPEN_TABLE, head.aux, answer) {
+                RefusedFrame::KIND => match refused(peer, OpenTableFrame::KIND, head, answer) {
                     error @ WorkerError::Refused { refusal: Refusal::Identity, .. } => {
                         return Ok(Err(error.to_string()));
                     }
@@ -370,12 +374,14 @@ impl<N: Net> Worker<N> {
         let request =
             |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
         // Where a server came back with other threads there are no answers; the caller looks at the links.
-        let answers =
-            self.ask(&ControlRequest::of(message::CONFIRM, None, &request), Recipients::Links(&links))?;
-        let refusal = answers.iter().find(|answer| answer.head.kind == message::REFUSED);
+        let answers = self.ask(
+            &ControlRequest::with_payload(&ConfirmFrame {}, None, &request),
+            Recipients::Links(&links),
+        )?;
+        let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
         // It has been started again: what it holds now is to be asked for anew.
         Ok(refusal.map(|ControlReply { link, head, payload }| {
-            refused(&self.peers[*link].name, message::CONFIRM, head.aux, payload).to_string()
+            refused(&self.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
         }))
     }
 

@@ -3,8 +3,11 @@
 use super::cache::{AskedPart, RowCache};
 use super::relayout::Relayout;
 use crate::counters::WorkerCounters;
-use crate::message::{self, PullFrame, PushFrame};
-use crate::pull_newer::{bit_words, told};
+use crate::frames::pull_newer::told;
+use crate::frames::push_payload::{KeysetRows, PushPayload};
+use crate::frames::{
+    self, FenceFrame, FrameKind, PullFrame, PushFrame, RowsFrame, TickFrame, UnsentFrame, pair, unpair,
+};
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{NewerRow, Read, Segments, Write};
 use gannet_transport::{Head, Owner, Parts};
@@ -12,17 +15,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a flight: its place and which of the flights that had this place it is.
+/// Names a request in flight: where it stands, and which of the requests that stood there it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlightId {
-    pub(super) place: u32,
-    pub(super) turn: u32,
+    pub(super) index: u32,
+    pub(super) generation: u32,
 }
 
 /// One part of a flight, queued on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
-    pub(super) place: u32,
+    pub(super) index: u32,
     pub(super) chunk: u32,
     pub(super) push: bool,
     /// Keys and floats, there and back: what it takes of the credit.
@@ -31,7 +34,7 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn id(&self) -> u64 {
-        message::pair(self.chunk, self.place)
+        pair(self.chunk, self.index)
     }
 }
 
@@ -165,29 +168,6 @@ pub(super) struct PushInFlight {
     pub(super) cache: Option<Arc<RowCache>>,
 }
 
-/// The rows of a part that its keyset is of, and the keys of the others.
-#[derive(Debug)]
-pub(super) struct KeysetRows {
-    pub(super) bits: Vec<u64>,
-    pub(super) others: Vec<u64>,
-}
-
-impl KeysetRows {
-    /// `places`: those of the keyset's rows among `keys`, ascending.
-    pub(super) fn new(keys: &[u64], places: &[u32]) -> KeysetRows {
-        let mut bits = vec![0; bit_words(keys.len())];
-        let (mut others, mut next) =
-            (Vec::with_capacity(keys.len() - places.len()), places.iter().peekable());
-        for (place, &key) in keys.iter().enumerate() {
-            match next.next_if(|next| **next as usize == place) {
-                Some(_) => bits[place / 64] |= 1 << (place % 64),
-                None => others.push(key),
-            }
-        }
-        KeysetRows { bits, others }
-    }
-}
-
 impl PushInFlight {
     fn slots(&self, chunk: usize) -> &[u32] {
         self.slots.get(chunk).map_or(&[], Vec::as_slice)
@@ -195,6 +175,22 @@ impl PushInFlight {
 
     fn some(&self, chunk: usize) -> Option<&KeysetRows> {
         self.some.get(chunk).and_then(Option::as_ref).filter(|_| self.keysets[chunk] != 0)
+    }
+
+    /// What a part carries beside its head.
+    #[inline]
+    fn payload(&self, chunk: usize) -> PushPayload<'_> {
+        let part = &self.laid.chunks()[chunk];
+        let values = &self.values[part.floats(self.floats)];
+        let payload =
+            PushPayload { name: self.name.as_ref().map(|(_, name)| name), values, ..PushPayload::default() };
+        match (self.keysets[chunk], self.some(chunk)) {
+            (0, _) => {
+                PushPayload { keys: &self.laid.keys()[part.floats(1)], slots: self.slots(chunk), ..payload }
+            }
+            (_, Some(some)) => PushPayload { bits: &some.bits, keys: &some.others, ..payload },
+            _ => payload,
+        }
     }
 
     /// The rows of a part did not become what the push made of them.
@@ -208,14 +204,20 @@ impl PushInFlight {
 /// A request that is no bulk: one for each link it goes to (`peers`), or one.
 #[derive(Default)]
 pub(super) struct ControlInFlight {
-    pub(super) kind: u16,
+    pub(super) frame: UnsentFrame,
+    /// The worker's number of the table that it is about.
     pub(super) table: Option<usize>,
-    pub(super) words: [u64; 4],
     pub(super) payloads: Vec<Vec<u8>>,
     /// Answers by part.
     pub(super) answers: Vec<Option<(Head, Vec<u8>)>>,
     /// A server has other threads now: what was answered is to be asked again, of all.
     pub(super) again: bool,
+}
+
+impl ControlInFlight {
+    pub(super) fn kind(&self) -> u16 {
+        self.frame.kind()
+    }
 }
 
 pub(super) enum RequestWork {
@@ -231,20 +233,20 @@ pub(super) struct InFlightRequest {
     pub(super) bytes: usize,
     /// A part was refused for good.
     pub(super) failed: bool,
-    turn: u32,
+    generation: u32,
     begun: Duration,
 }
 
 impl InFlightRequest {
     /// No call waits for its answer.
     pub(super) fn is_unasked(&self) -> bool {
-        let unasked = |kind| message::is_of_link(kind) || matches!(kind, message::TICK | message::FENCE);
-        matches!(&self.work, RequestWork::Control(control) if unasked(control.kind))
+        let unasked = |kind| frames::is_of_link(kind) || matches!(kind, TickFrame::KIND | FenceFrame::KIND);
+        matches!(&self.work, RequestWork::Control(control) if unasked(control.kind()))
     }
 
-    /// Its place among those that were begun, before `next`: more are older.
+    /// How many requests were begun from this one to `next`: the higher, the older.
     pub(super) fn age(&self, next: u32) -> u32 {
-        next.wrapping_sub(self.turn)
+        next.wrapping_sub(self.generation)
     }
 
     /// When it was begun.
@@ -253,11 +255,11 @@ impl InFlightRequest {
     }
 }
 
-/// All flights, by place.
+/// All requests in flight, by index.
 pub(super) struct InFlight {
-    places: Vec<Option<InFlightRequest>>,
+    entries: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
-    pub(super) next_turn: u32,
+    pub(super) next_generation: u32,
     /// Bytes under way, requests and answers.
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
@@ -268,8 +270,8 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn new(tally: Arc<WorkerCounters>) -> InFlight {
-        let (places, free) = (Vec::new(), Vec::new());
-        InFlight { places, free, next_turn: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+        let (entries, free) = (Vec::new(), Vec::new());
+        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, tally }
     }
 
     /// What is under way now, in the counts.
@@ -280,42 +282,42 @@ impl InFlight {
     }
 
     pub(super) fn add(&mut self, work: RequestWork, parts: usize, bytes: usize, now: Duration) -> InFlightId {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() as u32 - 1
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() as u32 - 1
         });
-        self.next_turn = self.next_turn.wrapping_add(1);
+        self.next_generation = self.next_generation.wrapping_add(1);
         self.bytes += bytes;
         self.pushes += usize::from(matches!(work, RequestWork::Push(_)));
         self.pulls += usize::from(matches!(work, RequestWork::Pull(_)));
         self.publish();
-        self.places[place as usize] = Some(InFlightRequest {
+        self.entries[index as usize] = Some(InFlightRequest {
             work,
             left: parts as u32,
             bytes,
             failed: false,
-            turn: self.next_turn,
+            generation: self.next_generation,
             begun: now,
         });
-        InFlightId { place, turn: self.next_turn }
+        InFlightId { index, generation: self.next_generation }
     }
 
-    /// The flight, unless it has been taken.
+    /// The request, unless it has been taken.
     pub(super) fn get(&self, id: InFlightId) -> Option<&InFlightRequest> {
-        self.places.get(id.place as usize)?.as_ref().filter(|flight| flight.turn == id.turn)
+        self.entries.get(id.index as usize)?.as_ref().filter(|flight| flight.generation == id.generation)
     }
 
-    pub(super) fn at(&mut self, place: u32) -> Option<&mut InFlightRequest> {
-        self.places.get_mut(place as usize)?.as_mut()
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut InFlightRequest> {
+        self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    fn here(&self, place: u32) -> Option<&InFlightRequest> {
-        self.places.get(place as usize)?.as_ref()
+    fn here(&self, index: u32) -> Option<&InFlightRequest> {
+        self.entries.get(index as usize)?.as_ref()
     }
 
-    pub(super) fn take(&mut self, place: u32) -> Option<InFlightRequest> {
-        let flight = self.places.get_mut(place as usize)?.take()?;
-        self.free.push(place);
+    pub(super) fn take(&mut self, index: u32) -> Option<InFlightRequest> {
+        let flight = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
         self.bytes -= flight.bytes;
         self.pushes -= usize::from(matches!(flight.work, RequestWork::Push(_)));
         self.pulls -= usize::from(matches!(flight.work, RequestWork::Pull(_)));
@@ -324,8 +326,8 @@ impl InFlight {
     }
 
     /// The last answer to a flight has come.
-    pub(super) fn time(&self, place: u32, now: Duration) {
-        let Some(flight) = self.here(place) else { return };
+    pub(super) fn time(&self, index: u32, now: Duration) {
+        let Some(flight) = self.here(index) else { return };
         let took = now.saturating_sub(flight.begun);
         match flight.work {
             RequestWork::Pull(_) => self.tally.pull_took.observe(took, 1),
@@ -336,7 +338,7 @@ impl InFlight {
 
     /// Head and payload bytes of a request. `table`: the number of a table on the link.
     pub(super) fn head(&self, request: Request, table: impl Fn(usize) -> u32) -> (Head, usize) {
-        let flight = self.here(request.place).expect("a queued request has its flight");
+        let flight = self.here(request.index).expect("a queued request has its flight");
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             RequestWork::Pull(pull) => {
@@ -347,39 +349,36 @@ impl InFlight {
                 let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
                 let (newer, plain) = (asked.is_some(), keys as usize * 8);
                 let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
-                (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.head(id), bytes)
+                (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.encode(id), bytes)
             }
             RequestWork::Push(push) => {
-                let keys = push.laid.chunks()[chunk].len;
-                let keyset = push.keysets[chunk];
-                let (table, write, row) =
-                    (table(push.laid.table()), push.write, push.laid.chunks()[chunk].row);
-                let (seq, named) = (push.name.map_or(push.seq, |(seq, _)| seq), push.name.is_some());
-                let slots = keyset == 0 && !push.slots(chunk).is_empty();
-                let some = push.some(chunk).map(|some| (some.bits.len() + some.others.len()) * 8);
-                let key_bytes = if keyset == 0 { keys as usize * 8 } else { some.unwrap_or(0) };
-                let slot_bytes = if slots { message::slot_bytes(keys as usize) } else { 0 };
-                let name_bytes = if named { message::NAME_BYTES } else { 0 };
-                let bytes = name_bytes + key_bytes + slot_bytes + keys as usize * push.floats * 4;
-                let some = some.is_some();
-                (PushFrame { table, keys, write, seq, row, keyset, slots, named, some }.head(id), bytes)
+                let payload = push.payload(chunk);
+                let frame = PushFrame {
+                    table: table(push.laid.table()),
+                    keys: push.laid.chunks()[chunk].len,
+                    write: push.write,
+                    seq: push.name.map_or(push.seq, |(seq, _)| seq),
+                    row: push.laid.chunks()[chunk].row,
+                    keyset: push.keysets[chunk],
+                    slots: !payload.slots.is_empty(),
+                    named: payload.name.is_some(),
+                    some: push.some(chunk).is_some(),
+                };
+                (frame.encode(id), payload.bytes())
             }
             RequestWork::Control(control) => {
-                let mut words = control.words;
-                if let Some(own) = control.table {
-                    words[0] |= u64::from(table(own));
-                }
-                (Head::new(control.kind, 0, id, words), control.payloads.get(chunk).map_or(0, Vec::len))
+                let head = control.frame.head(id, control.table.map(table));
+                (head, control.payloads.get(chunk).map_or(0, Vec::len))
             }
         }
     }
 
     /// The request's kind.
-    pub(super) fn kind(&self, place: u32) -> Option<u16> {
-        Some(match &self.here(place)?.work {
-            RequestWork::Pull(_) => message::PULL,
-            RequestWork::Push(_) => message::PUSH,
-            RequestWork::Control(control) => control.kind,
+    pub(super) fn kind(&self, index: u32) -> Option<u16> {
+        Some(match &self.here(index)?.work {
+            RequestWork::Pull(_) => PullFrame::KIND,
+            RequestWork::Push(_) => PushFrame::KIND,
+            RequestWork::Control(control) => control.kind(),
         })
     }
 }
@@ -394,8 +393,8 @@ pub(super) struct InFlightOwner<'a> {
 
 impl Owner for InFlightOwner<'_> {
     fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>) {
-        let (chunk, place) = message::unpair(token);
-        let Some(flight) = self.flights.here(place) else { return };
+        let (chunk, index) = unpair(token);
+        let Some(flight) = self.flights.here(index) else { return };
         match &flight.work {
             RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
                 Some(near) => match &near.asked {
@@ -412,21 +411,7 @@ impl Owner for InFlightOwner<'_> {
                 }
             },
             RequestWork::Push(push) => {
-                let (keyset, slots) = (push.keysets[chunk as usize], push.slots(chunk as usize));
-                if let Some((_, name)) = &push.name {
-                    parts.push(cast_slice(name));
-                }
-                if let Some(some) = push.some(chunk as usize) {
-                    parts.push(cast_slice(&some.bits));
-                    parts.push(cast_slice(&some.others));
-                }
-                let chunk = &push.laid.chunks()[chunk as usize];
-                if keyset == 0 {
-                    parts.push(cast_slice(&push.laid.keys()[chunk.floats(1)]));
-                    parts.push(cast_slice(slots));
-                    parts.push(&[0; 4][..slots.len() % 2 * 4]);
-                }
-                parts.push(cast_slice(&push.values[chunk.floats(push.floats)]));
+                push.payload(chunk as usize).for_each_part(|part| parts.push(part));
             }
             RequestWork::Control(control) => parts.push(&control.payloads[chunk as usize]),
         }
@@ -439,8 +424,8 @@ impl Owner for InFlightOwner<'_> {
 
     fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
         let request =
-            self.queue.front().filter(|request| head.kind == message::ROWS && request.id() == head.id)?;
-        let RequestWork::Pull(pull) = &mut self.flights.at(request.place)?.work else { return None };
+            self.queue.front().filter(|request| head.kind == RowsFrame::KIND && request.id() == head.id)?;
+        let RequestWork::Pull(pull) = &mut self.flights.at(request.index)?.work else { return None };
         if pull.asks_newer(request.chunk as usize) {
             return None;
         }

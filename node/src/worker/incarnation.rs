@@ -1,10 +1,10 @@
 //! How a worker gets its incarnation: a server hands it out, of one counter for the run, and no clock is asked.
 
-use super::tables::{ControlRequest, Recipients};
+use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::message;
+use crate::frames::{AllocateFrame, AllocatedFrame, FrameKind};
 use gannet_transport::Net;
 use std::sync::Arc;
 
@@ -58,27 +58,29 @@ impl<N: Net> Worker<N> {
     /// The next number that the servers hand out.
     fn number(&mut self) -> Result<u64, WorkerError> {
         let all: Vec<usize> = (0..self.peers.len()).collect();
-        let known = self.allocate(0, message::ALLOCATE_LOOK, &all)?;
+        let known = self.allocate(0, true, &all)?;
         let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
         // All ask the same one, in whatever order they name the servers. Where none hands out any, the first one says why.
         let addr = |&at: &usize| &self.peers[at].addr;
         let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
-        match *self.allocate(floor, 0, &[chosen])? {
+        match *self.allocate(floor, false, &[chosen])? {
             [(number, _)] if number > floor => Ok(number),
             ref other => Err(self.no_incarnation(chosen, format!("incarnations {other:?} above {floor}"))),
         }
     }
 
     /// Asks thread 0 of each of these servers: a number, and whether it hands out any.
-    fn allocate(&mut self, floor: u64, looks: u64, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
-        let ask = ControlRequest::words(message::ALLOCATE, [floor, looks, 0, 0]);
+    fn allocate(&mut self, floor: u64, look: bool, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
+        let ask = ControlRequest::new(&AllocateFrame { floor, look });
         let answers = self.ask(&ask, Recipients::Links(of))?;
-        match answers.len() == of.len() {
-            true => {
-                Ok(answers.iter().map(|answer| (answer.head.words[0], answer.head.words[1] == 1)).collect())
-            }
-            false => Err(self.no_incarnation(of[0], "fewer answers than requests".into())),
+        if answers.len() != of.len() {
+            return Err(self.no_incarnation(of[0], "fewer answers than requests".into()));
         }
+        let read = |answer: &ControlReply| match AllocatedFrame::decode(&answer.head) {
+            Ok(AllocatedFrame { incarnation, hands_out }) => Ok((incarnation, hands_out)),
+            Err(error) => Err(self.no_incarnation(answer.link, error.to_string())),
+        };
+        answers.iter().map(read).collect()
     }
 
     fn no_incarnation(&self, peer: usize, what: String) -> WorkerError {

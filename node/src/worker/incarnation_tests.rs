@@ -4,7 +4,7 @@
 use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
-use crate::message;
+use crate::frames::{AllocateFrame, AllocatedFrame, FrameKind, UnsentFrame};
 use crate::server::{LocalServer, ServerConfig};
 use gannet_core::Store;
 use gannet_transport::Net;
@@ -60,24 +60,18 @@ impl AsyncClient {
         let worker = Worker::connect(sim.clone(), config)?;
         let mut asker = AsyncClient { worker, looks: None, asks: None, before };
         let all: Vec<usize> = (0..servers.len()).collect();
-        asker.looks = Some(asker.post([0, message::ALLOCATE_LOOK, 0, 0], &all)?);
+        asker.looks = Some(asker.post(AllocateFrame { floor: 0, look: true }, &all)?);
         Ok(asker)
     }
 
-    fn post(&mut self, words: [u64; 4], peers: &[usize]) -> Result<InFlightId, WorkerError> {
+    fn post(&mut self, request: AllocateFrame, peers: &[usize]) -> Result<InFlightId, WorkerError> {
         let (worker, answers) = (&mut self.worker, vec![None; peers.len()]);
         let now = worker.net.now();
-        let control = ControlInFlight {
-            kind: message::ALLOCATE,
-            table: None,
-            words,
-            payloads: Vec::new(),
-            answers,
-            again: false,
-        };
+        let frame = UnsentFrame::new(&request);
+        let control = ControlInFlight { frame, answers, ..ControlInFlight::default() };
         let id = worker.flights.add(RequestWork::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
-            let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+            let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
             worker.peers[number].enqueue(request, now);
             worker.send(number)?;
         }
@@ -87,8 +81,9 @@ impl AsyncClient {
     /// The numbers that came to a request, if all have.
     fn taken(&mut self, id: Option<InFlightId>) -> Option<Vec<u64>> {
         let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
-        let RequestWork::Control(control) = self.worker.flights.take(id.place)?.work else { return None };
-        Some(control.answers.into_iter().flatten().map(|(head, _)| head.words[0]).collect())
+        let RequestWork::Control(control) = self.worker.flights.take(id.index)?.work else { return None };
+        let number = |head: &gannet_transport::Head| AllocatedFrame::decode(head).unwrap().incarnation;
+        Some(control.answers.iter().flatten().map(|(head, _)| number(head)).collect())
     }
 
     /// Its number, when it has come.
@@ -96,7 +91,7 @@ impl AsyncClient {
         self.worker.poll()?;
         if let Some(known) = self.taken(self.looks) {
             let floor = known.into_iter().max().unwrap_or(0);
-            (self.looks, self.asks) = (None, Some(self.post([floor, 0, 0, 0], &[0])?));
+            (self.looks, self.asks) = (None, Some(self.post(AllocateFrame { floor, look: false }, &[0])?));
         }
         Ok(self.taken(self.asks).and_then(|numbers| numbers.first().copied()))
     }

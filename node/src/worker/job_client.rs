@@ -3,10 +3,10 @@
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
-use crate::control;
 use crate::error::WorkerError;
+use crate::frames::control;
+use crate::frames::{BookFrame, JobTableFrame};
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
-use crate::message;
 use crate::scheduler::job_plan::{JobPlan, Split};
 use crate::scheduler::job_state::{HeartbeatReply, SplitGrant};
 use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
@@ -210,7 +210,7 @@ impl<N: Net> JobClient<N> {
         let told = JobTableV2 { run, told };
         let payload = |_: usize, _: u32| control::seal_as(2, &told);
         self.worker
-            .ask(&ControlRequest::of(message::JOB_TABLE, None, &payload), Recipients::First(1))
+            .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
     }
 
@@ -270,7 +270,8 @@ impl<N: Net> Worker<N> {
     fn book(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
         let ask = self.of_run(ask);
         let payload = |_: usize, _: u32| control::seal_as(2, &ask);
-        let answers = self.ask(&ControlRequest::of(message::BOOK, None, &payload), Recipients::First(1))?;
+        let answers =
+            self.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
         let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
         let Some(ControlReply { payload, .. }) = answers.first() else {
             return Err(nonsense("no answer from the scheduler".into()));

@@ -22,7 +22,7 @@ use super::own_push_filter::OwnPushFilter;
 use super::peer::Peer;
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
-use crate::message;
+use crate::frames::{self};
 use gannet_transport::Net;
 use std::ops::Range;
 
@@ -106,16 +106,16 @@ impl<N: Net> Worker<N> {
 
     /// What was not answered goes to those who are responsible now.
     fn hand_on(&mut self, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
-        waiting.sort_by_key(|(_, request)| request.place);
+        waiting.sort_by_key(|(_, request)| request.index);
         let mut sorted: Vec<RequestOrder> = Vec::with_capacity(waiting.len());
-        for flight in waiting.chunk_by(|a, b| a.1.place == b.1.place) {
+        for flight in waiting.chunk_by(|a, b| a.1.index == b.1.index) {
             self.hand_on_flight(flight, own, &mut sorted);
         }
         sorted.sort_by_key(|sorted| (sorted.unordered, sorted.younger, sorted.start));
         let now = self.net.now();
         for RequestOrder { peer, request, .. } in sorted {
             self.peers[peer].enqueue(request, now);
-            if let Some(RequestWork::Push(push)) = self.flights.at(request.place).map(|flight| &flight.work) {
+            if let Some(RequestWork::Push(push)) = self.flights.at(request.index).map(|flight| &flight.work) {
                 let chunk = push.laid.chunks()[request.chunk as usize];
                 self.peers[peer].near.stamps.begin(&push.laid.cut, &chunk);
             }
@@ -129,15 +129,15 @@ impl<N: Net> Worker<N> {
         own: &[usize],
         sorted: &mut Vec<RequestOrder>,
     ) {
-        let place = waiting[0].1.place;
-        let next = self.flights.next_turn;
+        let index = waiting[0].1.index;
+        let next = self.flights.next_generation;
         let Worker { flights, tables, peers, .. } = self;
-        let Some(flight) = flights.at(place) else { return };
+        let Some(flight) = flights.at(index) else { return };
         let younger = u32::MAX - flight.age(next);
         let numbers: Vec<u32> = waiting.iter().map(|(_, request)| request.chunk).collect();
         let before = sorted.len();
         let mut add = |unordered: bool, start: u32, peer: usize, chunk: u32, push: bool, bytes: u32| {
-            let request = Request { place, chunk, push, bytes };
+            let request = Request { index, chunk, push, bytes };
             sorted.push(RequestOrder { unordered, younger, start, peer, request });
         };
         match &mut flight.work {
@@ -174,8 +174,8 @@ impl<N: Net> Worker<N> {
                     add(false, chunk.start, chunk.peer as usize, number, true, bytes);
                 }
             }
-            RequestWork::Control(control) if message::is_for_each(control.kind) => {
-                let (first, unordered) = (control.answers.len(), !message::is_ordered(control.kind));
+            RequestWork::Control(control) if frames::is_for_each(control.kind()) => {
+                let (first, unordered) = (control.answers.len(), !frames::is_ordered(control.kind()));
                 control.answers.resize(first + own.len(), None);
                 // What each link is asked alike has a payload for each.
                 if let Some(payload) = control.payloads.first().cloned() {

@@ -4,10 +4,15 @@
 use super::Worker;
 use super::peer::{Credit, Peer};
 use super::reconnect::refused;
-use crate::control::{self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV2, WelcomeV1};
 use crate::error::{Refusal, WorkerError};
+use crate::frames::control::{
+    self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV2, WelcomeV1,
+};
+use crate::frames::{
+    self, FrameKind, HelloFrame, JoinFrame, KnockFrame, OpenTableFrame, ProveFrame, RefusedFrame,
+    WelcomeFrame,
+};
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
-use crate::message;
 use crate::token::{Nonce, Nonces, ProofSide, draw};
 use gannet_transport::{Head, Link, LinkError, Net, NetError, NoOwner, Poll, Stream};
 use std::time::Duration;
@@ -54,29 +59,19 @@ impl<S: Stream> Opening<S> {
         self.welcome.is_some()
     }
 
-    fn ask(&mut self, step: OpeningStep, kind: u16, payload: &[u8]) -> Result<(), WorkerError> {
-        self.ask_with(step, kind, [0; 4], payload)
-    }
-
-    fn ask_with(
-        &mut self,
-        step: OpeningStep,
-        kind: u16,
-        words: [u64; 4],
-        payload: &[u8],
-    ) -> Result<(), WorkerError> {
+    fn ask(&mut self, step: OpeningStep, request: impl FrameKind, payload: &[u8]) -> Result<(), WorkerError> {
         self.step = step;
-        let sent = self.link.transmit().send_copy(Head::new(kind, 0, 0, words), payload);
+        let sent = self.link.transmit().send_copy(request.encode(0), payload);
         sent.map_err(|full| WorkerError::Call(full.to_string()))
     }
 
     fn kind(&self) -> u16 {
         match self.step {
-            OpeningStep::Knock(_) => message::KNOCK,
-            OpeningStep::Prove(_) => message::PROVE,
-            OpeningStep::Hello => message::HELLO,
-            OpeningStep::Table(_) => message::OPEN_TABLE,
-            OpeningStep::Join(_) => message::JOIN,
+            OpeningStep::Knock(_) => KnockFrame::KIND,
+            OpeningStep::Prove(_) => ProveFrame::KIND,
+            OpeningStep::Hello => HelloFrame::KIND,
+            OpeningStep::Table(_) => OpenTableFrame::KIND,
+            OpeningStep::Join(_) => JoinFrame::KIND,
         }
     }
 
@@ -112,7 +107,7 @@ impl<N: Net> Worker<N> {
             Some(_) => {
                 let nonce =
                     draw().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
-                opening.ask(OpeningStep::Knock(nonce), message::KNOCK, &control::seal(&KnockV1 { nonce }))?;
+                opening.ask(OpeningStep::Knock(nonce), KnockFrame {}, &control::seal(&KnockV1 { nonce }))?;
             }
             None => self.greet(number, &mut opening)?,
         }
@@ -123,7 +118,7 @@ impl<N: Net> Worker<N> {
     fn greet(&self, number: usize, opening: &mut Opening<N::Stream>) -> Result<(), WorkerError> {
         let (pusher, incarnation) = (self.config.pusher, self.config.incarnation);
         let hello = HelloV1 { pusher, incarnation, thread: self.peers[number].thread };
-        opening.ask(OpeningStep::Hello, message::HELLO, &control::seal(&hello))
+        opening.ask(OpeningStep::Hello, HelloFrame {}, &control::seal(&hello))
     }
 
     /// Takes the steps whose answers have come. An error ends the attempt.
@@ -212,17 +207,18 @@ impl<N: Net> Worker<N> {
         let (name, thread, threads, server) = (name.clone(), *thread, *threads, *server);
         let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
         let kind = opening.kind();
-        if head.kind == message::REFUSED {
+        if head.kind == RefusedFrame::KIND {
+            let code = RefusedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?.code;
             return Err(match opening.step {
                 // What it had when it was opened first.
-                OpeningStep::Table(table) if Refusal::of(head.aux) == Refusal::Identity => {
+                OpeningStep::Table(table) if Refusal::of(code) == Refusal::Identity => {
                     let table = &self.tables[table];
                     table.opened.gone(&table.schema.name, &self.peers[number])
                 }
-                _ => refused(&name, kind, head.aux, answer),
+                _ => refused(&name, kind, head, answer),
             });
         }
-        if head.kind != message::answer_to(kind) {
+        if head.kind != frames::answer_to(kind) {
             return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
         }
         let next = match opening.step {
@@ -233,7 +229,7 @@ impl<N: Net> Worker<N> {
                 let token =
                     self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
                 let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
-                opening.ask(OpeningStep::Prove(nonces), message::PROVE, &proof)?;
+                opening.ask(OpeningStep::Prove(nonces), ProveFrame {}, &proof)?;
                 return Ok(false);
             }
             OpeningStep::Prove(nonces) => {
@@ -257,7 +253,8 @@ impl<N: Net> Worker<N> {
                     return Err(nonsense(format!("{} threads", welcome.threads)));
                 }
                 let now = welcome.threads;
-                opening.welcome = Some((welcome, Credit::of(head)));
+                let grant = WelcomeFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
+                opening.welcome = Some((welcome, Credit::of(grant)));
                 if threads != now && !self.config.one_thread {
                     self.lay_out(server, now)?;
                 }
@@ -278,7 +275,7 @@ impl<N: Net> Worker<N> {
         };
         let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
         let request = table.opened.request(&table.schema, server);
-        opening.ask(OpeningStep::Table(next), message::OPEN_TABLE, &request)?;
+        opening.ask(OpeningStep::Table(next), OpenTableFrame {}, &request)?;
         Ok(false)
     }
 
@@ -295,9 +292,9 @@ impl<N: Net> Worker<N> {
             return Ok(true);
         };
         let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
-        let words = [u64::from(opening.tables[table]), 0, 0, 0];
+        let join = JoinFrame { table: opening.tables[table] };
         let request = control::seal(&member.request(clock, left));
-        opening.ask_with(OpeningStep::Join(table), message::JOIN, words, &request)?;
+        opening.ask(OpeningStep::Join(table), join, &request)?;
         Ok(false)
     }
 
@@ -330,8 +327,8 @@ impl<N: Net> Worker<N> {
 
 impl Credit {
     /// What a welcome grants; 0 is no limit.
-    fn of(welcome: &Head) -> Credit {
-        let [frames, bytes, silence_ms, _] = welcome.words;
+    fn of(grant: WelcomeFrame) -> Credit {
+        let WelcomeFrame { credit_requests: frames, credit_bytes: bytes, silence_ms } = grant;
         let unless_none = |n: u64| if n == 0 { u64::MAX } else { n };
         let third = Duration::from_millis(unless_none(silence_ms) / 3);
         Credit {

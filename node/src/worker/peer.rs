@@ -10,10 +10,13 @@ use super::cache::{Delta, Followed};
 use super::in_flight::{InFlight, InFlightOwner, Request, RequestWork};
 use super::one_sided::OneSidedReads;
 use super::opening::Opening;
-use crate::control::{self, WaitsV1};
 use crate::counters::WorkerCounters;
 use crate::error::{Refusal, WorkerError};
-use crate::message::{self, acked, answer_to};
+use crate::frames::control::{self, WaitsV1};
+use crate::frames::{
+    self, AckFrame, DeltaFrame, FenceFrame, FrameError, FrameKind, RefusedFrame, RowsFrame, TickFrame,
+    TickedFrame, WaitsFrame, answer_to,
+};
 use gannet_transport::{Filled, Frame, Link, Stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -179,14 +182,14 @@ impl<S: Stream> Peer<S> {
             loop {
                 let (receive, _) = link.halves();
                 let Some(frame) = receive.peek(&mut InFlightOwner { flights, queue, unsent })? else { break };
-                if frame.head.kind == message::WAITS {
+                if frame.head.kind == WaitsFrame::KIND {
                     self.waits = Some(waits(&frame, self.posted, &self.name)?);
                     receive.consume();
                     answers.push(ReplyResult::Waits);
                     (self.good_at, self.wait_logged) = (now, false);
                     continue;
                 }
-                if frame.head.kind == message::DELTA {
+                if frame.head.kind == DeltaFrame::KIND {
                     let payload = bytemuck::cast_slice(frame.payload).to_vec();
                     answers.push(ReplyResult::Delta(Box::new(Delta { head: frame.head, payload })));
                     tally.bytes_received.add(u64::from(frame.head.len));
@@ -225,7 +228,7 @@ impl<S: Stream> Peer<S> {
             while self.posted < queue.len() {
                 let request = queue[self.posted];
                 let sum = self.posted_bytes + u64::from(request.bytes);
-                let fences = flights.kind(request.place) == Some(message::FENCE);
+                let fences = flights.kind(request.index) == Some(FenceFrame::KIND);
                 let (kept, bytes_max) = if fences { (0, u64::MAX) } else { (self.fences, self.credit.bytes) };
                 let frames = self.credit.frames.saturating_sub(kept);
                 if self.posted > 0 && (self.posted >= frames || sum > bytes_max) {
@@ -276,14 +279,14 @@ impl<S: Stream> Peer<S> {
         self.near.lose();
         self.followed.iter_mut().for_each(Followed::lose);
         self.queue.retain(|request| {
-            let of_this_link = flights.kind(request.place).is_some_and(message::is_of_link);
+            let of_this_link = flights.kind(request.index).is_some_and(frames::is_of_link);
             if of_this_link {
-                flights.take(request.place);
+                flights.take(request.index);
             }
             !of_this_link
         });
         for push in self.queue.iter().filter(|request| request.push) {
-            if let Some(RequestWork::Push(flight)) = flights.at(push.place).map(|flight| &mut flight.work) {
+            if let Some(RequestWork::Push(flight)) = flights.at(push.index).map(|flight| &mut flight.work) {
                 flight.keysets[push.chunk as usize] = 0;
             }
         }
@@ -291,9 +294,9 @@ impl<S: Stream> Peer<S> {
 
     /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
     pub(super) fn reorder(&mut self, flights: &InFlight) {
-        let place = |request: &Request| match flights.kind(request.place) {
-            Some(message::FENCE) => 0,
-            Some(kind) if message::is_ordered(kind) => 1,
+        let place = |request: &Request| match flights.kind(request.index) {
+            Some(FenceFrame::KIND) => 0,
+            Some(kind) if frames::is_ordered(kind) => 1,
             _ => 2,
         };
         self.queue.make_contiguous().sort_by_key(place);
@@ -354,6 +357,7 @@ fn answer(
 ) -> Result<ReplyResult, WorkerError> {
     let head = &frame.head;
     let nonsense = |what: String| WorkerError::Protocol { peer: context.name.clone(), what };
+    let unreadable = |error: FrameError| nonsense(error.to_string());
     let Some(&request) = queue.front().filter(|request| posted > 0 && request.id() == head.id) else {
         return Err(nonsense(format!(
             "an answer (kind {}) to request {:#x}, which is not the next",
@@ -366,18 +370,18 @@ fn answer(
             head.kind
         )));
     }
-    let kind = flights.kind(request.place).unwrap_or(0);
-    if head.kind == message::REFUSED {
-        let refusal = Refusal::of(head.aux);
-        let text =
-            crate::control::open::<crate::control::RefusedV1>(frame.payload).map(|refused| refused.text);
+    let kind = flights.kind(request.index).unwrap_or(0);
+    if head.kind == RefusedFrame::KIND {
+        let refusal = Refusal::of(RefusedFrame::decode(head).map_err(unreadable)?.code);
+        let text = crate::frames::control::open::<crate::frames::control::RefusedV1>(frame.payload)
+            .map(|refused| refused.text);
         let text = text.unwrap_or_else(|error| error.to_string());
         if request.push && refusal.asks_for_resend() {
             // The link is given up, so that everything from this push on goes again, in order.
             let what = format!("push {:#x}", head.id);
             return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
         }
-        if let Some(RequestWork::Push(push)) = flights.at(request.place).map(|flight| &flight.work) {
+        if let Some(RequestWork::Push(push)) = flights.at(request.index).map(|flight| &flight.work) {
             push.doubt(request.chunk as usize);
         }
         return Ok(ReplyResult::Refused { request, refusal, text });
@@ -385,35 +389,38 @@ fn answer(
     if head.kind != answer_to(kind) {
         return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
     }
-    let Some(flight) = flights.at(request.place) else { return Err(nonsense("an answer to nothing".into())) };
+    let Some(flight) = flights.at(request.index) else { return Err(nonsense("an answer to nothing".into())) };
     match &mut flight.work {
         RequestWork::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
-            let (lowest, stamp) = (head.words[3].checked_sub(1), head.words[2]);
-            let Some(same) = pull.settle_newer(request.chunk as usize, frame.payload, stamp, lowest) else {
+            let rows = RowsFrame::decode(head).map_err(unreadable)?;
+            let (chunk, version) = (request.chunk as usize, rows.version);
+            let Some(same) = pull.settle_newer(chunk, frame.payload, version, rows.lowest) else {
                 return Err(nonsense(format!("rows of {} bytes that are not what was asked for", head.len)));
             };
             let part = &mut pull.parts[request.chunk as usize];
-            let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
+            let kept = part.keep != 0 && rows.kept == part.keep;
             part.kept = if kept { context.session_epoch } else { 0 };
             tally.cache_same.add(same);
             tally.bytes_received.add(u64::from(head.len));
         }
         RequestWork::Pull(pull) => {
+            let rows = RowsFrame::decode(head).map_err(unreadable)?;
             let bytes = pull.answer_floats(request.chunk as usize) * 4;
             if head.len as usize != bytes.next_multiple_of(8) {
                 return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
             }
             let part = &mut pull.parts[request.chunk as usize];
-            let kept = part.keep != 0 && head.words[1] == u64::from(part.keep);
+            let kept = part.keep != 0 && rows.kept == part.keep;
             part.kept = if kept { context.session_epoch } else { 0 };
             if let Some((keys, slots)) = pull.found(request.chunk as usize) {
                 context.near.learn(pull.laid.table(), keys, slots);
             }
-            pull.settle(request.chunk as usize, head.words[3].checked_sub(1));
+            pull.settle(request.chunk as usize, rows.lowest);
             tally.bytes_received.add(u64::from(head.len));
         }
         RequestWork::Push(push) => {
-            let (applied, late) = acked(head);
+            let ack = AckFrame::decode(head).map_err(unreadable)?;
+            let (applied, late) = (ack.applied(), ack.late);
             tally.pushed.count(&applied);
             tally.late_rows.add(u64::from(late));
             push.late |= late > 0;
@@ -422,12 +429,13 @@ fn answer(
             }
         }
         RequestWork::Control(control) => {
-            if let Some(table) = control.table.filter(|_| kind == message::TICK) {
+            if let (Some(table), Some(tick)) = (control.table, control.frame.get::<TickFrame>()) {
+                let left = TickedFrame::decode(head).map_err(unreadable)?.left;
                 context.clocks.resize(context.clocks.len().max(table + 1), (0, 0));
-                context.clocks[table] = (control.words[1], head.words[2]);
+                context.clocks[table] = (tick.clock, left);
             }
             control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
         }
     }
-    Ok(ReplyResult::Part(request.place))
+    Ok(ReplyResult::Part(request.index))
 }

@@ -2,12 +2,13 @@
 //! they are.
 
 use super::Worker;
-use super::in_flight::{InFlightId, KeysetRows, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
+use super::in_flight::{InFlightId, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
 use super::relayout::Relayout;
 use super::tables::TableId;
 use crate::error::WorkerError;
+use crate::frames::pair;
+use crate::frames::push_payload::KeysetRows;
 use crate::limits::KEPT_PULLS_MAX;
-use crate::message::pair;
 use crate::sharded_keys::ShardedKeys;
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
@@ -221,7 +222,7 @@ impl<N: Net> Worker<N> {
                 Some(_) => self.pump(self.config.peer_timeout)?,
             }
         }
-        let flight = self.flights.take(id.0.place).map(|flight| flight.work);
+        let flight = self.flights.take(id.0.index).map(|flight| flight.work);
         let Some(RequestWork::Pull(PullInFlight { laid, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
@@ -406,7 +407,7 @@ impl<N: Net> Worker<N> {
         let requests = asked.iter().filter(|&&keys| keys > 0).count();
         let id = self.flights.add(work, requests, bytes, now);
         if requests == 0 && push {
-            self.flights.take(id.place);
+            self.flights.take(id.index);
         }
         let (mut last, row) = (None, bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32);
         for (number, (chunk, keys)) in laid.chunks().iter().zip(asked).enumerate() {
@@ -414,7 +415,7 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             let bytes = row * keys;
-            let request = Request { place: id.place, chunk: number as u32, push, bytes };
+            let request = Request { index: id.index, chunk: number as u32, push, bytes };
             self.peers[chunk.peer as usize].enqueue(request, now);
             if last.is_some_and(|last| last != chunk.peer) {
                 self.send(last.unwrap_or_default() as usize)?;

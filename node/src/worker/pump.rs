@@ -4,11 +4,13 @@ use super::Worker;
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::peer::{Peer, ReplyResult};
 use super::pipeline::SPARE_MAX;
-use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
+use crate::frames::control::{self, RefusedV1};
+use crate::frames::{
+    self, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame, UnsentFrame,
+};
 use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, SPIN_FRAME_BYTES};
-use crate::message;
-use gannet_transport::{Head, Net, Poll};
+use gannet_transport::{Net, Poll};
 use std::time::Duration;
 
 /// The longest wait before time limits are looked at.
@@ -136,7 +138,7 @@ impl<N: Net> Worker<N> {
             ReplyResult::Part(place) => place,
             ReplyResult::Refused { request, refusal, text } => {
                 self.refuse(number, request, refusal, text);
-                request.place
+                request.index
             }
             ReplyResult::Waits => return self.note_waits(number),
             ReplyResult::Delta(delta) => {
@@ -176,7 +178,7 @@ impl<N: Net> Worker<N> {
                 }
             }
             Some((false, RequestWork::Control(control)))
-                if matches!(control.kind, message::IMAGES | message::REGIONS) =>
+                if matches!(control.kind(), ImagesFrame::KIND | RegionsFrame::KIND) =>
             {
                 if let Err(error) = self.take_reach(number, &control) {
                     // What cannot be believed ends the link; another attempt may do better.
@@ -192,24 +194,25 @@ impl<N: Net> Worker<N> {
 
     fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
         let peer = self.peers[number].name.clone();
-        if let Some(flight) = self.flights.at(request.place) {
+        if let Some(flight) = self.flights.at(request.index) {
             if let RequestWork::Control(control) = &mut flight.work
-                && message::is_of_opening(control.kind)
+                && frames::is_of_opening(control.kind())
             {
-                let head = Head::new(message::REFUSED, refusal as u16, 0, [0; 4]);
-                control.answers[request.chunk as usize] = Some((head, control::seal(&RefusedV1 { text })));
+                let refused = RefusedFrame { code: refusal as u16, kind: control.kind() };
+                control.answers[request.chunk as usize] =
+                    Some((refused.encode(0), control::seal(&RefusedV1 { text })));
                 return;
             }
             flight.failed = true;
         }
-        if self.flights.kind(request.place) == Some(message::SUBSCRIBE) {
+        if self.flights.kind(request.index) == Some(SubscribeFrame::KIND) {
             tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");
             return self.follow_refused(number);
         }
-        if self.flights.kind(request.place).is_some_and(message::is_of_link) {
+        if self.flights.kind(request.index).is_some_and(frames::is_of_link) {
             return self.reach_refused(number, &text);
         }
-        let what = match self.flights.at(request.place).map(|flight| &flight.work) {
+        let what = match self.flights.at(request.index).map(|flight| &flight.work) {
             Some(RequestWork::Pull(pull)) => {
                 format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
             }
@@ -271,7 +274,7 @@ impl<N: Net> Worker<N> {
             self.try_connect(number)?;
             // An unanswered ping loses the link, but nobody waits for it.
             let unasked =
-                |request: &Request| self.flights.kind(request.place).is_some_and(message::is_of_link);
+                |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
             if !self.peers[number].queue.iter().all(unasked) {
                 self.check_wait(number, self.net.now())?;
             }
@@ -292,18 +295,11 @@ impl<N: Net> Worker<N> {
 
     /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
     pub(super) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
-        let (words, payloads) = ([0; 4], Vec::new());
-        let ping = ControlInFlight {
-            kind: message::PING,
-            table: None,
-            words,
-            payloads,
-            answers: vec![None],
-            again: false,
-        };
+        let frame = UnsentFrame::new(&PingFrame {});
+        let ping = ControlInFlight { frame, answers: vec![None], ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
         self.tally.pings.add(1);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 }

@@ -8,7 +8,7 @@
 
 use super::one_sided::PullSpec;
 use super::row_handles::RowHandles;
-use crate::control::RegionsV1;
+use crate::frames::control::RegionsV1;
 use crate::limits::HANDLE_BYTES_MAX;
 use gannet_core::{
     HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, RemoteRowReader, Schema, VERSION_BYTES, hash,
@@ -95,7 +95,7 @@ impl RdmaTable {
     pub(super) fn add(&mut self, regions: &RegionsV1, whole_lines: bool) {
         self.whole_lines = whole_lines && (self.whole_lines || self.shards.is_empty());
         for region in &regions.shards {
-            let extent = |row: &crate::control::ExtentV1| Extent {
+            let extent = |row: &crate::frames::control::ExtentV1| Extent {
                 bytes: row.offset..row.offset.saturating_add(row.bytes),
                 addr: row.addr,
                 rkey: row.rkey,

@@ -6,10 +6,10 @@ use super::one_sided::ReadPath;
 use super::peer::Peer;
 use super::rdma_reads::RdmaTable;
 use super::{OneSided, Worker};
-use crate::control::{self, ImagesV1, RegionsV1};
 use crate::error::WorkerError;
+use crate::frames::control::{self, ImagesV1, RegionsV1};
+use crate::frames::{FrameKind, ImagesFrame, RegionsAreFrame, RegionsFrame, UnsentFrame};
 use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
-use crate::message::{self, REGIONS_ANY, REGIONS_LINES, pair};
 use gannet_core::MappedShards;
 use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
@@ -38,11 +38,16 @@ impl ReadPathReplies {
         }
     }
 
-    /// The request for more, and of how many shards at most.
-    fn request(&self) -> (u16, u32) {
+    /// The request for at most `left` more shards, from `first` on. `software`: also where a processor does the READs.
+    fn request(&self, first: u32, left: u32, software: bool) -> UnsentFrame {
         match self {
-            ReadPathReplies::Images(_) => (message::IMAGES, IMAGES_PER_REQUEST),
-            ReadPathReplies::Regions(_) => (message::REGIONS, REGIONS_PER_REQUEST),
+            ReadPathReplies::Images(_) => {
+                UnsentFrame::new(&ImagesFrame { table: 0, first, shards: left.min(IMAGES_PER_REQUEST) })
+            }
+            ReadPathReplies::Regions(_) => {
+                let shards = left.min(REGIONS_PER_REQUEST);
+                UnsentFrame::new(&RegionsFrame { table: 0, first, shards, software })
+            }
         }
     }
 
@@ -60,7 +65,8 @@ impl ReadPathReplies {
             }
             ReadPathReplies::Regions(far) => {
                 let regions = control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?;
-                far.add(&regions, head.words[0] & REGIONS_LINES != 0);
+                let answer = RegionsAreFrame::decode(head).map_err(|error| error.to_string())?;
+                far.add(&regions, answer.whole_lines);
             }
         }
         Ok(())
@@ -130,14 +136,13 @@ impl<N: Net> Worker<N> {
         let Some(ReadPathQuery { table, shards, found }) = &self.peers[number].near.seeking else {
             return Ok(());
         };
-        let ((kind, most), first) = (found.request(), shards.start + found.shards() as u32);
-        let any = u64::from(kind == message::REGIONS && self.config.one_sided == OneSided::Always);
-        let words = [0, pair(first, (shards.end - first).min(most)), any * REGIONS_ANY, 0];
-        let (table, now) = (Some(*table), self.net.now());
-        let control =
-            ControlInFlight { kind, table, words, payloads: Vec::new(), answers: vec![None], again: false };
+        let first = shards.start + found.shards() as u32;
+        let software = self.config.one_sided == OneSided::Always;
+        let (frame, now) = (found.request(first, shards.end - first, software), self.net.now());
+        let (table, answers) = (Some(*table), vec![None]);
+        let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 

@@ -5,11 +5,14 @@ use super::in_flight::{Request, RequestWork};
 use super::opening::OpeningStep;
 use super::peer::Peer;
 use super::pump::LOOK;
-use crate::control::{self, RefusedV1};
 use crate::error::{Refusal, WorkerError};
+use crate::frames::control::{self, RefusedV1};
+use crate::frames::{
+    AllocateFrame, BookFrame, ConfirmFrame, FrameKind, HelloFrame, IdentifyFrame, JoinFrame, KnockFrame,
+    OpenTableFrame, ProveFrame, PullFrame, PushFrame, RefusedFrame, VectorFrame,
+};
 use crate::limits::{BACKOFF, WAIT_LOGGED};
-use crate::message;
-use gannet_transport::Net;
+use gannet_transport::{Head, Net};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,8 +94,8 @@ impl<N: Net> Worker<N> {
     /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were read
     /// without asking do not: they are asked for.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
-        for Request { place, chunk, bytes, .. } in &mut self.peers[number].queue {
-            if let Some(RequestWork::Pull(pull)) = self.flights.at(*place).map(|flight| &mut flight.work) {
+        for Request { index, chunk, bytes, .. } in &mut self.peers[number].queue {
+            if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {
                 let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
                 part.saw = self.tables[pull.laid.table()].last_seq;
                 part.near = None;
@@ -128,20 +131,24 @@ impl<N: Net> Worker<N> {
 }
 
 /// The error that a refusal frame means.
-pub(super) fn refused(peer: &Arc<str>, kind: u16, code: u16, payload: &[u8]) -> WorkerError {
+pub(super) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -> WorkerError {
+    let code = match RefusedFrame::decode(head) {
+        Ok(RefusedFrame { code, .. }) => code,
+        Err(error) => return WorkerError::Protocol { peer: peer.clone(), what: error.to_string() },
+    };
     let text =
         control::open::<RefusedV1>(payload).map_or_else(|error| error.to_string(), |refused| refused.text);
     let what = match kind {
-        message::HELLO | message::KNOCK | message::PROVE => "the connection",
-        message::OPEN_TABLE => "to open the table",
-        message::IDENTIFY => "to say what it holds of the table",
-        message::CONFIRM => "to have the table confirmed",
-        message::JOIN => "to let this worker keep step with the others",
-        message::PULL => "a pull",
-        message::PUSH => "a push",
-        message::BOOK => "a request to the scheduler",
-        message::ALLOCATE => "an incarnation",
-        message::VECTOR => "a program on its vectors",
+        HelloFrame::KIND | KnockFrame::KIND | ProveFrame::KIND => "the connection",
+        OpenTableFrame::KIND => "to open the table",
+        IdentifyFrame::KIND => "to say what it holds of the table",
+        ConfirmFrame::KIND => "to have the table confirmed",
+        JoinFrame::KIND => "to let this worker keep step with the others",
+        PullFrame::KIND => "a pull",
+        PushFrame::KIND => "a push",
+        BookFrame::KIND => "a request to the scheduler",
+        AllocateFrame::KIND => "an incarnation",
+        VectorFrame::KIND => "a program on its vectors",
         _ => "a request",
     };
     WorkerError::Refused { peer: peer.clone(), what: what.into(), refusal: Refusal::of(code), text }

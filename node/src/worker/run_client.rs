@@ -3,10 +3,10 @@
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
-use crate::control::{self, DropTableV1};
 use crate::error::{Refusal, WorkerError};
+use crate::frames::control::{self, DropTableV1};
+use crate::frames::{DropTableFrame, RunFrame};
 use crate::limits::{BEAT_MAX, RUN_BYTES_MAX, TAKEN_PATIENCE};
-use crate::message;
 use crate::runs::{
     JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
 };
@@ -338,7 +338,8 @@ impl<N: Net> Worker<N> {
     /// Asks the registry of runs, which is in thread 0 of the first server.
     fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
         let payload = |_: usize, _: u32| control::seal(ask);
-        let answers = self.ask(&ControlRequest::of(message::RUN, None, &payload), Recipients::First(1))?;
+        let answers =
+            self.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;
         let Some(ControlReply { payload, .. }) = answers.first() else {
             return Err(self.not_of_a_run(&RunReplyV1::Noted));
         };
@@ -362,6 +363,7 @@ impl<N: Net> Worker<N> {
     /// A peer is lost for good, or refuses.
     pub fn drop_table(&mut self, table: &str) -> Result<(), WorkerError> {
         let payload = |_: usize, _: u32| control::seal(&DropTableV1 { table: table.to_owned() });
-        self.ask(&ControlRequest::of(message::DROP_TABLE, None, &payload), Recipients::All).map(|_| ())
+        self.ask(&ControlRequest::with_payload(&DropTableFrame {}, None, &payload), Recipients::All)
+            .map(|_| ())
     }
 }

@@ -2,10 +2,10 @@
 
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::{Worker, WorkerTable};
-use crate::control::{self, StatusV1};
 use crate::error::WorkerError;
+use crate::frames::control::{self, StatusV1};
+use crate::frames::{ClosePusherFrame, FrameKind, ScanFrame, ScannedFrame, StatusFrame, UnsentFrame};
 use crate::limits::part_keys;
-use crate::message::{self, pair, unpair};
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{OpenError, PusherStatus, Schema, Stats};
 use gannet_transport::{Head, Net};
@@ -88,7 +88,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
-        let answers = self.ask(&ControlRequest::plain(message::STATUS, table, [0; 4]), Recipients::All)?;
+        let answers = self.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
         let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
         for ControlReply { link, payload, .. } in &answers {
             let nonsense = |error: control::ControlError| WorkerError::Protocol {
@@ -115,24 +115,22 @@ impl<N: Net> Worker<N> {
         for shard in 0..shards {
             let mut from = 0;
             loop {
-                let words = [pair(0, part_keys(floats) as u32), pair(shard, from), 0, 0];
-                let answers =
-                    self.ask(&ControlRequest::plain(message::SCAN, table, words), Recipients::Owner(shard))?;
+                let scan = ScanFrame { table: 0, most: part_keys(floats) as u32, shard, from };
+                let answers = self.ask(&ControlRequest::about(table, &scan), Recipients::Owner(shard))?;
                 let Some(ControlReply { link, head, payload }) = answers.first() else { break };
-                let (count, got) = unpair(head.words[0]);
+                let peer = || self.peers[*link].name.clone();
+                let nonsense = |what: String| WorkerError::Protocol { peer: peer(), what };
+                let answer = ScannedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
+                let ScannedFrame { rows: count, floats: got, next } = answer;
                 let (keys, page) = (count as usize * 8, count as usize * floats * 4);
                 if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
-                    let peer = self.peers[*link].name.clone();
-                    return Err(WorkerError::Protocol {
-                        peer,
-                        what: format!("a page of {count} rows of {got} floats"),
-                    });
+                    return Err(nonsense(format!("a page of {count} rows of {got} floats")));
                 }
                 let mut aligned = vec![0u64; payload.len() / 8];
                 cast_slice_mut(&mut aligned).copy_from_slice(payload);
                 let bytes: &[u8] = cast_slice(&aligned);
                 rows(cast_slice(&bytes[..keys]), cast_slice(&bytes[keys..keys + page]));
-                match u32::try_from(head.words[1]) {
+                match u32::try_from(next) {
                     Ok(next) => from = next,
                     Err(_) => break,
                 }
@@ -147,7 +145,7 @@ impl<N: Net> Worker<N> {
     /// A push was refused, or a peer is lost for good.
     pub fn close_pusher(&mut self, table: TableId) -> Result<(), WorkerError> {
         self.drain()?;
-        self.ask(&ControlRequest::plain(message::CLOSE_PUSHER, table, [0; 4]), Recipients::All).map(|_| ())
+        self.ask(&ControlRequest::about(table, &ClosePusherFrame::default()), Recipients::All).map(|_| ())
     }
 
     /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the scheduler has
@@ -157,8 +155,8 @@ impl<N: Net> Worker<N> {
     /// A push was refused, or a peer is lost for good.
     pub fn close_data(&mut self, table: TableId, pusher: u64, incarnation: u64) -> Result<(), WorkerError> {
         self.drain()?;
-        let words = [0, pusher, incarnation, 0];
-        self.ask(&ControlRequest::plain(message::CLOSE_PUSHER, table, words), Recipients::All).map(|_| ())
+        let close = ClosePusherFrame { table: 0, pusher, incarnation };
+        self.ask(&ControlRequest::about(table, &close), Recipients::All).map(|_| ())
     }
 
     /// Asks every thread of every server, about the links that there are: when one of them has been made again
@@ -198,12 +196,12 @@ impl<N: Net> Worker<N> {
                     links.iter().enumerate().map(|(n, &link)| make(n, self.peers[link].server)).collect()
                 }
             };
-            let (kind, table, words) = (ask.kind, ask.table.map(|table| table.0), ask.words);
+            let (frame, table) = (ask.frame, ask.table.map(|table| table.0));
             let answers = vec![None; links.len()];
-            let control = ControlInFlight { kind, table, words, payloads, answers, again: false };
+            let control = ControlInFlight { frame, table, payloads, answers, again: false };
             let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
             for (chunk, &number) in links.iter().enumerate() {
-                let request = Request { place: id.place, chunk: chunk as u32, push: false, bytes: 0 };
+                let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
                 self.peers[number].enqueue(request, now);
                 self.send(number)?;
             }
@@ -211,7 +209,7 @@ impl<N: Net> Worker<N> {
                 self.pump(self.config.peer_timeout)?;
             }
             // The last answer to a request that nobody waits for has freed its place, which may be another's by now.
-            let place = self.flights.get(id).map(|_| id.place);
+            let place = self.flights.get(id).map(|_| id.index);
             let flight = place.and_then(|place| self.flights.take(place));
             let Some(RequestWork::Control(control)) = flight.map(|flight| flight.work) else {
                 return Ok(Vec::new());
@@ -263,31 +261,30 @@ pub(super) enum Recipients<'a> {
 
 /// A request that is no bulk.
 pub(super) struct ControlRequest<'a> {
-    kind: u16,
+    frame: UnsentFrame,
     table: Option<TableId>,
-    words: [u64; 4],
     /// Makes the payload of the n-th request, which goes to this server.
     payload: Option<&'a dyn Fn(usize, u32) -> Vec<u8>>,
 }
 
 impl<'a> ControlRequest<'a> {
-    /// One that has a payload.
-    pub(super) fn of(
-        kind: u16,
+    /// A request with payloads; the table in `frame` is 0.
+    pub(super) fn with_payload(
+        frame: &impl FrameKind,
         table: Option<TableId>,
         payload: &'a dyn Fn(usize, u32) -> Vec<u8>,
     ) -> ControlRequest<'a> {
-        ControlRequest { kind, table, words: [0; 4], payload: Some(payload) }
+        ControlRequest { frame: UnsentFrame::new(frame), table, payload: Some(payload) }
     }
 
-    /// One about no table that has none.
-    pub(super) fn words(kind: u16, words: [u64; 4]) -> ControlRequest<'a> {
-        ControlRequest { kind, table: None, words, payload: None }
+    /// A request about no table, without a payload.
+    pub(super) fn new(frame: &impl FrameKind) -> ControlRequest<'a> {
+        ControlRequest { frame: UnsentFrame::new(frame), table: None, payload: None }
     }
 
-    /// One about a table that has none.
-    pub(super) fn plain(kind: u16, table: TableId, words: [u64; 4]) -> ControlRequest<'a> {
-        ControlRequest { kind, table: Some(table), words, payload: None }
+    /// A request about a table, without a payload; the table in `frame` is 0.
+    pub(super) fn about(table: TableId, frame: &impl FrameKind) -> ControlRequest<'a> {
+        ControlRequest { frame: UnsentFrame::new(frame), table: Some(table), payload: None }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::Worker;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
-use crate::control::{self, VectorDoneV1};
 use crate::error::WorkerError;
-use crate::{message, vectors};
+use crate::frames::VectorFrame;
+use crate::frames::control::{self, VectorDoneV1};
+use crate::vectors;
 use gannet_core::{Program, Vectors};
 use gannet_optim::lbfgs::Sum;
 use gannet_transport::Net;
@@ -28,8 +29,10 @@ impl<N: Net> Worker<N> {
         let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
         self.tables[table.0].last_seq = seq;
         let request = |shard: usize, _: u32| control::seal(&vectors::request(shard as u32, seq, program));
-        let answers =
-            self.ask(&ControlRequest::of(message::VECTOR, Some(table), &request), Recipients::Owners)?;
+        let answers = self.ask(
+            &ControlRequest::with_payload(&VectorFrame { table: 0 }, Some(table), &request),
+            Recipients::Owners,
+        )?;
         if answers.len() < shards {
             let refused = self.refused.pop_front();
             return Err(refused.unwrap_or_else(|| WorkerError::Call("a program was refused".into())));

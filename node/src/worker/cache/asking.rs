@@ -4,7 +4,7 @@
 use super::following::Swept;
 use super::{CacheLookup, CacheReader, RowCache};
 use crate::error::WorkerError;
-use crate::pull_newer::{CachedRows, bit, bit_words};
+use crate::frames::pull_newer::{CachedRows, bit, bit_words};
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use crate::worker::Worker;
 use crate::worker::in_flight::LocalHits;

@@ -7,8 +7,8 @@
 
 use super::{CacheReader, CacheState, Entry, RowCache};
 use crate::error::WorkerError;
+use crate::frames::{DeltaFrame, FrameKind, SubscribeFlags, SubscribeFrame, UnsentFrame, clock_word};
 use crate::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
-use crate::message::{self, SUBSCRIBE_ANEW, SUBSCRIBE_STATE, pair, unpair};
 use crate::worker::Worker;
 use crate::worker::in_flight::{ControlInFlight, Request, RequestWork};
 use crate::worker::tables::TableId;
@@ -153,26 +153,20 @@ impl<N: Net> Worker<N> {
         {
             return Ok(());
         }
-        let anew = if followed.keys.is_empty() { SUBSCRIBE_ANEW } else { 0 };
-        let state = if read == Read::State { SUBSCRIBE_STATE } else { 0 };
+        let flags = SubscribeFlags { anew: followed.keys.is_empty(), state: read == Read::State };
         followed.keys.extend_from_slice(keys);
-        let words = [
-            pair(0, keys.len() as u32),
-            pair(every.as_millis().clamp(1, u128::from(u32::MAX)) as u32, anew | state),
-            u64::from(followed.generation),
-            0,
-        ];
+        let frame = UnsentFrame::new(&SubscribeFrame {
+            table: 0,
+            keys: keys.len() as u32,
+            period_ms: every.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+            flags,
+            set: followed.generation,
+        });
         let payloads = vec![cast_slice(keys).to_vec()];
-        let control = ControlInFlight {
-            kind: message::SUBSCRIBE,
-            table: Some(table.0),
-            words,
-            payloads,
-            answers: vec![None],
-            again: false,
-        };
+        let control =
+            ControlInFlight { frame, table: Some(table.0), payloads, answers: vec![None], again: false };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { place: id.place, chunk: 0, push: false, bytes: 0 }, now);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }
 
@@ -187,7 +181,12 @@ impl<N: Net> Worker<N> {
     /// Changes that a server has sent: `false` when they cannot be read.
     pub(in crate::worker) fn take_delta(&mut self, number: usize, delta: &Delta) -> bool {
         let Delta { head, payload } = delta;
-        let ((of, rows), (generation, last)) = (unpair(head.words[0]), unpair(head.words[2]));
+        let Ok(DeltaFrame { table: of, rows, version, set: generation, last, lowest }) =
+            DeltaFrame::decode(head)
+        else {
+            return false;
+        };
+        let lowest = clock_word(lowest);
         let peer = &mut self.peers[number];
         let Some(table) = peer.tables.iter().position(|&table| table == of) else { return false };
         let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
@@ -212,16 +211,16 @@ impl<N: Net> Worker<N> {
         let mut refreshed = 0;
         for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
             let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
-            let told = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(head.words[1]) };
+            let told = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
             let touched = touched.is_some_and(|touched| touched.has(key));
-            let known = cache.refresh(key, generation, touched, row, told, (&now, head.words[3]));
+            let known = cache.refresh(key, generation, touched, row, told, (&now, lowest));
             followed.gone += usize::from(!known);
             refreshed += u64::from(known && !touched);
         }
         followed.told += count;
-        if last & 1 == 1 {
+        if last {
             // This sweep began after what had been answered when the one before was over.
-            followed.swept = Swept { lowest: head.words[3], ..followed.next };
+            followed.swept = Swept { lowest, ..followed.next };
             followed.next = now;
         }
         self.tally.cache_refreshed.add(refreshed);

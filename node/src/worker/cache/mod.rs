@@ -30,9 +30,9 @@ pub(super) use asking::{AskedPart, Caching};
 pub(super) use following::{Delta, Followed};
 
 use crate::error::WorkerError;
+use crate::frames::clock_word;
 use crate::key_hash_builder::KeyHashBuilder;
 use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
-use crate::message::clock_word;
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
 use following::Swept;

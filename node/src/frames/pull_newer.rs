@@ -86,7 +86,7 @@ impl CachedRows {
 
 /// A request's payload as the server reads it.
 #[derive(Debug)]
-pub(crate) struct PullNewerFrame<'a> {
+pub(crate) struct PullNewerPayload<'a> {
     pub(crate) incarnation: u64,
     stamp: u64,
     pub(crate) keys: &'a [u64],
@@ -94,9 +94,9 @@ pub(crate) struct PullNewerFrame<'a> {
     ages: &'a [u32],
 }
 
-impl<'a> PullNewerFrame<'a> {
+impl<'a> PullNewerPayload<'a> {
     /// The payload of a request for so many keys; `None` when it has not the length that it must have.
-    pub(crate) fn of(payload: &'a [u8], keys: usize) -> Option<PullNewerFrame<'a>> {
+    pub(crate) fn of(payload: &'a [u8], keys: usize) -> Option<PullNewerPayload<'a>> {
         let fixed = 2 + keys + bit_words(keys);
         let (words, ages) = payload.split_at_checked(fixed * 8)?;
         let words: &[u64] = try_cast_slice(words).ok()?;
@@ -107,7 +107,7 @@ impl<'a> PullNewerFrame<'a> {
             return None;
         }
         let ages: &[u32] = try_cast_slice(&ages[..4 * held]).ok()?;
-        Some(PullNewerFrame { incarnation: *incarnation, stamp: *stamp, keys, bits, ages })
+        Some(PullNewerPayload { incarnation: *incarnation, stamp: *stamp, keys, bits, ages })
     }
 
     /// What is held of each key; nothing in another life than `incarnation`.
@@ -199,7 +199,7 @@ mod tests {
             prop_assert_eq!(payload.len(), asking.bytes());
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
-            let asked = PullNewerFrame::of(cast_slice(&words), keys.len()).unwrap();
+            let asked = PullNewerPayload::of(cast_slice(&words), keys.len()).unwrap();
             prop_assert_eq!((asked.incarnation, asked.keys), (incarnation, &keys[..]));
             let mut got = Vec::new();
             asked.held(incarnation, &mut got);
@@ -209,7 +209,7 @@ mod tests {
             prop_assert_eq!(&got, &want);
             asked.held(incarnation + 1, &mut got);
             prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == CachedVersion::Nothing));
-            prop_assert!(PullNewerFrame::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
+            prop_assert!(PullNewerPayload::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
         }
 
         #[test]
@@ -227,7 +227,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(words in prop::collection::vec(any::<u64>(), 0..40), keys in 0usize..60) {
-            if let Some(asked) = PullNewerFrame::of(cast_slice(&words), keys) {
+            if let Some(asked) = PullNewerPayload::of(cast_slice(&words), keys) {
                 let mut held = Vec::new();
                 asked.held(asked.incarnation, &mut held);
                 prop_assert_eq!(held.len(), keys);

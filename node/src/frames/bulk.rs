@@ -1,0 +1,356 @@
+//! The frames that move rows: pulls, pushes and scans. Pulls and pushes are on the hot path.
+
+use super::declare::{Direction, Field, FrameError, FrameKind, FrameRow, check_kind, read, reencode};
+use super::word::{Word, pair};
+use gannet_core::{Applied, Read, Segments, Write};
+use gannet_transport::Head;
+
+/// In a pull's aux: the rows' state is read, not their weights.
+const STATE: u16 = 1;
+/// In a pull's aux: the answer has the rows' slots behind the rows, a u32 each.
+const WITH_SLOTS: u16 = 2;
+/// In a pull's aux: the answer leaves out rows that have not changed (pull_newer.rs has the payloads).
+const NEWER: u16 = 4;
+
+/// The aux of a pull and of its answer.
+#[inline]
+fn pull_aux(read: Read, slots: bool, newer: bool) -> u16 {
+    let read = if read == Read::State { STATE } else { 0 };
+    read | if slots { WITH_SLOTS } else { 0 } | if newer { NEWER } else { 0 }
+}
+
+/// The flags of a pull or of its answer: what is read, slots, newer.
+#[inline]
+fn pull_flags<F: FrameKind>(head: &Head) -> Result<(Read, bool, bool), FrameError> {
+    if head.aux & !(STATE | WITH_SLOTS | NEWER) != 0 {
+        return Err(super::declare::bad_value::<F>(Field::Aux, u64::from(head.aux)));
+    }
+    let (slots, newer) = (head.aux & WITH_SLOTS != 0, head.aux & NEWER != 0);
+    if slots && newer {
+        let what = "aux has both slots and newer, which exclude each other";
+        return Err(FrameError::Contradiction { name: F::ROW.name, what });
+    }
+    Ok((if head.aux & STATE == 0 { Read::Weights } else { Read::State }, slots, newer))
+}
+
+/// A request for rows. Payload: `keys` u64, or a conditional pull if `newer` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PullFrame {
+    pub(crate) table: u32,
+    pub(crate) keys: u32,
+    pub(crate) read: Read,
+    /// The place of the keyset that the server is to keep, plus 1; 0 for none.
+    pub(crate) keep: u32,
+    pub(crate) segments: Segments,
+    /// The answer is to name the rows' slots.
+    pub(crate) slots: bool,
+    /// The answer is to leave out rows that the worker has cached and that have not changed.
+    pub(crate) newer: bool,
+    /// The step that the pull is for, of a worker that keeps step with others.
+    pub(crate) clock: Option<u64>,
+}
+
+impl FrameKind for PullFrame {
+    const KIND: u16 = 5;
+    const ROW: FrameRow = FrameRow {
+        kind: 5,
+        name: "pull",
+        direction: Direction::ToServer,
+        fields: &[
+            (Field::Aux, "state 1, slots 2, newer 4"),
+            (Field::W0, "table; keys"),
+            (Field::W1, "keep + 1"),
+            (Field::W2, "segments"),
+            (Field::W3, "clock + 1"),
+        ],
+        payload: "keys, or a conditional pull",
+        reencode: reencode::<PullFrame>,
+    };
+
+    #[inline]
+    fn encode(&self, id: u64) -> Head {
+        let aux = pull_aux(self.read, self.slots, self.newer);
+        let first = pair(self.table, self.keys);
+        Head::new(
+            Self::KIND,
+            aux,
+            id,
+            [first, (self.keep,).put(), (self.segments,).put(), (self.clock,).put()],
+        )
+    }
+
+    #[inline]
+    fn decode(head: &Head) -> Result<PullFrame, FrameError> {
+        check_kind::<PullFrame>(head)?;
+        let (read, slots, newer) = pull_flags::<PullFrame>(head)?;
+        let (table, keys) = super::unpair(head.words[0]);
+        let (keep,) = self::read::<PullFrame, _>(head, Field::W1)?;
+        let (segments,) = self::read::<PullFrame, _>(head, Field::W2)?;
+        let (clock,) = self::read::<PullFrame, _>(head, Field::W3)?;
+        Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock })
+    }
+}
+
+/// The answer to a pull. Payload: the rows, perhaps their slots; pull_newer.rs has that of a conditional pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowsFrame {
+    pub(crate) table: u32,
+    pub(crate) keys: u32,
+    pub(crate) read: Read,
+    pub(crate) slots: bool,
+    pub(crate) newer: bool,
+    /// The place of the keyset that the server has kept, plus 1; 0 for none.
+    pub(crate) kept: u32,
+    /// Of a conditional pull the snapshot version of the rows; of another the segments as it named them.
+    pub(crate) version: u64,
+    /// The lowest clock of all workers, of a pull with a clock.
+    pub(crate) lowest: Option<u64>,
+}
+
+impl RowsFrame {
+    /// The answer to this pull.
+    #[inline]
+    pub(crate) fn to(pull: &PullFrame, kept: u32, lowest: Option<u64>) -> RowsFrame {
+        let PullFrame { table, keys, read, slots, newer, segments, .. } = *pull;
+        RowsFrame { table, keys, read, slots, newer, kept, version: (segments,).put(), lowest }
+    }
+}
+
+impl FrameKind for RowsFrame {
+    const KIND: u16 = 6;
+    const ROW: FrameRow = FrameRow {
+        kind: 6,
+        name: "rows",
+        direction: Direction::ToWorker,
+        fields: &[
+            (Field::Aux, "state 1, slots 2, newer 4"),
+            (Field::W0, "table; keys"),
+            (Field::W1, "kept + 1"),
+            (Field::W2, "segments or snapshot version"),
+            (Field::W3, "lowest clock + 1"),
+        ],
+        payload: "rows",
+        reencode: reencode::<RowsFrame>,
+    };
+
+    #[inline]
+    fn encode(&self, id: u64) -> Head {
+        let aux = pull_aux(self.read, self.slots, self.newer);
+        let first = pair(self.table, self.keys);
+        Head::new(Self::KIND, aux, id, [first, (self.kept,).put(), self.version, (self.lowest,).put()])
+    }
+
+    #[inline]
+    fn decode(head: &Head) -> Result<RowsFrame, FrameError> {
+        check_kind::<RowsFrame>(head)?;
+        let (read, slots, newer) = pull_flags::<RowsFrame>(head)?;
+        let (table, keys) = super::unpair(head.words[0]);
+        let (kept,) = self::read::<RowsFrame, _>(head, Field::W1)?;
+        let (lowest,) = self::read::<RowsFrame, _>(head, Field::W3)?;
+        Ok(RowsFrame { table, keys, read, slots, newer, kept, version: head.words[2], lowest })
+    }
+}
+
+/// In a push's aux: the rows are changes of state.
+const CHANGE: u16 = 1;
+/// In a push's aux: the payload has hints for the rows' slots.
+const SLOTS: u16 = 2;
+/// In a push's aux: the payload begins with the name of the data that was learned.
+const NAMED: u16 = 4;
+/// In a push's aux: the rows are terms of a pass's sum.
+const SUM: u16 = 8;
+/// In a push's aux: the keyset has some of the rows. The payload has the keys of the others.
+const SOME: u16 = 16;
+/// In a push's aux: damped changes of state.
+const DAMPED: u16 = 32;
+
+/// A push. push_payload.rs has the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PushFrame {
+    pub(crate) table: u32,
+    pub(crate) keys: u32,
+    pub(crate) write: Write,
+    pub(crate) seq: u64,
+    /// Rows of the push that come before the first key, in the first key's shard.
+    pub(crate) row: u32,
+    /// Session, and the keyset's place plus 1; 0: the keys are in the payload.
+    pub(crate) keyset: u64,
+    /// The payload has hints for the rows' slots.
+    pub(crate) slots: bool,
+    /// The push is named by the data that was learned, not by the session's worker.
+    pub(crate) named: bool,
+    /// The keyset has some of the rows. The payload has the keys of the others.
+    pub(crate) some: bool,
+}
+
+impl FrameKind for PushFrame {
+    const KIND: u16 = 7;
+    const ROW: FrameRow = FrameRow {
+        kind: 7,
+        name: "push",
+        direction: Direction::ToServer,
+        fields: &[
+            (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32"),
+            (Field::W0, "table; keys"),
+            (Field::W1, "seq"),
+            (Field::W2, "row"),
+            (Field::W3, "session; keyset + 1"),
+        ],
+        payload: "push",
+        reencode: reencode::<PushFrame>,
+    };
+
+    #[inline]
+    fn encode(&self, id: u64) -> Head {
+        let write = match self.write {
+            Write::Gradient => 0,
+            Write::Change => CHANGE,
+            Write::Sum => SUM,
+            Write::Damped => DAMPED,
+        };
+        let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
+        let aux = aux | if self.some { SOME } else { 0 };
+        let words = [pair(self.table, self.keys), self.seq, u64::from(self.row), self.keyset];
+        Head::new(Self::KIND, aux, id, words)
+    }
+
+    #[inline]
+    fn decode(head: &Head) -> Result<PushFrame, FrameError> {
+        check_kind::<PushFrame>(head)?;
+        let contradiction = |what| FrameError::Contradiction { name: Self::ROW.name, what };
+        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME | DAMPED) != 0 {
+            return Err(super::declare::bad_value::<PushFrame>(Field::Aux, u64::from(head.aux)));
+        }
+        let write = match head.aux & (CHANGE | SUM | DAMPED) {
+            0 => Write::Gradient,
+            CHANGE => Write::Change,
+            SUM => Write::Sum,
+            DAMPED => Write::Damped,
+            _ => return Err(contradiction("aux has more than one of change, sum and damped")),
+        };
+        let (slots, named, some) = (head.aux & SLOTS != 0, head.aux & NAMED != 0, head.aux & SOME != 0);
+        let keyset = head.words[3];
+        if slots && keyset != 0 {
+            return Err(contradiction("it has slots and names a keyset, which has them already"));
+        }
+        if some && keyset == 0 {
+            return Err(contradiction("aux says that a keyset has some of the rows, but w3 names none"));
+        }
+        let (table, keys) = super::unpair(head.words[0]);
+        let (row,) = read::<PushFrame, _>(head, Field::W2)?;
+        Ok(PushFrame { table, keys, write, seq: head.words[1], row, keyset, slots, named, some })
+    }
+}
+
+frames! {
+    /// What became of a push.
+    8 AckFrame "ack" ToWorker "-" {
+        W0 "applied; duplicate": applied: u32, duplicate: u32;
+        W1 "not finite; not admitted": not_finite: u32, not_admitted: u32;
+        W2 "late": /** Rows that came when their step had been applied without them. */ late: u32;
+    }
+
+    /// Asks for a page of a shard's rows.
+    9 ScanFrame "scan" ToServer "-" {
+        W0 "table; most rows": table: u32, most: u32;
+        W1 "shard; from slot": shard: u32, from: u32;
+    }
+
+    /// A page of a shard's rows.
+    10 ScannedFrame "scanned" ToWorker "keys u64, then floats f32" {
+        W0 "rows; floats": rows: u32, floats: u32;
+        W1 "next slot": /** Where the next page begins; 2^64 - 1: this was the last one. */ next: u64;
+    }
+}
+
+impl AckFrame {
+    #[inline]
+    pub(crate) fn new(applied: Applied, late: u32) -> AckFrame {
+        let Applied { applied, duplicate, not_finite, not_admitted } = applied;
+        AckFrame { applied, duplicate, not_finite, not_admitted, late }
+    }
+
+    /// What the shards made of the rows.
+    #[inline]
+    pub(crate) fn applied(&self) -> Applied {
+        let AckFrame { applied, duplicate, not_finite, not_admitted, .. } = *self;
+        Applied { applied, duplicate, not_finite, not_admitted }
+    }
+}
+
+frame_rows!(PullFrame, RowsFrame, PushFrame, AckFrame, ScanFrame, ScannedFrame);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pull(aux: u16, words: [u64; 4]) -> Option<PullFrame> {
+        PullFrame::decode(&Head::new(5, aux, 0, words)).ok()
+    }
+
+    fn push(aux: u16, words: [u64; 4]) -> Option<PushFrame> {
+        PushFrame::decode(&Head::new(7, aux, 0, words)).ok()
+    }
+
+    #[test]
+    fn requests_come_through_a_head() {
+        let request = PullFrame {
+            table: 3,
+            keys: 77,
+            read: Read::State,
+            keep: 5,
+            segments: Segments::ALL,
+            slots: false,
+            newer: false,
+            clock: None,
+        };
+        let decoded = |frame: &PullFrame| PullFrame::decode(&frame.encode(9));
+        let with_slots = PullFrame { slots: true, read: Read::Weights, ..request };
+        assert_eq!((decoded(&with_slots), with_slots.encode(9).aux), (Ok(with_slots), 2));
+        assert_eq!(decoded(&request), Ok(request));
+        assert_eq!(request.encode(9).words, [77 << 32 | 3, 5, 0, 0]);
+        let wide = PullFrame { segments: Segments::only(&[0, 2]), ..request };
+        assert_eq!(decoded(&wide), Ok(wide));
+        assert_eq!(wide.encode(9).words, [77 << 32 | 3, 5, 0b101, 0]);
+        assert_eq!(pull(0, [0, 0, 256, 0]), None);
+        let in_step = PullFrame { clock: Some(16), ..request };
+        assert_eq!((decoded(&in_step), in_step.encode(9).words[3]), (Ok(in_step), 17));
+        let newer = PullFrame { newer: true, ..request };
+        assert_eq!((decoded(&newer), newer.encode(9).aux), (Ok(newer), 5));
+        assert_eq!(pull(6, [0; 4]), None);
+        assert_eq!(pull(8, [0; 4]), None);
+        let rows = RowsFrame::to(&wide, 5, Some(16));
+        assert_eq!((rows.encode(9).words, rows.encode(9).aux), ([77 << 32 | 3, 5, 0b101, 17], 1));
+        assert_eq!(RowsFrame::decode(&rows.encode(9)), Ok(rows));
+        let change = PushFrame {
+            table: 1,
+            keys: 2,
+            write: Write::Change,
+            seq: u64::MAX,
+            row: 4,
+            keyset: 1 << 40,
+            slots: false,
+            named: true,
+            some: false,
+        };
+        let decoded = |frame: &PushFrame| PushFrame::decode(&frame.encode(9));
+        assert_eq!(decoded(&change), Ok(change));
+        let with_slots = PushFrame { write: Write::Gradient, keyset: 0, slots: true, ..change };
+        assert_eq!(decoded(&with_slots), Ok(with_slots));
+        let sum = PushFrame { write: Write::Sum, named: false, ..change };
+        assert_eq!((decoded(&sum), sum.encode(9).aux), (Ok(sum), 8));
+        let damped = PushFrame { write: Write::Damped, ..change };
+        assert_eq!((decoded(&damped), damped.encode(9).aux), (Ok(damped), 36));
+        assert_eq!(push(9, [0; 4]), None);
+        assert_eq!(push(33, [0; 4]), None);
+        assert!(decoded(&PushFrame { slots: true, ..change }).is_err());
+        let some = PushFrame { some: true, ..change };
+        assert_eq!((decoded(&some), some.encode(9).aux), (Ok(some), 21));
+        assert_eq!(push(16, [0; 4]), None);
+        assert_eq!(push(64, [0; 4]), None);
+        assert_eq!(push(0, [0, 0, 1 << 32, 0]), None);
+        let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
+        let ack = AckFrame::decode(&AckFrame::new(applied, 5).encode(1)).unwrap();
+        assert_eq!((ack.applied(), ack.late), (applied, 5));
+    }
+}

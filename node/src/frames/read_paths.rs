@@ -1,0 +1,26 @@
+//! How a worker gets at rows without asking for them: image files on the same host, memory regions over RDMA.
+
+frames! {
+    /// Asks for the image files of some shards.
+    23 ImagesFrame "images" ToServer "-" {
+        W0 "table": table: u32;
+        W1 "first shard; shards": first: u32, shards: u32;
+    }
+
+    /// The answer: the files travel beside the frame.
+    24 ImagesGivenFrame "images given" ToWorker "`ImagesV1`" {}
+
+    /// Asks where the rows of some shards can be read over RDMA.
+    25 RegionsFrame "regions" ToServer "-" {
+        W0 "table": table: u32;
+        W1 "first shard; shards": first: u32, shards: u32;
+        W2 "software": /** Also where a processor of the server does the READs. */ software: bool;
+    }
+
+    /// The answer to a regions request.
+    26 RegionsAreFrame "regions are" ToWorker "`RegionsV1`" {
+        W0 "whole lines": /** The device reads each cache line as it is at one moment. */ whole_lines: bool;
+    }
+}
+
+frame_rows!(ImagesFrame, ImagesGivenFrame, RegionsFrame, RegionsAreFrame);

@@ -1,0 +1,23 @@
+//! Incarnations of workers, and runs.
+
+frames! {
+    /// Asks for an incarnation above all that are known.
+    55 AllocateFrame "allocate" ToServer "-" {
+        W0 "floor": /** The incarnation must be above this number. */ floor: u64;
+        W1 "look": /** Hand out nothing: only answer the highest number that is known. */ look: bool;
+    }
+
+    /// The answer to an allocate request.
+    56 AllocatedFrame "allocated" ToWorker "-" {
+        W0 "incarnation": incarnation: u64;
+        W1 "hands out": /** This server hands out incarnations. */ hands_out: bool;
+    }
+
+    /// A request about a run.
+    59 RunFrame "run" ToServer "`RunRequestV1`" {}
+
+    /// The answer to a request about a run.
+    60 RunIsFrame "run is" ToWorker "`RunReplyV1`" {}
+}
+
+frame_rows!(AllocateFrame, AllocatedFrame, RunFrame, RunIsFrame);

@@ -1,0 +1,62 @@
+//! Keeping workers in step: clocks, waits and fences.
+
+frames! {
+    /// A worker joins those that keep step over a table.
+    27 JoinFrame "join" ToServer "`JoinV1`" {
+        W0 "table": table: u32;
+    }
+
+    /// The answer to a join.
+    28 JoinedFrame "joined" ToWorker "`JoinedV1`" {}
+
+    /// All pushes of steps below this clock have been sent on this session.
+    29 TickFrame "tick" ToServer "-" {
+        W0 "table": table: u32;
+        W1 "clock": clock: u64;
+        W2 "skip": /** The worker pushed nothing for the steps that it passes over. */ skip: bool;
+    }
+
+    /// The answer to a tick.
+    30 TickedFrame "ticked" ToWorker "-" {
+        W0 "table": table: u32;
+        W1 "clock": clock: u64;
+        W2 "left": /** The workers that have left, one bit each. */ left: u64;
+    }
+
+    /// Not an answer: names the worker that the request with this id waits for.
+    31 WaitsFrame "waits" ToWorker "`WaitsV1`" {}
+
+    /// Ends an incarnation of a worker and all older ones.
+    33 FenceFrame "fence" ToServer "-" {
+        W0 "table; index": table: u32, index: u32;
+        W1 "pusher": pusher: u64;
+        W2 "incarnation": incarnation: u64;
+    }
+
+    /// The answer to a fence.
+    34 FencedFrame "fenced" ToWorker "-" {
+        W0 "table; index": table: u32, index: u32;
+    }
+
+    /// The worker is done.
+    35 LeaveFrame "leave" ToServer "-" {
+        W0 "table": table: u32;
+    }
+
+    /// The answer to a leave.
+    36 LeftFrame "left" ToWorker "-" {
+        W0 "table": table: u32;
+    }
+}
+
+frame_rows!(
+    JoinFrame,
+    JoinedFrame,
+    TickFrame,
+    TickedFrame,
+    WaitsFrame,
+    FenceFrame,
+    FencedFrame,
+    LeaveFrame,
+    LeftFrame,
+);

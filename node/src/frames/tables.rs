@@ -1,0 +1,60 @@
+//! Opening, describing and dropping tables.
+
+frames! {
+    /// A worker opens a table on a thread.
+    3 OpenTableFrame "open table" ToServer "`OpenTableV2`" {}
+
+    /// The answer: the table's number on this thread, and its shards.
+    4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV2`" {}
+
+    /// Asks for a table's sizes and pushers.
+    11 StatusFrame "status" ToServer "-" {
+        W0 "table": table: u32;
+    }
+
+    /// The answer to a status request.
+    12 StatusIsFrame "status is" ToWorker "`StatusV1`" {}
+
+    /// Nobody pushes under this name any more. Pusher 0 means the session's own worker.
+    13 ClosePusherFrame "close pusher" ToServer "-" {
+        W0 "table": table: u32;
+        W1 "pusher": pusher: u64;
+        W2 "incarnation": incarnation: u64;
+    }
+
+    /// The answer to a close pusher request.
+    14 PusherClosedFrame "pusher closed" ToWorker "-" {}
+
+    /// Asks which table of a name a server has.
+    51 IdentifyFrame "identify" ToServer "`IdentifyV1`" {}
+
+    /// The answer to an identify request.
+    52 IdentityFrame "identity" ToWorker "`IdentityV1`" {}
+
+    /// All servers of a table have created their shards.
+    53 ConfirmFrame "confirm" ToServer "`ConfirmV1`" {}
+
+    /// The answer to a confirm request.
+    54 ConfirmedFrame "confirmed" ToWorker "-" {}
+
+    /// Deletes a table.
+    61 DropTableFrame "drop table" ToServer "`DropTableV1`" {}
+
+    /// The answer to a drop table request.
+    62 TableDroppedFrame "table dropped" ToWorker "-" {}
+}
+
+frame_rows!(
+    OpenTableFrame,
+    TableOpenedFrame,
+    StatusFrame,
+    StatusIsFrame,
+    ClosePusherFrame,
+    PusherClosedFrame,
+    IdentifyFrame,
+    IdentityFrame,
+    ConfirmFrame,
+    ConfirmedFrame,
+    DropTableFrame,
+    TableDroppedFrame,
+);

@@ -1,0 +1,13 @@
+//! Programs on tables of vectors.
+
+frames! {
+    /// Runs a program on the rows of one shard.
+    37 VectorFrame "vector" ToServer "`VectorV1`" {
+        W0 "table": table: u32;
+    }
+
+    /// The answer: the program's sums.
+    38 VectorDoneFrame "vector done" ToWorker "`VectorDoneV1`" {}
+}
+
+frame_rows!(VectorFrame, VectorDoneFrame);
