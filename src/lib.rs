@@ -21,6 +21,10 @@ pub use gannet_transport::verbs;
 pub use gannet_train as train;
 
 pub use gannet_core::{
+    Admission, Applied, GrowError, Growth, GrowthConfig, Init, PusherStatus, Read, Schema, Segment, Segments,
+    Stats, Store, Write,
+};
+pub use gannet_core::{
     Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, SHARDS_DEFAULT,
     SKETCH_BYTES_DEFAULT, Shards, hash, initial_weights, mix, shard_of, try_huge_page,
 };
@@ -31,12 +35,10 @@ pub use gannet_node::{
     WorkerIncarnation, WorkerState,
 };
 pub use gannet_node::{
-    Admission, Applied, BUCKETS, Buckets, CacheConfig, Chunk, Counters, GrowError, Growth, GrowthConfig,
-    Init, Merge, MetricsSink, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId,
-    PusherStatus, Read, Refusal, RowCache, Schema, Segment, Segments, Server, ServerConfig, ServerCounters,
-    ServerError, ServerStats, SessionLimits, ShardedKeys, Staleness, Stats, StepReduce, Store, SyncConfig,
-    SyncMode, TableId, TableStatus, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerCounters,
-    WorkerError, Write, bucket,
+    BUCKETS, Buckets, CacheConfig, Chunk, Counters, Merge, MetricsSink, NEXT_INCARNATION, NO_INCARNATION,
+    OneSided, PullId, Pulled, PushId, Refusal, RowCache, Server, ServerConfig, ServerCounters, ServerError,
+    ServerStats, SessionLimits, ShardedKeys, Staleness, StepReduce, SyncConfig, SyncMode, TableId,
+    TableStatus, WaitingFor, Worker, WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError, bucket,
 };
 pub use gannet_node::{
     CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,

@@ -7,7 +7,7 @@ use crate::harness;
 use attack::{Good, seconds, under_attack};
 use gannet::{Read, Schema, Worker, WorkerConfig, WorkerError, Write};
 use gannet_node::hostile::{schema, script};
-use gannet_node::transport::tcp::Tcp;
+use gannet_transport::tcp::Tcp;
 use harness::{Served, gannet, refusing};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{Read as _, Write as _};
@@ -127,7 +127,7 @@ fn a_thousand_connections_cost_little_and_go_without_a_trace() {
     // They speak again after their rest, and are answered.
     for session in sessions.iter_mut().step_by(100) {
         let mut ping = [0; 64];
-        gannet_node::transport::Head::new(21, 0, 99, [0; 4]).encode(&mut ping);
+        gannet_transport::Head::new(21, 0, 99, [0; 4]).encode(&mut ping);
         session.write_all(&ping).unwrap();
         // Behind the payload of the welcome.
         let mut answers = [0; 24 + 64];

@@ -73,7 +73,7 @@ impl Command {
 
     /// A step, when it has one, rounded to what a cell keeps: everybody moves by the same.
     pub fn kept(x: f64) -> f64 {
-        use gannet_node::optim::lbfgs::{join, split};
+        use gannet_optim::lbfgs::{join, split};
         join(split(x))
     }
 }

@@ -1,15 +1,15 @@
 //! Who leads: decides on numbers, has columns made, and asks the workers for losses and gradients.
 
 use crate::backend::BackendError;
-use crate::block::INTERCEPT_KEY;
 use crate::lbfgs::cells::{self, Command, FollowerMemory, FollowerView};
 use crate::lbfgs::examples::Losses;
 use crate::lbfgs::follower::{CellPoll, PassBuffers};
 use crate::lbfgs::layout::Penalties;
 use crate::lbfgs::settings::{LbfgsSettings, Trained};
 use crate::lbfgs::{Columns, Examples, LbfgsError, WeightSink};
-use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
-use gannet_node::{hash, shard_of};
+use crate::read::block::INTERCEPT_KEY;
+use gannet_core::{hash, shard_of};
+use gannet_optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -2,7 +2,7 @@
 
 use crate::backend::BackendError;
 use crate::lbfgs::Layout;
-use gannet_node::{Program, Stats};
+use gannet_core::{Program, Stats};
 
 /// A number with the stamp under which it was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

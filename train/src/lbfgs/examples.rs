@@ -1,16 +1,16 @@
 //! A worker's examples in memory, with their margins: what a pass computes. Sums are f64; those of threads are added in
 //! their order.
 
-use crate::block::Block;
-use crate::columns::Columns as CsvColumns;
-use crate::data::{Data, Share};
-use crate::error::BadLines;
 use crate::lbfgs::LbfgsError;
 use crate::lbfgs::dictionary::Dictionary;
 use crate::limits::LBFGS_BATCH;
-use crate::reader::Reader;
-use gannet_node::optim::lbfgs::{Sum, split};
-use gannet_node::{hash, shard_of};
+use crate::read::block::Block;
+use crate::read::columns::Columns as CsvColumns;
+use crate::read::data::{Data, Share};
+use crate::read::error::BadLines;
+use crate::read::reader::Reader;
+use gannet_core::{hash, shard_of};
+use gannet_optim::lbfgs::{Sum, split};
 use std::ops::Range;
 
 /// What the reading found.

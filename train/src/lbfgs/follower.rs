@@ -6,7 +6,7 @@ use crate::lbfgs::examples::{Losses, Pass};
 use crate::lbfgs::layout::{DIRECTION_SEGMENT, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, Examples, LbfgsError};
 use crate::limits::{LBFGS_LOOK_MAX, LBFGS_LOOK_MIN, LBFGS_WAIT_LOGGED};
-use gannet_node::optim::lbfgs::join;
+use gannet_optim::lbfgs::join;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 

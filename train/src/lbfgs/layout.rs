@@ -1,7 +1,7 @@
 //! The columns of the table of vectors, and the programs on them.
 
-use gannet_node::optim::lbfgs::{Gram, direction};
-use gannet_node::{ColumnSum, Program, ProgramStep, SHARDS_DEFAULT, Schema, Term, Vectors};
+use gannet_core::{ColumnSum, Program, ProgramStep, SHARDS_DEFAULT, Schema, Term, Vectors};
+use gannet_optim::lbfgs::{Gram, direction};
 
 /// The table of vectors, and that of the cells over which workers keep step.
 pub const TABLE: &str = "lbfgs";

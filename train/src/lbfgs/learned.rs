@@ -4,8 +4,8 @@ use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::InSplit;
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, cells};
-use gannet_node::optim::{Add, Rule};
-use gannet_node::{Read, Schema, Stats, Write};
+use gannet_core::{Read, Schema, Stats, Write};
+use gannet_optim::{Add, Rule};
 
 /// A table of one weight a row, behind which are the columns. It can only be read.
 pub struct LearnedWeights<'a, C> {

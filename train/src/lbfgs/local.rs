@@ -1,12 +1,11 @@
 //! The columns in this process: shards, called directly.
 
 use crate::backend::BackendError;
-use crate::embedded::of_run;
+use crate::backend::embedded::of_run;
 use crate::lbfgs::{Columns, CommandCell, Layout};
-use gannet_node::optim::lbfgs::{Sum, join, split};
-use gannet_node::{
-    Program, PushName, Read, RunId, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
-};
+use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, pieces};
+use gannet_node::{RunId, open_whole};
+use gannet_optim::lbfgs::{Sum, join, split};
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;
@@ -22,7 +21,7 @@ struct LocalTable {
 }
 
 impl LocalTable {
-    fn open(store: &Store, schema: &gannet_node::Schema) -> Result<LocalTable, BackendError> {
+    fn open(store: &Store, schema: &gannet_core::Schema) -> Result<LocalTable, BackendError> {
         let shards = open_whole(store, schema)?;
         // An image that was there knows this pusher: a later life fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);

@@ -32,7 +32,7 @@ pub use remote::RemoteColumns;
 pub use settings::{LbfgsSettings, Trained};
 
 use crate::backend::BackendError;
-use crate::error::ReadError;
+use crate::read::error::ReadError;
 use std::time::Duration;
 
 /// What takes keys and their weights, page by page.

@@ -3,8 +3,9 @@
 use crate::backend::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
 use crate::lbfgs::{Columns, CommandCell, Layout};
-use gannet_node::transport::Net;
-use gannet_node::{Program, PullId, Read, Segments, ShardedKeys, Stats, TableId, Vectors, Worker, Write};
+use gannet_core::{Program, Read, Segments, Stats, Vectors, Write};
+use gannet_node::{PullId, ShardedKeys, TableId, Worker};
+use gannet_transport::Net;
 use std::sync::Arc;
 
 /// Both tables, of a worker.

@@ -6,7 +6,7 @@
 
 use super::fm::FactorizationMachine;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::{Admission, Init, Schema, Segment};
+use gannet_core::{Admission, Init, Schema, Segment};
 
 /// The network beside a factorization machine.
 pub struct DeepFm {

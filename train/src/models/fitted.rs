@@ -3,10 +3,10 @@
 use super::fit::sizes;
 use super::{Measured, Model};
 use crate::backend::BackendError;
-use crate::columns::Columns;
-use crate::error::BadLines;
-use crate::push_content::PushContent;
-use crate::tables::Tables;
+use crate::backend::tables::Tables;
+use crate::learn::push_content::PushContent;
+use crate::read::columns::Columns;
+use crate::read::error::BadLines;
 
 /// How far a training is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

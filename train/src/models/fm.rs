@@ -3,7 +3,7 @@
 //! segments. The intercept has a weight only.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// A factorization machine.
 pub struct FactorizationMachine {

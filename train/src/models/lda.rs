@@ -12,17 +12,17 @@
 
 use super::gamma::ln_gamma;
 use crate::backend::BackendError;
+use crate::backend::tables::Tables;
 use crate::batch::{Batch, Batcher};
-use crate::data::Share;
-use crate::error::BadLines;
+use crate::learn::options::Options;
+use crate::learn::report::TrainError;
 use crate::limits::{BATCH_TOKENS_MAX, TOPIC_TOKENS_MAX, WORD_REPEATS_MAX};
-use crate::options::Options;
-use crate::reader::Reader;
-use crate::report::TrainError;
-use crate::tables::Tables;
-use gannet_node::optim::{Add, Rule};
-use gannet_node::transport::sim::Prng;
-use gannet_node::{Read, Schema, Write};
+use crate::read::data::Share;
+use crate::read::error::BadLines;
+use crate::read::reader::Reader;
+use gannet_core::{Read, Schema, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::sim::Prng;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -159,7 +159,7 @@ impl Lda {
             tables,
             documents,
             words: words as f64,
-            chance: Prng::new(gannet_node::hash(self.seed ^ worker << 32)),
+            chance: Prng::new(gannet_core::hash(self.seed ^ worker << 32)),
             counts: Vec::new(),
             before: Vec::new(),
             totals: Vec::new(),

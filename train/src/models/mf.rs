@@ -3,7 +3,7 @@
 //! of value 1; mu is the intercept. A row is a bias beside the factors, two segments.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// Matrix factorization.
 pub struct Factorization {

@@ -28,9 +28,9 @@ pub use score::{Forecast, forecast, score};
 pub use softmax::Softmax;
 
 use crate::batch::Batch;
-use crate::block::INTERCEPT_KEY;
-use gannet_node::optim::{GradientTransform, Rule};
-use gannet_node::{Admission, Init, Schema, Segment};
+use crate::read::block::INTERCEPT_KEY;
+use gannet_core::{Admission, Init, Schema, Segment};
+use gannet_optim::{GradientTransform, Rule};
 
 /// An example as a model sees it: feature `i` has key `keys[i]`, whose row is `places[i]` of the batch's, and value
 /// `values[i]`; no key twice.

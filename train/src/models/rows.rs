@@ -3,14 +3,14 @@
 //! weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where the rows are.
 
 use crate::backend::BackendError;
+use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
 use crate::batch::InSplit;
-use crate::gradient::Reduce;
-use crate::push_content::PushContent;
-use crate::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
+use crate::learn::gradient::Reduce;
+use crate::learn::push_content::PushContent;
+use gannet_core::{Schema, Write};
 #[cfg(test)]
-use gannet_node::optim::Rule;
-use gannet_node::optim::{Update, Visitor};
-use gannet_node::{Schema, Write};
+use gannet_optim::Rule;
+use gannet_optim::{Update, Visitor};
 
 /// The rows of one table that a batch needs, in the order of their keys.
 pub struct BatchRows {
@@ -169,8 +169,7 @@ impl BatchRows {
     /// Rows that stand for themselves, without tables: for tests of a model's gradients.
     #[cfg(test)]
     pub(crate) fn alone(dim: usize, weights: Vec<f32>) -> BatchRows {
-        let schema =
-            Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_node::optim::Add)) };
+        let schema = Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_optim::Add)) };
         let mut rows = BatchRows::to_score(0, &schema);
         rows.pushed = vec![0.0; weights.len()];
         rows.weights = weights;

@@ -2,7 +2,7 @@
 //! A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4).
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// Softmax regression.
 pub struct Softmax {

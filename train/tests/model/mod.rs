@@ -1,8 +1,8 @@
 //! What the tests share: a generator of data, the plain online learner, and rows in a hash map.
 #![allow(dead_code)] // each test file uses its part
 
-use gannet_node::optim::{Rule, Update, Visitor, add_change};
-use gannet_node::{Read, Schema, Stats, Write};
+use gannet_core::{Read, Schema, Stats, Write};
+use gannet_optim::{Rule, Update, Visitor, add_change};
 use gannet_train::{
     Backend, BackendError, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader, Share,
 };

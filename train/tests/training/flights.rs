@@ -4,8 +4,8 @@
 use crate::model;
 
 use flate2::read::MultiGzDecoder;
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{ColumnChoice, Data, FlatTable, Options, Quality, train};
 use std::io::Read;
 use std::sync::atomic::AtomicBool;

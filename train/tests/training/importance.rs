@@ -3,8 +3,8 @@
 
 use crate::model;
 
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule, Sgd};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule, Sgd};
 use gannet_train::{Backend, Data, FlatTable, Format, Options, PushContent, Report, train};
 use model::{Example, MapRows, Rng, examples, file};
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! A batch of a piece that comes when its synchronous step has been made without it is in a later step, once for each
 //! shard.
 
-use gannet_node::optim::{Rule, Sgd};
-use gannet_node::{Read, Schema, Stats, Write, hash, shard_of};
+use gannet_core::{Read, Schema, Stats, Write, hash, shard_of};
+use gannet_optim::{Rule, Sgd};
 use gannet_train::{
     Backend, BackendError, Data, FileFingerprint, InSplit, Options, PulledRows, PushContent, Split, Splits,
     train,

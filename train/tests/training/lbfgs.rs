@@ -1,10 +1,11 @@
 //! L-BFGS beside oracles: Newton's method on dense matrices with L2, the conditions of optimality with L1; one process
 //! beside three servers and two workers, one of which dies; going on from a folder and from given weights.
 
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Program, Server, ServerConfig, Stats, Store, Worker, WorkerConfig};
+use gannet_core::{Program, Stats, Store};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_train::lbfgs::*;
 use gannet_train::{Backend, BackendError, Data, INTERCEPT_KEY, Share};
+use gannet_transport::tcp::Tcp;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

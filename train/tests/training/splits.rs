@@ -1,7 +1,7 @@
 //! Pieces of files: every line is of one, whatever the cut; a packed file is one; a file that changes is refused.
 
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{Data, FileFingerprint, FlatTable, Options, Split, Splits, train};
 use proptest::prelude::*;
 use std::io::Write;
