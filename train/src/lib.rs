@@ -36,7 +36,7 @@ pub use read::text_key::{ColumnKeys, text_key};
 
 // Batches.
 pub use batch::dedup::{Dedup, NO_LINK};
-pub use batch::{Batch, Batcher, InSplit};
+pub use batch::{Batch, BatchKeys, Batcher, InSplit};
 
 // Where the rows are.
 pub use backend::embedded::Embedded;

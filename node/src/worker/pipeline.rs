@@ -112,6 +112,24 @@ impl<N: Net> Worker<N> {
         cut.layout = self.layout;
     }
 
+    /// [`Worker::cut_into`] of keys that the caller has sorted by shard: the run of shard `s` is
+    /// `keys[starts[s]..starts[s + 1]]`. Nothing is sorted or allocated again.
+    ///
+    /// # Errors
+    /// A key is not in the run of its shard.
+    pub fn cut_sorted_into(
+        &self,
+        table: TableId,
+        keys: &[u64],
+        starts: &[u32],
+        cut: &mut ShardedKeys,
+    ) -> Result<(), WorkerError> {
+        let known = &self.tables[table.0];
+        cut.fill_sorted(table.0, &known.schema, &known.owners, (keys, starts))?;
+        cut.layout = self.layout;
+        Ok(())
+    }
+
     /// A cut for the links that there are now.
     fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];

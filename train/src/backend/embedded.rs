@@ -1,7 +1,7 @@
 //! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::{Backend, BackendError, PulledRows};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, pieces, shard_of};
 use gannet_node::{RunId, open_whole};
 use std::collections::VecDeque;
@@ -94,7 +94,9 @@ impl Backend for Embedded {
         0
     }
 
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        // The shards refuse keys that are not in their order.
+        let keys = keys.keys;
         let floats = self.shards.schema().read_floats(read);
         let mut rows = self.spare.pop().unwrap_or_default();
         let mut slots = self.spare_slots.pop().unwrap_or_default();

@@ -6,7 +6,7 @@
 
 use crate::backend::cells::{AHEAD, Cells};
 use crate::backend::{Backend, BackendError, PulledRows};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
 use crate::learn::lr::{ExampleLanes, ReplayRule};
 use crate::read::block::Block;
@@ -257,7 +257,8 @@ impl Backend for FlatTable {
         self.kernel.is_some().then_some(self)
     }
 
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let keys = keys.keys;
         if read != Read::Weights || self.pulled.is_some() {
             return Err(BackendError::Order("these rows are pulled as weights, a batch at a time"));
         }

@@ -1,6 +1,7 @@
 //! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
 
 pub(crate) mod cells;
+mod cut_pool;
 pub(crate) mod embedded;
 pub(crate) mod flat_table;
 pub(crate) mod remote;
@@ -8,7 +9,7 @@ pub(crate) mod tables;
 pub(crate) mod weights;
 
 use crate::backend::flat_table::FlatTable;
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use crate::learn::replay::SeenPushRuns;
 use gannet_core::{OpenError, PullError, PushError, Read, Schema, Stats, Write};
 use gannet_node::{Counters, WorkerError};
@@ -106,7 +107,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// The rows cannot be had.
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError>;
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
     /// The rows of the oldest pull begun.
     ///

@@ -1,7 +1,8 @@
 //! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
 
+use crate::backend::cut_pool::CutPool;
 use crate::backend::{Backend, BackendError, PulledRows};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};
 use gannet_node::{
@@ -20,7 +21,7 @@ pub struct RemoteBackend<N: Net> {
     flying: VecDeque<(PullId, Arc<ShardedKeys>)>,
     /// The pull finished last and not yet pushed.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
-    cuts: Vec<Arc<ShardedKeys>>,
+    cuts: CutPool,
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     pushes: u64,
@@ -82,7 +83,7 @@ impl<N: Net> RemoteBackend<N> {
             depth,
             flying: VecDeque::new(),
             finished: None,
-            cuts: Vec::new(),
+            cuts: CutPool::new(4 * (DEPTH_MAX + 1)),
             base,
             pushes: 0,
             pulls: 0,
@@ -137,24 +138,6 @@ impl<N: Net> RemoteBackend<N> {
     pub fn table(&self) -> TableId {
         self.table
     }
-
-    /// A cut of these keys, in the memory of one that nothing uses any more if there is one.
-    fn cut(&mut self, keys: &[u64]) -> Arc<ShardedKeys> {
-        if let Some(at) = self.cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some()) {
-            let mut cut = self.cuts.swap_remove(at);
-            if let Some(own) = Arc::get_mut(&mut cut) {
-                self.worker.cut_into(self.table, keys, own);
-                return cut;
-            }
-        }
-        Arc::new(self.worker.cut(self.table, keys))
-    }
-
-    fn keep_cut(&mut self, cut: Arc<ShardedKeys>) {
-        if self.cuts.len() < 4 * (DEPTH_MAX + 1) {
-            self.cuts.push(cut);
-        }
-    }
 }
 
 impl<N: Net> Backend for RemoteBackend<N> {
@@ -189,9 +172,11 @@ impl<N: Net> Backend for RemoteBackend<N> {
         self.damped
     }
 
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
-        // The keys are in the order of the cut, which is stable: rows come in the order of the keys.
-        let cut = self.cut(keys);
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let cut = self.cuts.cut(&self.worker, self.table, keys)?;
+        if !cut.is_as_given() {
+            return Err(BackendError::Order("keys of a pull must be in shard order"));
+        }
         let values = self.worker.spare();
         let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
         let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
@@ -220,7 +205,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
         let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
         self.pulls -= 1;
         self.saws.push(rows.saw);
-        self.keep_cut(cut);
+        self.cuts.keep(cut);
         Ok(())
     }
 
@@ -248,7 +233,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
             self.worker.tick(self.table)?;
         }
         self.saws.push(rows.saw);
-        self.keep_cut(cut);
+        self.cuts.keep(cut);
         Ok(())
     }
 

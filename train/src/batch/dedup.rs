@@ -1,4 +1,4 @@
-//! The unique keys of a batch in cut order, and for each occurrence the place of its key among them. A table stamped
+//! The unique keys of a batch in shard order, and for each occurrence the place of its key among them. A table stamped
 //! with example numbers: nothing is cleared between batches, and a key that an example repeats shows at once.
 
 use crate::read::block::Block;
@@ -23,7 +23,7 @@ pub struct Dedup {
     first: u32,
     next: u32,
     unique: Vec<(u64, u32)>,
-    /// For each unique key in order of appearance, its place in cut order.
+    /// For each unique key in order of appearance, its place in shard order.
     rank: Vec<u32>,
     starts: Vec<u32>,
     seen: Vec<(u32, u32)>,
@@ -44,10 +44,17 @@ impl Dedup {
         }
     }
 
-    /// Writes the block's unique keys, ascending by shard, to `keys`, and for each occurrence the place of its key to
-    /// `local`. A key that an example repeats is made one occurrence with the sum of the values: the example's margin
-    /// and gradient are those of that sum. Returns how many occurrences that took away.
-    pub fn run(&mut self, block: &mut Block, keys: &mut Vec<u64>, local: &mut Vec<u32>) -> usize {
+    /// Writes the block's unique keys, ascending by shard, to `keys`, where each shard's run begins to `starts`, and for
+    /// each occurrence the place of its key to `local`. A key that an example repeats becomes one occurrence with the sum
+    /// of the values: the example's margin and gradient are those of that sum. Returns by how many occurrences the block
+    /// shrank.
+    pub fn run(
+        &mut self,
+        block: &mut Block,
+        keys: &mut Vec<u64>,
+        starts: &mut Vec<u32>,
+        local: &mut Vec<u32>,
+    ) -> usize {
         if u32::MAX - self.next <= block.len() as u32 {
             self.table.fill(DedupEntry::default());
             self.next = 1;
@@ -66,11 +73,11 @@ impl Dedup {
             }
         }
         let merged = if repeats { self.merge(block, local) } else { 0 };
-        self.cut(keys, local);
+        self.cut(keys, starts, local);
         merged
     }
 
-    /// The place in cut order of a key of the last batch, or [`NO_LINK`].
+    /// The place in shard order of a key of the last batch, or [`NO_LINK`].
     #[inline(always)]
     pub fn find(&self, key: u64) -> u32 {
         let mask = self.table.len() - 1;
@@ -160,7 +167,7 @@ impl Dedup {
     }
 
     /// A counting sort of the unique keys by shard, stable, and `local` renumbered after it.
-    fn cut(&mut self, keys: &mut Vec<u64>, local: &mut [u32]) {
+    fn cut(&mut self, keys: &mut Vec<u64>, starts: &mut Vec<u32>, local: &mut [u32]) {
         self.starts.clear();
         self.starts.resize(self.shards as usize + 1, 0);
         for &(_, shard) in &self.unique {
@@ -169,6 +176,7 @@ impl Dedup {
         for shard in 1..self.starts.len() {
             self.starts[shard] += self.starts[shard - 1];
         }
+        starts.clone_from(&self.starts);
         keys.clear();
         keys.resize(self.unique.len(), 0);
         self.rank.clear();
@@ -210,17 +218,21 @@ mod tests {
         #[test]
         fn like_a_hash_map(batches in prop::collection::vec(
             prop::collection::vec(prop::collection::vec((0u64..40, -5i8..5), 0..12), 0..20), 1..5)) {
-            let (mut dedup, mut keys, mut local) = (Dedup::new(4), Vec::new(), Vec::new());
+            let (mut dedup, mut keys, mut starts, mut local) = (Dedup::new(4), Vec::new(), Vec::new(), Vec::new());
             dedup.next = u32::MAX - 30; // some cases wrap around
             for examples in &batches {
                 let mut block = block_of(examples);
-                let merged = dedup.run(&mut block, &mut keys, &mut local);
+                let merged = dedup.run(&mut block, &mut keys, &mut starts, &mut local);
                 prop_assert_eq!(local.len() + merged, examples.iter().map(Vec::len).sum::<usize>());
                 prop_assert_eq!((local.len(), local.len()), (block.keys.len(), block.values.len()));
                 let set: HashSet<u64> = examples.iter().flatten().map(|f| f.0).collect();
                 prop_assert_eq!(keys.iter().copied().collect::<HashSet<_>>(), set.clone());
                 prop_assert_eq!(keys.len(), set.len());
-                prop_assert!(keys.windows(2).all(|w| shard_of(hash(w[0]), 4) <= shard_of(hash(w[1]), 4)));
+                prop_assert_eq!((starts.len(), starts[0], starts[4] as usize), (5, 0, keys.len()));
+                for (shard, run) in (0..).zip(starts.windows(2)) {
+                    let run = &keys[run[0] as usize..run[1] as usize];
+                    prop_assert!(run.iter().all(|&key| shard_of(hash(key), 4) == shard));
+                }
                 for (i, example) in examples.iter().enumerate() {
                     let mut want: HashMap<u64, f32> = HashMap::new();
                     example.iter().for_each(|&(k, v)| *want.entry(k).or_default() += f32::from(v));
@@ -243,7 +255,7 @@ mod tests {
             let example: Example = keys.iter().map(|&k| (k, 1)).collect();
             let (mut unique, mut local) = (Vec::new(), Vec::new());
             let mut dedup = Dedup::new(64);
-            dedup.run(&mut block_of(&[example.clone(), example]), &mut unique, &mut local);
+            dedup.run(&mut block_of(&[example.clone(), example]), &mut unique, &mut Vec::new(), &mut local);
             prop_assert_eq!(unique.len(), keys.len());
             prop_assert_eq!(&local[..keys.len()], &local[keys.len()..]);
             prop_assert!(unique.iter().enumerate().all(|(i, &k)| dedup.find(k) == i as u32));

@@ -1,4 +1,4 @@
-//! A batch ready to be learned: examples, unique keys in cut order, and the links to the batches before it.
+//! A batch ready to be learned: examples, unique keys in shard order, and the links to the batches before it.
 
 pub(crate) mod batches;
 pub(crate) mod dedup;
@@ -15,6 +15,8 @@ pub struct Batch {
     pub local: Vec<u32>,
     /// The unique keys, ascending by shard.
     pub keys: Vec<u64>,
+    /// Where the run of each shard begins in `keys`, and the end of the last run.
+    pub starts: Vec<u32>,
     /// `links[a - 1][u]`: the place of key `u` in the batch `a` batches before, or [`NO_LINK`](crate::NO_LINK).
     pub links: Vec<Vec<u32>>,
     /// Which of the batches of this run.
@@ -31,6 +33,30 @@ pub struct Batch {
     pub bad_lines: u64,
     /// Which piece of the data it is of, when pieces are handed out.
     pub piece: Option<InSplit>,
+}
+
+impl Batch {
+    /// The keys, with where each shard's run begins.
+    pub fn sorted_keys(&self) -> BatchKeys<'_> {
+        BatchKeys { keys: &self.keys, starts: Some(&self.starts) }
+    }
+}
+
+/// The keys of one pull. They are unique.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchKeys<'a> {
+    /// The keys.
+    pub keys: &'a [u64],
+    /// Where the run of each shard begins in `keys`, and the end of the last run, when the keys are sorted by shard.
+    /// `None`: they are in any order.
+    pub starts: Option<&'a [u32]>,
+}
+
+impl<'a> BatchKeys<'a> {
+    /// Keys in any order.
+    pub fn unsorted(keys: &'a [u64]) -> BatchKeys<'a> {
+        BatchKeys { keys, starts: None }
+    }
 }
 
 /// A batch's place in a piece of the data.
@@ -63,7 +89,8 @@ impl Batcher {
     pub fn complete_in_place(&mut self, batch: &mut Batch) {
         batch.merged = 0;
         if batch.block.may_repeat {
-            batch.merged = self.tables[0].run(&mut batch.block, &mut batch.keys, &mut batch.local);
+            batch.merged =
+                self.tables[0].run(&mut batch.block, &mut batch.keys, &mut batch.starts, &mut batch.local);
         }
         batch.number = self.number;
         self.number += 1;
@@ -73,7 +100,7 @@ impl Batcher {
     pub fn complete(&mut self, batch: &mut Batch) {
         let ring = self.tables.len() as u64;
         let table = &mut self.tables[(self.number % ring) as usize];
-        batch.merged = table.run(&mut batch.block, &mut batch.keys, &mut batch.local);
+        batch.merged = table.run(&mut batch.block, &mut batch.keys, &mut batch.starts, &mut batch.local);
         batch.number = self.number;
         batch.links.resize_with(self.depth, Vec::new);
         for (links, back) in batch.links.iter_mut().zip(1u64..) {

@@ -96,9 +96,9 @@ impl<N: Net> Columns for RemoteColumns<N> {
     fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
         let (keys, values) = cell_rows(cells);
         let (cut, seq) = (Arc::new(self.worker.cut(self.cells, &keys)), self.seq(self.cells, stamp));
-        let values = cut.from().iter().flat_map(|&i| [values[2 * i as usize], values[2 * i as usize + 1]]);
-        let values = values.collect();
-        let id = self.worker.begin_push(self.cells, cut, Write::Sum, values, None, seq)?;
+        let mut rows = self.worker.spare();
+        cut.rows_by_shard(&values, 2, &mut rows);
+        let id = self.worker.begin_push(self.cells, cut, Write::Sum, rows, None, seq)?;
         Ok(self.worker.finish_push(id)?)
     }
 

@@ -294,7 +294,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             };
             let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
             if to_learn && !matches!(self.way, UpdateMode::InPlace) {
-                self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+                self.backend.begin_pull(batch.sorted_keys(), self.way.push().read())?;
             }
             self.flying.push_back(batch);
         }
@@ -312,7 +312,7 @@ impl<'a, B: Backend> Loop<'a, B> {
             // The batch before goes first: a shard takes the batches of a piece in their order.
             self.backend.forget_pull(rows)?;
             self.settle_late()?;
-            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+            self.backend.begin_pull(batch.sorted_keys(), self.way.push().read())?;
             rows = self.backend.finish_pull()?;
         }
         self.compute(batch, &mut rows);
@@ -386,7 +386,7 @@ impl<'a, B: Backend> Loop<'a, B> {
                 piece = batch.piece.map(|piece| piece.index),
                 "a step was made without a batch of this worker: it is in a later one"
             );
-            self.backend.begin_pull(&batch.keys, self.way.push().read())?;
+            self.backend.begin_pull(batch.sorted_keys(), self.way.push().read())?;
             let mut rows = self.backend.finish_pull()?;
             self.compute(&batch, &mut rows);
             self.backend.push(&batch.keys, rows, self.way.write(), batch.piece.as_ref())?;

@@ -5,7 +5,7 @@ use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Objective};
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
-use crate::batch::{Batch, InSplit};
+use crate::batch::{Batch, BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
 use crate::learn::push_content::PushContent;
@@ -342,7 +342,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     fn pull(&mut self, batch: &Batch) -> Result<(), BackendError> {
-        let keys = || std::iter::once(&batch.keys).chain(&self.dense);
+        let dense = self.dense.iter().map(|keys| BatchKeys::unsorted(keys));
+        let keys = || std::iter::once(batch.sorted_keys()).chain(dense.clone());
         self.rows.iter().zip(keys()).try_for_each(|(rows, keys)| rows.begin(self.tables, keys))?;
         self.rows.iter_mut().try_for_each(|rows| rows.finish(self.tables))
     }

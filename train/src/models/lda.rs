@@ -13,7 +13,7 @@
 use super::gamma::ln_gamma;
 use crate::backend::BackendError;
 use crate::backend::tables::Tables;
-use crate::batch::{Batch, Batcher};
+use crate::batch::{Batch, BatchKeys, Batcher};
 use crate::learn::options::Options;
 use crate::learn::report::TrainError;
 use crate::limits::{BATCH_TOKENS_MAX, TOPIC_TOKENS_MAX, WORD_REPEATS_MAX};
@@ -296,8 +296,8 @@ impl Lda {
 impl<T: Tables> Sampler<'_, T> {
     /// Draws the topics of some documents anew, or counts their first ones; the tokens.
     fn batch(&mut self, number: usize, first: bool) -> Result<u64, TrainError> {
-        self.tables.begin_pull(WORDS, &self.documents[number].keys, Read::Weights)?;
-        self.tables.begin_pull(TOPICS, &[0], Read::Weights)?;
+        self.tables.begin_pull(WORDS, BatchKeys::unsorted(&self.documents[number].keys), Read::Weights)?;
+        self.tables.begin_pull(TOPICS, BatchKeys::unsorted(&[0]), Read::Weights)?;
         self.tables.finish_pull(&mut self.counts)?;
         self.tables.finish_pull(&mut self.totals)?;
         self.before.clone_from(&self.counts);
@@ -382,7 +382,7 @@ impl<T: Tables> Sampler<'_, T> {
         }
         let high = |x: f64| (x as f32, (x - f64::from(x as f32)) as f32);
         let ((l0, l1), (t0, t1)) = (high(likelihood), high(tokens));
-        self.tables.begin_pull(WORKERS, &[worker], Read::Weights)?;
+        self.tables.begin_pull(WORKERS, BatchKeys::unsorted(&[worker]), Read::Weights)?;
         self.tables.finish_pull(&mut self.before)?;
         let wanted = [l0, l1, t0, t1];
         self.before.iter_mut().zip(wanted).for_each(|(before, wanted)| *before = wanted - *before);

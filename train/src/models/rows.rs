@@ -4,7 +4,7 @@
 
 use crate::backend::BackendError;
 use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::push_content::PushContent;
 use gannet_core::{Schema, Write};
@@ -116,7 +116,11 @@ impl BatchRows {
     }
 
     /// Begins to pull the rows of `keys`, to be learned.
-    pub(crate) fn begin<T: Tables + ?Sized>(&self, tables: &mut T, keys: &[u64]) -> Result<(), BackendError> {
+    pub(crate) fn begin<T: Tables + ?Sized>(
+        &self,
+        tables: &mut T,
+        keys: BatchKeys<'_>,
+    ) -> Result<(), BackendError> {
         tables.begin_pull(self.table, keys, self.push.read())
     }
 

@@ -4,7 +4,8 @@
 use gannet_core::{Read, Schema, Stats, Write};
 use gannet_optim::{Rule, Update, Visitor, add_change};
 use gannet_train::{
-    Backend, BackendError, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader, Share,
+    Backend, BackendError, BatchKeys, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader,
+    Share,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
@@ -342,7 +343,8 @@ impl Backend for MapRows {
         self.depth
     }
 
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let keys = keys.keys;
         let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
         self.flying.push_back((keys.to_vec(), PulledRows { values, saw }, read));

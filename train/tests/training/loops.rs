@@ -77,7 +77,11 @@ fn sums_of_stale_rows_would_show() {
         fn depth(&self) -> usize {
             self.0.depth()
         }
-        fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), gannet_train::BackendError> {
+        fn begin_pull(
+            &mut self,
+            keys: gannet_train::BatchKeys<'_>,
+            read: Read,
+        ) -> Result<(), gannet_train::BackendError> {
             self.0.begin_pull(keys, read)
         }
         fn finish_pull(&mut self) -> Result<gannet_train::PulledRows, gannet_train::BackendError> {

@@ -3,7 +3,7 @@
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::embedded::Embedded;
 use crate::backend::{Backend, BackendError, PulledRows};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
 use gannet_node::RunId;
 use std::collections::VecDeque;
@@ -35,11 +35,12 @@ struct ShardOrder {
 }
 
 impl ShardOrder {
-    fn fill(&mut self, keys: &[u64], shards: u32) {
+    fn fill(&mut self, BatchKeys { keys, starts }: BatchKeys<'_>, shards: u32) {
         let shard = |&key: &u64| shard_of(hash(key), shards);
         self.from.clear();
         self.keys.clear();
-        if !keys.is_sorted_by_key(shard) {
+        // Wrong starts do no harm: the shards refuse keys that are not in their order.
+        if starts.is_none() && !keys.is_sorted_by_key(shard) {
             self.from.extend(0..keys.len() as u32);
             self.from.sort_by_key(|&at| shard(&keys[at as usize]));
             self.keys.extend(self.from.iter().map(|&at| keys[at as usize]));
@@ -60,7 +61,7 @@ impl ShardOrder {
         }
     }
 
-    /// The other way round.
+    /// Values in the order in which the keys were given into `rows`, in this order.
     fn forth(&self, values: &mut Vec<f32>, rows: &mut Vec<f32>) {
         if self.from.is_empty() {
             return std::mem::swap(rows, values);
@@ -116,11 +117,11 @@ impl Tables for LocalTables {
         Ok(self.tables.len() - 1)
     }
 
-    fn begin_pull(&mut self, table: TableIndex, keys: &[u64], read: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
         let backend = &mut self.tables[table].table;
         let mut order = self.spare.pop().unwrap_or_default();
         order.fill(keys, backend.schema().shards);
-        backend.begin_pull(&order.keys, read)?;
+        backend.begin_pull(BatchKeys::unsorted(&order.keys), read)?;
         self.begun.push_back((table, order));
         Ok(())
     }

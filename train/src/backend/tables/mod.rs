@@ -12,7 +12,7 @@ pub use saved::SavedTables;
 pub(crate) use segment::{SegmentPart, parts, weigh};
 
 use crate::backend::BackendError;
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 
 /// A table among those that are open: the first opened is 0.
@@ -67,7 +67,7 @@ pub trait Tables: WeightTables {
     ///
     /// # Errors
     /// The rows cannot be had.
-    fn begin_pull(&mut self, table: TableIndex, keys: &[u64], read: Read) -> Result<(), BackendError>;
+    fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
     /// The rows of the oldest pull begun and not finished, into `out`, whose length is made right.
     ///

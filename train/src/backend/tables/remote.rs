@@ -3,7 +3,8 @@
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
-use crate::batch::InSplit;
+use crate::backend::cut_pool::CutPool;
+use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 use gannet_node::{DataName, PullId, ShardedKeys, SyncConfig, TableId, Worker};
 use gannet_transport::Net;
@@ -27,7 +28,7 @@ struct RemoteTable {
     schema: Schema,
     /// The pull finished last and not yet pushed to.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
-    cuts: Vec<Arc<ShardedKeys>>,
+    cuts: CutPool,
     /// The number that the worker had for its last push before this run's first.
     base: u64,
     /// Its clock is said.
@@ -69,24 +70,6 @@ impl<N: Net> RemoteTables<N> {
         }
         Ok(())
     }
-
-    /// A cut of these keys, in the memory of one that nothing uses any more if there is one.
-    fn cut(&mut self, table: TableIndex, keys: &[u64]) -> Arc<ShardedKeys> {
-        let RemoteTable { id, cuts, .. } = &mut self.tables[table];
-        if let Some(at) = cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some()) {
-            let mut cut = cuts.swap_remove(at);
-            if let Some(own) = Arc::get_mut(&mut cut) {
-                self.worker.cut_into(*id, keys, own);
-                return cut;
-            }
-        }
-        Arc::new(self.worker.cut(*id, keys))
-    }
-}
-
-/// Whether the keys were given in cut order.
-fn in_order(cut: &ShardedKeys) -> bool {
-    (0..).zip(cut.from()).all(|(at, &from)| at == from)
 }
 
 impl<N: Net> WeightTables for RemoteTables<N> {
@@ -109,7 +92,14 @@ impl<N: Net> Tables for RemoteTables<N> {
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
         let base = self.worker.next_seq(id) - 1;
-        self.tables.push(RemoteTable { id, schema, finished: None, cuts: Vec::new(), base, joined: false });
+        self.tables.push(RemoteTable {
+            id,
+            schema,
+            finished: None,
+            cuts: CutPool::new(CUTS_KEPT),
+            base,
+            joined: false,
+        });
         Ok(self.tables.len() - 1)
     }
 
@@ -131,10 +121,11 @@ impl<N: Net> Tables for RemoteTables<N> {
         self.drain()
     }
 
-    fn begin_pull(&mut self, table: TableIndex, keys: &[u64], read: Read) -> Result<(), BackendError> {
-        let cut = self.cut(table, keys);
+    fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let RemoteTable { id, cuts, .. } = &mut self.tables[table];
+        let (id, cut) = (*id, cuts.cut(&self.worker, *id, keys)?);
         let values = self.worker.spare();
-        let id = self.worker.begin_pull(self.tables[table].id, cut.clone(), read, values, true)?;
+        let id = self.worker.begin_pull(id, cut.clone(), read, values, true)?;
         self.flying.push_back((table, id, cut));
         Ok(())
     }
@@ -142,14 +133,11 @@ impl<N: Net> Tables for RemoteTables<N> {
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
         let (table, id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let rows = self.worker.finish_pull(id)?.values;
-        if in_order(&cut) {
+        if cut.is_as_given() {
             *out = rows;
         } else {
             out.resize(rows.len(), 0.0);
-            let floats = rows.len() / cut.keys().len();
-            for (row, &from) in rows.chunks_exact(floats).zip(cut.from()) {
-                out[from as usize * floats..][..floats].copy_from_slice(row);
-            }
+            cut.rows_as_given(&rows, rows.len() / cut.keys().len(), out);
         }
         self.tables[table].finished = Some((id, cut));
         Ok(())
@@ -165,14 +153,11 @@ impl<N: Net> Tables for RemoteTables<N> {
         let remote = &mut self.tables[table];
         let (id, cut) =
             remote.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
-        let rows = if in_order(&cut) {
+        let rows = if cut.is_as_given() {
             std::mem::take(values)
         } else {
-            let (mut rows, floats) = (self.worker.spare(), values.len() / cut.keys().len());
-            rows.clear();
-            for &from in cut.from() {
-                rows.extend_from_slice(&values[from as usize * floats..][..floats]);
-            }
+            let mut rows = self.worker.spare();
+            cut.rows_by_shard(values, values.len() / cut.keys().len(), &mut rows);
             rows
         };
         let seq = self.worker.next_seq(remote.id);
@@ -185,9 +170,7 @@ impl<N: Net> Tables for RemoteTables<N> {
             // At once: what is pushed to another table next may wait for this push to be applied.
             self.worker.tick(remote.id)?;
         }
-        if remote.cuts.len() < CUTS_KEPT {
-            remote.cuts.push(cut);
-        }
+        remote.cuts.keep(cut);
         Ok(())
     }
 
