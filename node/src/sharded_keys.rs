@@ -1,4 +1,5 @@
-//! A batch's keys in shard order. A server then makes one pass over each shard's memory, and a frame has one run of keys.
+//! A batch's keys in shard order. A server then makes one pass over each shard's memory, and a frame has one run of
+//! keys.
 //!
 //! A caller may have sorted the keys already ([`ShardedKeys::fill_sorted`]). Otherwise [`ShardedKeys::fill`] sorts them
 //! with a stable counting sort.
@@ -159,7 +160,8 @@ impl ShardedKeys {
         }
     }
 
-    /// Takes another batch that its owner has sorted by shard: the run of shard `s` is `keys[starts[s]..starts[s + 1]]`.
+    /// Takes another batch that its owner has sorted by shard: the run of shard `s` is `keys[starts[s]..starts[s +
+    /// 1]]`.
     ///
     /// Every key is checked. Keys in a wrong order would give parts of a push wrong names, and a server would drop a
     /// part as a duplicate of another.

@@ -22,8 +22,8 @@ struct KeyCell<const W: usize> {
 
 const _: () = assert!(size_of::<KeyCell<2>>() == 16 && size_of::<KeyCell<6>>() == 32);
 
-/// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and around; the
-/// last cell, behind them, is the intercept's.
+/// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and
+/// around; the last cell, behind them, is the intercept's.
 pub(crate) struct Cells<const W: usize> {
     cells: Vec<KeyCell<W>>,
     /// Cells without the intercept's.

@@ -1,6 +1,7 @@
-//! A table laid out for one process that both owns and trains it: key and row side by side in one array of 16-byte cells
-//! (32 where the rule keeps more than two floats). By replay rows are learned where they are, without pulls and pushes; by
-//! gradients they are read and stepped where they are. It lives and dies with the process; a model is written from a scan.
+//! A table laid out for one process that both owns and trains it: key and row side by side in one array of 16-byte
+//! cells (32 where the rule keeps more than two floats). By replay rows are learned where they are, without pulls and
+//! pushes; by gradients they are read and stepped where they are. It lives and dies with the process; a model is
+//! written from a scan.
 //!
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
 

@@ -92,8 +92,8 @@ pub trait Backend {
         false
     }
 
-    /// Whether replay's changes of state are damped by the pushes of other workers: rows of pulls of state have their count of pushes
-    /// behind the state, and pushes the count that is expected ([`Write::Damped`]).
+    /// Whether replay's changes of state are damped by the pushes of other workers: rows of pulls of state have their
+    /// count of pushes behind the state, and pushes the count that is expected ([`Write::Damped`]).
     fn is_damped(&self) -> bool {
         false
     }
@@ -123,9 +123,9 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state where
-    /// it read state. `rows` is its answer, the values replaced. A push of a `piece` of the data goes under its name. It is applied for certain once [`drain`](Self::drain) has
-    /// returned.
+    /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state
+    /// where it read state. `rows` is its answer, the values replaced. A push of a `piece` of the data goes under its
+    /// name. It is applied for certain once [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
@@ -199,14 +199,15 @@ pub trait Backend {
         None
     }
 
-    /// The clock of a pull is how many pushes were before it, and that of other workers likewise: how many pulls found the
-    /// worker furthest behind so many steps behind their clock, by steps; the last is for those beyond. Empty where there are
-    /// no others.
+    /// The clock of a pull is how many pushes were before it, and that of other workers likewise: how many pulls
+    /// found the worker furthest behind so many steps behind their clock, by steps; the last is for those beyond.
+    /// Empty where there are no others.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Adds the numbers of pushes of which rows came when their step had been applied without them, since this was asked last.
+    /// Adds the numbers of pushes of which rows came when their step had been applied without them, since this was
+    /// asked last.
     fn take_late(&mut self, _late: &mut Vec<u64>) {}
 
     /// Whether pushes may come so: as long as this worker keeps step with others in synchronous steps.

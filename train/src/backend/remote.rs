@@ -48,8 +48,8 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, false)
     }
 
-    /// The same where the changes of state that replay pushes are damped by those of other workers ([`Write::Damped`]): the
-    /// table at the servers is the [counting](Schema::counting) one.
+    /// The same where the changes of state that replay pushes are damped by those of other workers
+    /// ([`Write::Damped`]): the table at the servers is the [counting](Schema::counting) one.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -94,8 +94,8 @@ impl<N: Net> RemoteBackend<N> {
         })
     }
 
-    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that allows.
-    /// Before the first pull.
+    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that
+    /// allows. Before the first pull.
     ///
     /// # Errors
     /// As [`Worker::join`].
@@ -115,7 +115,8 @@ impl<N: Net> RemoteBackend<N> {
         Ok(self.worker.leave(self.table)?)
     }
 
-    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the first pull.
+    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the
+    /// first pull.
     ///
     /// # Errors
     /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.

@@ -1,5 +1,5 @@
-//! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded queue, in
-//! buffers that come back; or in turn with it, on its own thread.
+//! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded
+//! queue, in buffers that come back; or in turn with it, on its own thread.
 
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
@@ -447,8 +447,8 @@ impl Batches {
         }
     }
 
-    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a piece that this worker holds
-    /// itself, so nobody waits for the thread: it ends when it looks up next.
+    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a piece that this
+    /// worker holds itself, so nobody waits for the thread: it ends when it looks up next.
     pub fn abandon(self) {
         if let Batches::Ahead { over, .. } = self {
             over.store(true, Relaxed);

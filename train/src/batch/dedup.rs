@@ -44,10 +44,10 @@ impl Dedup {
         }
     }
 
-    /// Writes the block's unique keys, ascending by shard, to `keys`, where each shard's run begins to `starts`, and for
-    /// each occurrence the place of its key to `local`. A key that an example repeats becomes one occurrence with the sum
-    /// of the values: the example's margin and gradient are those of that sum. Returns by how many occurrences the block
-    /// shrank.
+    /// Writes the block's unique keys, ascending by shard, to `keys`, where each shard's run begins to `starts`, and
+    /// for each occurrence the place of its key to `local`. A key that an example repeats becomes one occurrence with
+    /// the sum of the values: the example's margin and gradient are those of that sum. Returns by how many
+    /// occurrences the block shrank.
     pub fn run(
         &mut self,
         block: &mut Block,

@@ -48,7 +48,8 @@ pub struct Examples {
 pub enum Pass {
     /// They become x w; loss and gradient there.
     Weights,
-    /// They move by `moved` along the direction that was, x d is taken of the new one; loss, slope and gradient at step 1.
+    /// They move by `moved` along the direction that was, x d is taken of the new one; loss, slope and gradient at
+    /// step 1.
     Direction { moved: f64 },
     /// Loss, slope and gradient at a step.
     Gradient { step: f64 },
@@ -219,8 +220,9 @@ impl Examples {
         out
     }
 
-    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of squares, since
-    /// the logistic function's slope is at most a quarter. Kept where sums of many workers are in the range of f32.
+    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of
+    /// squares, since the logistic function's slope is at most a quarter. Kept where sums of many workers are in the
+    /// range of f32.
     pub fn curvatures(&self) -> Vec<f32> {
         const MOST: f64 = 1e34;
         let mut sums = vec![0.0; self.keys.len()];

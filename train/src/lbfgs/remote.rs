@@ -20,8 +20,8 @@ pub struct RemoteColumns<N: Net> {
 }
 
 impl<N: Net> RemoteColumns<N> {
-    /// Opens (or creates) the tables, and takes the worker's place at every shard: what an earlier life of it still sends is
-    /// refused from here on.
+    /// Opens (or creates) the tables, and takes the worker's place at every shard. From then on the shards refuse
+    /// what an earlier incarnation of this worker still sends.
     ///
     /// # Errors
     /// A table is there with another schema, or the servers are lost.
@@ -36,7 +36,7 @@ impl<N: Net> RemoteColumns<N> {
         &mut self.worker
     }
 
-    /// Says that this worker will push no more.
+    /// Tells the servers that this worker will push no more.
     ///
     /// # Errors
     /// The servers are lost.
@@ -93,9 +93,9 @@ impl<N: Net> Columns for RemoteColumns<N> {
         Ok(rows.chunks_exact(4).map(cell).collect())
     }
 
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
         let (keys, values) = cell_rows(cells);
-        let (cut, seq) = (Arc::new(self.worker.cut(self.cells, &keys)), self.seq(self.cells, stamp));
+        let (cut, seq) = (Arc::new(self.worker.cut(self.cells, &keys)), self.seq(self.cells, command_id));
         let mut rows = self.worker.spare();
         cut.rows_by_shard(&values, 2, &mut rows);
         let id = self.worker.begin_push(self.cells, cut, Write::Sum, rows, None, seq)?;

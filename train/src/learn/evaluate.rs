@@ -49,8 +49,8 @@ pub struct Predicted {
     pub bad_lines: BadLines,
 }
 
-/// Scores every example of `data` with a model's weights. `out` gets the probabilities (of label 1) in the file's order, a
-/// slice at a time; its error ends the prediction.
+/// Scores every example of `data` with a model's weights. `out` gets the probabilities (of label 1) in the file's
+/// order, a slice at a time; its error ends the prediction.
 ///
 /// # Errors
 /// The data cannot be read, or `out` fails.

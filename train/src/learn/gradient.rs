@@ -1,5 +1,6 @@
-//! Gradients: the worker computes each key's gradient over a batch at the weights that it pulled and pushes it; the rule
-//! runs where the rows are. For the rules whose state does not add up (DESIGN.md section 6), and for whoever asks.
+//! Gradients: the worker computes each key's gradient over a batch at the weights that it pulled and pushes it; the
+//! rule runs where the rows are. For the rules whose state does not add up (DESIGN.md section 6), and for whoever
+//! asks.
 //!
 //! A pull of weights misses the own pushes that are still under way, at most as many as batches are pulled ahead: they
 //! cannot be overlaid as changes of state can, only the rule knows what comes of a gradient.
@@ -19,11 +20,11 @@ pub enum Reduce {
 }
 
 impl Reduce {
-    /// What suits a rule. FTRL and AdaGrad divide by the gradients they have seen, and learn more from a sum (a mean per
-    /// key loses more: spikes/train/FACTS.md); Adam and RMSProp do not mind the scale. A step of SGD and of momentum is
-    /// as long as the gradient: the rates that are published for them are for means, and a sum over a batch of some
-    /// hundred examples of a common key overshoots until it diverges. The mean is a key's own, not the batch's, so that
-    /// a rare key moves as far as in online learning.
+    /// What suits a rule. FTRL and AdaGrad divide by the gradients they have seen, and learn more from a sum (a mean
+    /// per key loses more: spikes/train/FACTS.md); Adam and RMSProp do not mind the scale. A step of SGD and of
+    /// momentum is as long as the gradient: the rates that are published for them are for means, and a sum over a
+    /// batch of some hundred examples of a common key overshoots until it diverges. The mean is a key's own, not the
+    /// batch's, so that a rare key moves as far as in online learning.
     pub fn suits(rule: &Rule) -> Reduce {
         match rule {
             Rule::Sgd(_) | Rule::Momentum(_) => Reduce::Mean,

@@ -9,8 +9,8 @@ pub fn sigmoid(margin: f32) -> f32 {
     1.0 / (1.0 + (-margin).exp())
 }
 
-/// Log loss of one example from its margin, in nats: `ln(1 + e^-m)` with `m` the margin, negated for label 0; written so
-/// that no exponential overflows. NaN for a NaN margin.
+/// Log loss of one example from its margin, in nats: `ln(1 + e^-m)` with `m` the margin, negated for label 0; written
+/// so that no exponential overflows. NaN for a NaN margin.
 #[inline(always)]
 pub fn log_loss(margin: f32, label: f32) -> f64 {
     let m = f64::from(if label > 0.5 { margin } else { -margin });

@@ -58,7 +58,8 @@ impl Options {
         }
     }
 
-    /// Lets this flag end waits for standard input or a FIFO; [`train`](crate::train()) looks at its own between batches.
+    /// Lets this flag end waits for standard input or a FIFO; [`train`](crate::train()) looks at its own between
+    /// batches.
     pub fn stop_on(&mut self, flag: &Arc<AtomicBool>) {
         for data in std::iter::once(&mut self.data).chain(&mut self.test) {
             data.stop = StopFlag::from(flag.clone());

@@ -8,8 +8,8 @@ use crate::learn::kernel::{Kernel, KernelWork};
 use crate::learn::lr::{ExampleLanes, ReplayRule};
 use gannet_core::Schema;
 
-/// The own pushes that a pull's answer includes, by runs of its rows: `(end, pushes)` says that the rows before `end`, from
-/// the run before on, include own pushes 0 to `pushes` - 1 and none after.
+/// The own pushes that a pull's answer includes, by runs of its rows: `(end, pushes)` says that the rows before
+/// `end`, from the run before on, include own pushes 0 to `pushes` - 1 and none after.
 pub type SeenPushRuns = Vec<(u32, u64)>;
 
 /// The learner of logistic regression.
@@ -31,8 +31,8 @@ impl Replay {
     }
 
     /// Learns a batch. `state` is the state of its rows as the batch's first example finds it, and becomes the change
-    /// of state; `margins` gets each example's margin, predicted before it was learned. What stands behind the state of a row, `planes`
-    /// floats, stays as it is.
+    /// of state; `margins` gets each example's margin, predicted before it was learned. What stands behind the state
+    /// of a row, `planes` floats, stays as it is.
     ///
     /// # Panics
     /// When `state` is not one row for each of the batch's keys.

@@ -16,8 +16,8 @@ pub struct StepReport<'a> {
     pub number: u64,
     /// Importance of the examples learned, all passes.
     pub mass: f64,
-    /// The sum of their losses, each example predicted before it was learned, times its importance. Half the square of the error
-    /// where numbers are predicted, otherwise nats.
+    /// The sum of their losses, each example predicted before it was learned, times its importance. Half the square
+    /// of the error where numbers are predicted, otherwise nats.
     pub loss: f64,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'static str,
@@ -120,8 +120,8 @@ pub struct Report {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
-    /// other workers.
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
+    /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
     pub dropped_late: (u64, u64),

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is looked at
-/// between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a pipe are
-/// ended by [`Data::stop`](crate::Data::stop_flag).)
+/// Trains logistic regression. The learning itself is set by the table's rule and by what pushes carry. `stop` is
+/// looked at between batches: what has been learned is then pushed, and the report says so. (Waits for the bytes of a
+/// pipe are ended by [`Data::stop`](crate::Data::stop_flag).)
 ///
 /// # Errors
 /// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.
@@ -224,8 +224,8 @@ impl<'a, B: Backend> Loop<'a, B> {
 
     /// Pulls `depth` batches ahead, learns the oldest, until the feed ends or `stop`; true when stopped.
     ///
-    /// A batch is pulled as early as it can be, before the one before it is learned; but where rows are read at once, after
-    /// that and before its push: the push before is then applied, and its rows need not be asked for.
+    /// A batch is pulled as early as it can be, before the one before it is learned; but where rows are read at once,
+    /// after that and before its push: the push before is then applied, and its rows need not be asked for.
     fn run(
         &mut self,
         feed: &mut Batches,
@@ -262,8 +262,8 @@ impl<'a, B: Backend> Loop<'a, B> {
         Ok(broken || stop.load(Ordering::Relaxed))
     }
 
-    /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait for it
-    /// meanwhile.
+    /// Waits for the next piece of the data, which others may have. Whoever keeps step with this worker does not wait
+    /// for it meanwhile.
     fn await_batch(&mut self, feed: &mut Batches) -> Result<(), BackendError> {
         let mut rests = false;
         while self.awaited.is_none() && !self.ended {

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is looked at
-/// between batches.
+/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is
+/// looked at between batches.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be had.
@@ -39,7 +39,8 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag does.
+/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag
+/// does.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with somebody who looks on after each step.

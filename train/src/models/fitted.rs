@@ -62,8 +62,8 @@ pub struct Fitted {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
-    /// other workers.
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
+    /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
     pub dropped_late: (u64, u64),

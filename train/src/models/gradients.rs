@@ -58,8 +58,8 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
                 rows[table].parts_of().0[at] = was + shift;
                 loss(model, example, label, &rows)
             };
-            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on each side only
-            // smaller steps see it.
+            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on
+            // each side only smaller steps see it.
             let mut seen = Vec::new();
             let agrees = [1e-2f32, 1e-3, 3e-4].into_iter().any(|h| {
                 let (below, here, above) = (at_shift(-h), at_shift(0.0), at_shift(h));

@@ -1,6 +1,7 @@
-//! Models beside logistic regression, each a small file over [`Tables`](crate::Tables): a forward pass from an example's
-//! rows to its outputs, and a backward pass from the errors of the outputs to the rows' gradients. [`fit`](fn@fit) trains
-//! them, [`score`](fn@score) and [`forecast`] score; [`Lda`], which learns no gradient, has a loop of its own.
+//! Models beside logistic regression, each a small file over [`Tables`](crate::Tables): a forward pass from an
+//! example's rows to its outputs, and a backward pass from the errors of the outputs to the rows' gradients.
+//! [`fit`](fn@fit) trains them, [`score`](fn@score) and [`forecast`] score; [`Lda`], which learns no gradient, has a
+//! loop of its own.
 
 mod deepfm;
 mod fit;
@@ -93,8 +94,8 @@ pub trait Model {
     /// [`dense`](Self::dense), in order.
     fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]);
 
-    /// Descends along the gradients of the example that [`forward`](Self::forward) saw last, `errors` being those of its loss with
-    /// respect to the outputs.
+    /// Descends along the gradients of the example that [`forward`](Self::forward) saw last, `errors` being those of
+    /// its loss with respect to the outputs.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]);
 }
 

@@ -1,6 +1,7 @@
-//! The rows of a batch, as a model learns them: weights to read, gradients to descend along. What a push carries decides
-//! what that does. By replay the rule runs here, one example after the other, and the change of state is pushed; otherwise
-//! weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where the rows are.
+//! The rows of a batch, as a model learns them: weights to read, gradients to descend along. What a push carries
+//! decides what that does. By replay the rule runs here, one example after the other, and the change of state is
+//! pushed; otherwise weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where
+//! the rows are.
 
 use crate::backend::BackendError;
 use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};

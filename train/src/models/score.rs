@@ -36,8 +36,8 @@ impl Forecast {
     }
 }
 
-/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when no
-/// example has a label.
+/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when
+/// no example has a label.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, or the weights cannot be had.

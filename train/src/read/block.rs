@@ -6,7 +6,8 @@ use std::ops::Range;
 /// The key of the intercept: a feature of value 1 that every example has. No file may use this id.
 pub const INTERCEPT_KEY: u64 = u64::MAX;
 
-/// Examples in the order of the file. Feature `j` of example `i` is `keys[offsets[i] + j]` with `values[offsets[i] + j]`.
+/// Examples in the order of the file. Feature `j` of example `i` is `keys[offsets[i] + j]` with `values[offsets[i] +
+/// j]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
     /// 1 or 0 for each example; NaN when the file has no label.

@@ -1,11 +1,11 @@
-//! Criteo's click logs (the Kaggle challenge's train.txt and test.txt, the terabyte's day_0 to day_23): no header, fields by
-//! tabs: a label 0 or 1, 13 whole numbers I1 to I13 (mostly counts), 26 hashed categories C1 to C26; numbers and categories
-//! may be empty. Keys are those that a CSV file with these column names has.
+//! Criteo's click logs (the Kaggle challenge's train.txt and test.txt, the terabyte's day_0 to day_23): no header,
+//! fields by tabs: a label 0 or 1, 13 whole numbers I1 to I13 (mostly counts), 26 hashed categories C1 to C26;
+//! numbers and categories may be empty. Keys are those that a CSV file with these column names has.
 //!
 //! A number is made a category, as the winners of the challenge did (Y.-C. Juan, Y. Zhuang, W.-S. Chin, "3 Idiots'
-//! Approach for Display Advertising Challenge", 2014): x above 2 is the category floor(ln(x)^2), any other x is "SP" and
-//! x itself. Or it is the number ln(1 + max(x, 0)), as in DLRM (M. Naumov et al., 2019). An empty one is the column's
-//! "missing" key.
+//! Approach for Display Advertising Challenge", 2014): x above 2 is the category floor(ln(x)^2), any other x is "SP"
+//! and x itself. Or it is the number ln(1 + max(x, 0)), as in DLRM (M. Naumov et al., 2019). An empty one is the
+//! column's "missing" key.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::number::{NotANumber, load, unsigned};

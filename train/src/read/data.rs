@@ -10,8 +10,8 @@ use crate::read::stop_flag::StopFlag;
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// By the extension (.csv, .tsv, .svm, .libsvm, .svmlight, .vw, each also with .gz or .zst), else by the first line;
-    /// Criteo's logs by the first line whatever they are called.
+    /// By the extension (.csv, .tsv, .svm, .libsvm, .svmlight, .vw, each also with .gz or .zst), else by the first
+    /// line; Criteo's logs by the first line whatever they are called.
     #[default]
     Auto,
     /// `label id:value ...`

@@ -1,5 +1,5 @@
-//! Packed bytes unpacked: gzip and zstd, each also of several members or frames, known by their first bytes whatever the
-//! file is called. What is packed in another way, or is no text, is named.
+//! Packed bytes unpacked: gzip and zstd, each also of several members or frames, known by their first bytes whatever
+//! the file is called. What is packed in another way, or is no text, is named.
 
 use crate::read::error::ReadError;
 use crate::read::stop_flag::StopFlag;

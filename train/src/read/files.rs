@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The files that `named` names, in the order given: a file itself; a folder's files, without those whose names begin with
-/// `.` or `_`, and a pattern's matches (`*`, `?`, `[..]`, and `**` for folders of any depth) in the order of their bytes.
-/// A name that exists is no pattern, whatever it looks like. `-` is standard input.
+/// The files that `named` names, in the order given: a file itself; a folder's files, without those whose names begin
+/// with `.` or `_`, and a pattern's matches (`*`, `?`, `[..]`, and `**` for folders of any depth) in the order of
+/// their bytes. A name that exists is no pattern, whatever it looks like. `-` is standard input.
 ///
 /// # Errors
 /// A pattern or a folder without files, a folder within a named folder, a file named twice (by whatever path), or

@@ -151,8 +151,8 @@ impl FirstLine {
         FirstLine { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
     }
 
-    /// Holds that the first line is one: where no other follows it, a CR in it that no LF follows, outside of quotes, ends a
-    /// line of an old Mac. Where others follow it is a bad line, of which there is more to say.
+    /// Holds that the first line is one: where no other follows it, a CR in it that no LF follows, outside of quotes,
+    /// ends a line of an old Mac. Where others follow it is a bad line, of which there is more to say.
     fn ends_in_lf(&self, source: &Source) -> Result<(), ReadError> {
         let (buf, _, end) = source.lines();
         if self.next < end {

@@ -138,8 +138,8 @@ const NOT_A_SIGN: &str = "expected a label 0, 1, +1 or -1";
 const NOT_OF_TWO: &str = "expected one of two labels";
 
 impl Labels {
-    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a reader can
-    /// tell it from 0.
+    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a reader
+    /// can tell it from 0.
     ///
     /// # Errors
     /// What was expected; [`Labels::more`] says more.

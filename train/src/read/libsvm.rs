@@ -45,7 +45,8 @@ pub(crate) struct Lines {
     pub labels: Labels,
 }
 
-/// Where a line's text begins at or after `p`: past blanks. The byte there is a newline or `#` when there is no example.
+/// Where a line's text begins at or after `p`: past blanks. The byte there is a newline or `#` when there is no
+/// example.
 #[inline(always)]
 pub(crate) fn text_at(buf: &[u8], mut p: usize) -> usize {
     while matches!(buf.get(p), Some(b' ' | b'\t' | b'\r')) {

@@ -1,6 +1,7 @@
-//! Examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were one (empty
-//! lines and comments are none), so that batch i is the same for every worker whatever its share; a bad line that is
-//! skipped leaves its batch shorter. Worker i of n takes batches i mod n and scans past the others without parsing them.
+//! Examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were one
+//! (empty lines and comments are none), so that batch i is the same for every worker whatever its share; a bad line
+//! that is skipped leaves its batch shorter. Worker i of n takes batches i mod n and scans past the others without
+//! parsing them.
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
@@ -51,8 +52,8 @@ impl Reader {
     /// Opens the files, finds their format and, in CSV, their columns.
     ///
     /// # Errors
-    /// A file cannot be read, all of them are empty, the first one's format is unknown, columns are not there, or `batch`
-    /// or `share` is out of range.
+    /// A file cannot be read, all of them are empty, the first one's format is unknown, columns are not there, or
+    /// `batch` or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
         Reader::check_limits(batch, share)?;
         let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
@@ -107,8 +108,8 @@ impl Reader {
         }
     }
 
-    /// The lines of a piece of a file, in batches that are all this reader's; the first `piece.from` are gone past. `None`: no
-    /// line begins in it.
+    /// The lines of a piece of a file, in batches that are all this reader's; the first `piece.from` are gone past.
+    /// `None`: no line begins in it.
     pub(crate) fn of_piece(
         data: &Data,
         batch: usize,

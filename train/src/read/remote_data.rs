@@ -1,5 +1,6 @@
-//! Pieces whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a piece is read
-//! from a thread that fetches ahead of the parsing, a bounded number of bytes; batches are cut from it as from the file.
+//! Pieces whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a piece
+//! is read from a thread that fetches ahead of the parsing, a bounded number of bytes; batches are cut from it as
+//! from the file.
 
 use crate::limits::{FED_CHUNKS_MAX, HEAD_BYTES};
 use crate::read::data::Data;

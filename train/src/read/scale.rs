@@ -1,5 +1,5 @@
-//! How the numbers of a CSV file's columns are scaled before anything is learned from them. A model remembers it, so that
-//! what it scores is scaled by the numbers that it was trained on.
+//! How the numbers of a CSV file's columns are scaled before anything is learned from them. A model remembers it, so
+//! that what it scores is scaled by the numbers that it was trained on.
 
 /// How numbers are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -59,7 +59,8 @@ where
         let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
             return Ok(None);
         };
-        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job has another.
+        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job
+        // has another.
         let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
         let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
         Ok(Some(Split { index, epoch, file, start, end, from, name }))

@@ -1,6 +1,6 @@
-//! Pieces of the data: what a scheduler hands out, one at a time, to whichever worker asks. A piece is the lines that begin in
-//! a range of a file's bytes, so that every line is of one piece; its batches are cut from its first line on, and are the same
-//! whoever reads it.
+//! Pieces of the data: what a scheduler hands out, one at a time, to whichever worker asks. A piece is the lines that
+//! begin in a range of a file's bytes, so that every line is of one piece; its batches are cut from its first line
+//! on, and are the same whoever reads it.
 
 use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
 use crate::read::data::{Data, shown_name};
@@ -158,7 +158,8 @@ pub(crate) fn open(
     Ok(Some((Source::new(name, stream, &data.stop)?, kind, start)))
 }
 
-/// Where the first line begins at `at` or behind it; the file's length when none does. No more than `most` bytes are looked at.
+/// Where the first line begins at `at` or behind it; the file's length when none does. No more than `most` bytes are
+/// looked at.
 pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> {
     if at == 0 {
         return Ok(0);

@@ -68,8 +68,8 @@ impl Stream {
         Stream { head: Vec::new(), buffered, consumed: 0 }
     }
 
-    /// The first bytes, before any is consumed: as many as it takes that they are not `too_few`, if there are so many. (A
-    /// pipe may give them one by one.)
+    /// The first bytes, before any is consumed: as many as it takes that they are not `too_few`, if there are so
+    /// many. (A pipe may give them one by one.)
     pub fn head(&mut self, too_few: impl Fn(&[u8]) -> bool) -> io::Result<&[u8]> {
         while too_few(&self.head) {
             match self.buffered.fill_buf() {

@@ -60,7 +60,8 @@ impl ColumnKeys {
         text_key(self.seed, value)
     }
 
-    /// The [categorical](Self::categorical) key of the `length` bytes at `p`, in a buffer with 8 readable bytes after them.
+    /// The [categorical](Self::categorical) key of the `length` bytes at `p`, in a buffer with 8 readable bytes after
+    /// them.
     #[inline(always)]
     pub(crate) fn at(&self, buf: &[u8], p: usize, length: usize) -> u64 {
         text_key_at(self.seed, buf, p, length)

@@ -1,9 +1,9 @@
-//! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of namespaces a
-//! line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
+//! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
+//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
 //!
-//! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm; every
-//! other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`.
-//! A name that a line repeats is kept as often as it stands there: de-duplication sums the values (batch/dedup.rs).
+//! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm;
+//! every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A name
+//! that a line repeats is kept as often as it stands there: de-duplication sums the values (batch/dedup.rs).
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};

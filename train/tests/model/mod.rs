@@ -178,8 +178,8 @@ impl Online {
     }
 }
 
-/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a time.
-/// A batch is computed at the rows that all pushes but the last `delay` have made.
+/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a
+/// time. A batch is computed at the rows that all pushes but the last `delay` have made.
 pub struct Batched {
     schema: Schema,
     applied: u64,
@@ -253,8 +253,9 @@ fn merged(example: &Example) -> HashMap<u64, f64> {
     features
 }
 
-/// Rows in a hash map behind a make-believe network: a pull is answered `depth` pulls later, but with the pushes that had
-/// come when it was begun, or, where `torn` says so, with a later state in one part of the keys, as after a lost link.
+/// Rows in a hash map behind a make-believe network: a pull is answered `depth` pulls later, but with the pushes that
+/// had come when it was begun, or, where `torn` says so, with a later state in one part of the keys, as after a lost
+/// link.
 pub struct MapRows {
     pub schema: Schema,
     pub rows: HashMap<u64, Vec<f32>>,

@@ -1,5 +1,5 @@
-//! Replay damped by the pushes of other workers: one worker learns the same bits with it, and many lose little where plain sums of
-//! what they push lose much.
+//! Replay damped by the pushes of other workers: one worker learns the same bits with it, and many lose little where
+//! plain sums of what they push lose much.
 
 use crate::model;
 

@@ -1,5 +1,5 @@
-//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and depth,
-//! over each backend; and the backends agree with each other, bit by bit.
+//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and
+//! depth, over each backend; and the backends agree with each other, bit by bit.
 
 use crate::model;
 

@@ -1,5 +1,5 @@
-//! Importance weights: an example's gradient, and its part of the measures, count as often as its line says, whichever way
-//! the rows are learned.
+//! Importance weights: an example's gradient, and its part of the measures, count as often as its line says,
+//! whichever way the rows are learned.
 
 use crate::model;
 

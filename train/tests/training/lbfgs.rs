@@ -338,5 +338,5 @@ fn a_worker_that_does_not_come_is_named() {
     let lost = Chief::new(&mut columns, &mut own, settings, &GO).unwrap().train(&mut |_| {}).unwrap_err();
     assert!(lost.to_string().starts_with("worker 1 has not answered"), "{lost}");
     let lost = follow(&mut columns, &mut own, (1, 1), Duration::from_millis(50), &GO).unwrap_err();
-    assert!(lost.to_string().starts_with("the chief (worker 0) has asked for nothing"), "{lost}");
+    assert!(lost.to_string().starts_with("the chief (worker 0) has given no command"), "{lost}");
 }

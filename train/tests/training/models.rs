@@ -177,7 +177,8 @@ fn factors_learn_what_pairs_say() {
     }
 }
 
-/// Ratings of a hidden model of three factors and biases, with noise of deviation 0.1: no error can be smaller than that.
+/// Ratings of a hidden model of three factors and biases, with noise of deviation 0.1: no error can be smaller than
+/// that.
 #[test]
 fn a_factorization_finds_hidden_factors() {
     let folder = tempfile::tempdir().unwrap();
@@ -257,8 +258,9 @@ fn servers_learn_what_one_process_learns() {
     }
 }
 
-/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn synchronously in
-/// batches of 40 is what one process learns in batches of 80, but for the order in which gradients are added.
+/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn
+/// synchronously in batches of 40 is what one process learns in batches of 80, but for the order in which gradients
+/// are added.
 #[test]
 fn workers_keep_step_over_all_tables_of_a_model() {
     let folder = tempfile::tempdir().unwrap();

@@ -34,8 +34,9 @@ pub trait WeightTables {
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError>;
 }
 
-/// Rows to learn. Keys of a call are unique, in any order; rows come and go in that order. A push goes to the keys of the
-/// pull of its table that was finished last, one push to a pull; a pull has seen every push before it of this process.
+/// Rows to learn. Keys of a call are unique, in any order; rows come and go in that order. A push goes to the keys of
+/// the pull of its table that was finished last, one push to a pull; a pull has seen every push before it of this
+/// process.
 pub trait Tables: WeightTables {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;
@@ -46,8 +47,8 @@ pub trait Tables: WeightTables {
     /// It is there with another schema, or the servers are lost.
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError>;
 
-    /// Every step has a part in each of the tables that are open: where workers keep step, this one does from now on, a step
-    /// being a pull and a push of each table. Before the first pull.
+    /// Every step has a part in each of the tables that are open: where workers keep step, this one does from now on,
+    /// a step being a pull and a push of each table. Before the first pull.
     ///
     /// # Errors
     /// The others keep step in another way, or the servers are lost.
@@ -75,8 +76,8 @@ pub trait Tables: WeightTables {
     /// The rows cannot be had, or no pull was begun.
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError>;
 
-    /// Pushes to the rows of the table's pull that was finished last, of a `piece` of the data under its name. `values` may be given
-    /// other memory. It is applied for certain once [`drain`](Self::drain) has returned.
+    /// Pushes to the rows of the table's pull that was finished last, of a `piece` of the data under its name.
+    /// `values` may be given other memory. It is applied for certain once [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
@@ -138,8 +139,8 @@ pub trait Tables: WeightTables {
     /// The servers are lost.
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError>;
 
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty where
-    /// there are no others.
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
+    /// where there are no others.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }
@@ -149,8 +150,8 @@ pub trait Tables: WeightTables {
         false
     }
 
-    /// Adds the numbers, from 0, of pushes to a table of which rows came when their step had been applied without them, since
-    /// this was asked last.
+    /// Adds the numbers, from 0, of pushes to a table of which rows came when their step had been applied without
+    /// them, since this was asked last.
     fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}
 
     /// Rows of such pushes, of all tables.

@@ -1,5 +1,5 @@
-//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where workers keep
-//! step, each table has its clock, and the push to it ends its step.
+//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where
+//! workers keep step, each table has its clock, and the push to it ends its step.
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
