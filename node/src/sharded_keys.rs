@@ -132,12 +132,9 @@ impl ShardedKeys {
         starts.clear();
         starts.resize(schema.shards as usize + 1, 0);
         shards.clear();
-        let (mut last, mut sorted) = (0, true);
         shards.extend(keys.iter().map(|&key| {
             let shard = shard_of(hash(key), schema.shards);
             starts[shard as usize + 1] += 1;
-            sorted &= last <= shard;
-            last = shard;
             shard as u16
         }));
         for shard in 1..starts.len() {
@@ -145,7 +142,7 @@ impl ShardedKeys {
         }
         chunks.clear();
         add_chunks(chunks, starts, owners, part_keys(schema.floats()) as u32);
-        if sorted {
+        if shards.is_sorted() {
             out.clear();
             out.extend_from_slice(keys);
             return from.clear();

@@ -73,9 +73,18 @@ pub struct PulledRows {
     pub saw: SeenPushRuns,
 }
 
-/// Rows of one table, one weight each, for a training loop. Keys of a call are unique and ascending by shard; a call's
-/// rows are in that order. Pulls are answered in the order in which they were begun; each finished pull is followed by
-/// one push to the same keys, before the next pull is finished. Pushes are numbered from 0.
+/// Rows of one table, one weight each, for the training loop of logistic regression.
+///
+/// Keys of a call are unique and ascending by shard. The rows of a call are in that order. Pulls are answered in the
+/// order in which they began. One push to the same keys follows each finished pull, before the next pull is finished.
+/// Pushes are numbered from 0.
+///
+/// **Why it is not merged with [`Tables`](crate::Tables).** They share a few calls (drain, rest, scan, counts), and differ
+/// in the ones that cost time. `Backend` pulls `depth` batches ahead, gives the own pushes that a pull missed
+/// ([`PulledRows`]), and moves the rows into the push without a copy; a [`FlatTable`] gives its rows to be learned in place.
+/// `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A merged trait
+/// would give every model table numbers of missed pushes that it does not read, and give logistic regression a table
+/// number and an order of keys that it does not need. What both do with keys is shared: [`BatchKeys`] and the cut pool.
 pub trait Backend {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;

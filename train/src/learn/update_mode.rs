@@ -1,4 +1,4 @@
-//! The ways in which a batch of logistic regression is learned.
+//! How a batch of logistic regression is learned: in place, by replay, or by gradients.
 
 use crate::learn::gradient::Gradients;
 use crate::learn::push_content::PushContent;
@@ -30,7 +30,7 @@ impl UpdateMode {
     pub(crate) fn write(&self) -> Write {
         match self {
             UpdateMode::Replay { damped: true, .. } => Write::Damped,
-            way => way.push().write(),
+            mode => mode.push().write(),
         }
     }
 
