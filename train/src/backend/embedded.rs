@@ -29,7 +29,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens (or makes) the table in `store`. `pusher` names whoever trains; the life is a new one.
+    /// Opens (or makes) the table in `store`. `pusher` names this worker; the incarnation is a new one.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -37,7 +37,7 @@ impl Embedded {
         Embedded::open_in(None, store, schema, pusher)
     }
 
-    /// The same of a run, whose name goes before the table's.
+    /// [`open`](Self::open) for a run, whose name is a prefix of the table's name.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -48,7 +48,7 @@ impl Embedded {
         pusher: u64,
     ) -> Result<Embedded, BackendError> {
         let shards = open_whole(store, &of_run(run, schema))?;
-        // An image that was there knows this pusher: a later life fences the earlier ones.
+        // An image that was there knows this pusher: a later incarnation fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(Embedded {

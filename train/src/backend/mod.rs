@@ -79,12 +79,13 @@ pub struct PulledRows {
 /// order in which they began. One push to the same keys follows each finished pull, before the next pull is finished.
 /// Pushes are numbered from 0.
 ///
-/// **Why it is not merged with [`Tables`](crate::Tables).** They share a few calls (drain, rest, scan, counts), and differ
-/// in the ones that cost time. `Backend` pulls `depth` batches ahead, gives the own pushes that a pull missed
-/// ([`PulledRows`]), and moves the rows into the push without a copy; a [`FlatTable`] gives its rows to be learned in place.
-/// `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A merged trait
-/// would give every model table numbers of missed pushes that it does not read, and give logistic regression a table
-/// number and an order of keys that it does not need. What both do with keys is shared: [`BatchKeys`] and the cut pool.
+/// **Why it is not merged with [`Tables`](crate::Tables).** They share a few calls (drain, rest, scan, counts), and
+/// differ in the ones that cost time. `Backend` pulls `depth` batches ahead, gives the own pushes that a pull missed
+/// ([`PulledRows`]), and moves the rows into the push without a copy; a [`FlatTable`] gives its rows to be learned in
+/// place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A
+/// merged trait would give every model table numbers of missed pushes that it does not read, and give logistic
+/// regression a table number and an order of keys that it does not need. What both do with keys is shared:
+/// [`BatchKeys`] and the cut pool.
 pub trait Backend {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;
@@ -146,7 +147,7 @@ pub trait Backend {
         piece: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
-    /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
+    /// Forgets the names of a split, which is learned, and which nobody will be given again.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).

@@ -48,7 +48,7 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, false)
     }
 
-    /// The same where the changes of state that replay pushes are damped by those of other workers
+    /// [`open`](Self::open) where the changes of state that replay pushes are damped by those of other workers
     /// ([`Write::Damped`]): the table at the servers is the [counting](Schema::counting) one.
     ///
     /// # Errors

@@ -28,11 +28,11 @@ pub(crate) struct ReadPlan {
     /// Batches before each that it is linked to.
     pub links: usize,
     pub in_place: bool,
-    /// Who hands out pieces of the data, and the files as they were.
+    /// Who hands out splits, and the files as they were.
     pub pieces: Option<SplitQueue>,
 }
 
-/// Pieces of files, handed out one at a time.
+/// Splits of files, handed out one at a time.
 #[derive(Clone)]
 pub(crate) struct SplitQueue {
     pub by: Arc<dyn Splits>,
@@ -45,7 +45,7 @@ impl SplitQueue {
         if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
     }
 
-    /// The lines of a piece, wherever they are; `None`: no line begins in it.
+    /// The lines of a split, wherever they are; `None`: no line begins in it.
     fn open(
         &self,
         data: &Data,
@@ -62,7 +62,7 @@ impl SplitQueue {
         Reader::of_piece(data, batch, piece, self.files[piece.file].packed, position)
     }
 
-    /// Why a piece could not be read: what whoever feeds it says, if that is why.
+    /// Why a split could not be read: the error of the data server, if there is one.
     fn failed(&self, error: ReadError) -> ReadError {
         match self.by.texts().and_then(|texts| texts.trouble()) {
             Some(why) => ReadError::Pieces(why),
@@ -71,10 +71,10 @@ impl SplitQueue {
     }
 }
 
-/// How far the reading of pieces is, for the learner that waits for it.
+/// How far the reading of splits is, for the learner that waits for it.
 #[derive(Clone, Default)]
 struct ReadProgress {
-    /// The file that is read + 1; 0: none is, since the next piece is waited for, for which others answer.
+    /// The file that is read + 1; 0: none is, since the next split is waited for, for which others answer.
     file: Arc<AtomicUsize>,
     /// Bytes read, and other things done.
     read: Arc<AtomicU64>,
@@ -92,7 +92,7 @@ impl ReadProgress {
     }
 }
 
-/// The learner's patience with the reading of pieces: the bytes of a file may never come (a dead network mount), and
+/// The learner's patience with the reading of splits: the bytes of a file may never come (a dead network mount), and
 /// nobody could go on with what this worker has.
 pub(crate) struct ReadTimeLimit {
     reading: ReadProgress,
@@ -143,7 +143,7 @@ impl ReadTimeLimit {
 enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
-    /// The piece that is read, if one is.
+    /// The split that is read, if one is.
     Pieces(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct ReadSummary {
     pub columns: Option<Columns>,
     /// Of the first pass.
     pub bad_lines: BadLines,
-    /// Of one pass, over all shares; 0 where pieces are handed out.
+    /// Of one pass, over all shares; 0 where splits are handed out.
     pub batches: u64,
 }
 
@@ -270,7 +270,7 @@ impl BatchMaker {
         Ok(true)
     }
 
-    /// The next batch of the piece that is read, or of the next one; the end of a piece is a batch too, an empty one.
+    /// The next batch of the split that is read, or of the next one; the end of a split is a batch too, an empty one.
     fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let BatchSource::Pieces(handing, position, heads, current) = &mut self.supply else {
             return Ok(false);
@@ -352,7 +352,7 @@ impl Batches {
     /// The system gives no thread.
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
         let maker = BatchMaker::new(opened, plan);
-        // Whoever waits for a piece of the data must not keep the learner from saying so.
+        // Whoever waits for a split must not keep the learner from saying so.
         if !ahead && maker.plan.pieces.is_none() {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
@@ -447,7 +447,7 @@ impl Batches {
         }
     }
 
-    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a piece that this
+    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a split that this
     /// worker holds itself, so nobody waits for the thread: it ends when it looks up next.
     pub fn abandon(self) {
         if let Batches::Ahead { over, .. } = self {

@@ -31,7 +31,7 @@ pub struct Batch {
     pub bytes_total: Option<u64>,
     /// Bad lines skipped in the first pass when this batch was read.
     pub bad_lines: u64,
-    /// Which piece of the data it is of, when pieces are handed out.
+    /// Which split it is of, when splits are handed out.
     pub piece: Option<InSplit>,
 }
 
@@ -59,16 +59,16 @@ impl<'a> BatchKeys<'a> {
     }
 }
 
-/// A batch's place in a piece of the data.
+/// A batch's place in a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InSplit {
-    /// The piece's number.
+    /// The split's number.
     pub index: u64,
     /// What the servers call its pushes.
     pub name: (u64, u64),
     /// Which of its batches this is, from 1.
     pub seq: u64,
-    /// Nothing is to be learned: the piece is at its end, and had so many examples.
+    /// Nothing is to be learned: the split is at its end, and had so many examples.
     pub end: Option<u64>,
 }
 

@@ -28,9 +28,9 @@ const WORKERS: u64 = 2;
 ///   incarnation and tested at every kill point: a second table beside the tables.
 ///
 /// A row has all of that already. Its push is applied exactly once, its journal survives a kill, and a replaced
-/// incarnation is refused. So the cells survive what the weights survive, with no scheduler, no new frame and no code on
-/// the server. The price is polling (50 us to 2 ms, small against a pass over the data) and a conversion of this type to
-/// two numbers, which stands in `numbers` and `of` and nowhere else.
+/// incarnation is refused. So the cells survive what the weights survive, with no scheduler, no new frame and no code
+/// on the server. The price is polling (50 us to 2 ms, small against a pass over the data) and a conversion of this
+/// type to two numbers, which stands in `numbers` and `of` and nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {
     /// Answer with the number and importance of your examples.

@@ -1,7 +1,8 @@
 //! Learns logistic regression: the training loop, its two update modes, and how good the predictions are.
 //!
-//! [`train`] checks the options and reports, and `training_loop` is the loop. [`replay`] learns one example at a time and pushes changes of state; [`gradient`] pushes
-//! gradients. [`lr`] and [`kernel`] are the arithmetic of one example.
+//! [`train`] checks the options and reports, and `training_loop` is the loop. [`replay`] learns one example at a time
+//! and pushes changes of state; [`gradient`] pushes gradients. [`lr`] and [`kernel`] are the arithmetic of one
+//! example.
 
 pub(crate) mod auc;
 pub(crate) mod evaluate;

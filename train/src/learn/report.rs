@@ -110,7 +110,7 @@ pub struct Report {
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
-    /// Batches of one pass, over all shares; 0 where pieces of the data are handed out.
+    /// Batches of one pass, over all shares; 0 where splits are handed out.
     pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,

@@ -99,10 +99,11 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
     }
 
-    /// Pulls `depth` batches ahead and learns the oldest, until the data ends or `stop`. Returns whether it was stopped.
+    /// Pulls `depth` batches ahead and learns the oldest, until the data ends or `stop`. Returns whether it was
+    /// stopped.
     ///
-    /// A batch is pulled before the batch before it is learned. Where pulls are answered at once, it is pulled after that
-    /// and before its push: the push before is then applied, and its rows need no request.
+    /// A batch is pulled before the batch before it is learned. Where pulls are answered at once, it is pulled after
+    /// that and before its push: the push before is then applied, and its rows need no request.
     pub(crate) fn run(
         &mut self,
         batches: &mut Batches,
@@ -237,7 +238,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
     }
 
-    /// Keeps the last batch of a split while its step may be made without it. Returns a batch that is not needed any more.
+    /// Keeps the last batch of a split while its step may be made without it. Returns a batch that is not needed any
+    /// more.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
         let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
         if to_keep { self.splits.unsettled.replace(batch) } else { Some(batch) }
@@ -259,8 +261,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         Ok(!std::mem::take(&mut self.late.numbers).is_empty())
     }
 
-    /// Makes sure that the last batch of a split is in the rows. What came too late for its step is pushed in a later step
-    /// under the same name, so that the shards that have it drop it.
+    /// Makes sure that the last batch of a split is in the rows. What came too late for its step is pushed in a later
+    /// step under the same name, so that the shards that have it drop it.
     pub(crate) fn settle(&mut self) -> Result<(), BackendError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
     }

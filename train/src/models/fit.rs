@@ -189,7 +189,7 @@ struct ModelLearner<'a, T> {
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// Who hands out pieces of the data, and the place of the last batch that was pushed.
+    /// Who hands out splits, and the place of the last batch that was pushed.
     pieces: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
     /// That batch, while its step may be made without it.
@@ -298,7 +298,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
+    /// A split has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
@@ -328,7 +328,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
         self.pull(batch)?;
         if self.is_late()? {
-            // The batch before goes first: a shard takes the batches of a piece in their order.
+            // The batch before goes first: a shard takes the batches of a split in their order.
             self.settle_late()?;
             self.pull(batch)?;
         }
@@ -354,19 +354,19 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
     }
 
-    /// Keeps the last batch of a piece whose step may be made without it; what is kept no longer, or need not be, is
+    /// Keeps the last batch of a split whose step may be made without it; what is kept no longer, or need not be, is
     /// returned.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
         let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
         if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
     }
 
-    /// Whether batches of pieces may come too late for their step.
+    /// Whether batches of splits may come too late for their step.
     fn settles(&self) -> bool {
         self.pieces.is_some() && self.tables.may_be_late()
     }
 
-    /// Whether some of the last batch of a piece came when its step had been made without it, in any of the tables: the
+    /// Whether some of the last batch of a split came when its step had been made without it, in any of the tables: the
     /// others had been told that this worker had left. Waits until that is known.
     fn is_late(&mut self) -> Result<bool, BackendError> {
         if !self.settles() || self.unsettled.is_none() {
@@ -377,7 +377,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(!std::mem::take(&mut self.late).is_empty())
     }
 
-    /// Holds that the last batch of a piece is in the rows: what came too late for its step is pushed in a later one,
+    /// Holds that the last batch of a split is in the rows: what came too late for its step is pushed in a later one,
     /// under the same name, so that the shards that have it drop it.
     fn settle(&mut self) -> Result<(), TrainError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
@@ -409,7 +409,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// Counts the examples of pushes that came too late, and are dropped; a model of several tables has none such. (Of
-    /// a piece of the data none is.)
+    /// a split none is.)
     fn count_late(&mut self) {
         if self.settles() {
             return;

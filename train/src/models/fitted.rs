@@ -38,7 +38,7 @@ pub struct Fitted {
     pub seconds: f64,
     /// Quality of the first pass, each example predicted before it was learned. `None` without examples.
     pub progressive: Option<Measured>,
-    /// The same of the last pass.
+    /// Quality of the last pass.
     pub last_pass: Option<Measured>,
     /// Quality on the test set.
     pub test: Option<Measured>,
@@ -54,7 +54,7 @@ pub struct Fitted {
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
-    /// Batches of one pass, over all shares; 0 where pieces of the data are handed out.
+    /// Batches of one pass, over all shares; 0 where splits are handed out.
     pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,

@@ -153,7 +153,7 @@ impl BatchRows {
         tables.weights(self.table, keys, &mut self.weights)
     }
 
-    /// Pushes what was learned since the rows were pulled, from a piece of the data if there are such.
+    /// Pushes what was learned since the rows were pulled, from a split if there are such.
     pub(crate) fn push<T: Tables + ?Sized>(
         &mut self,
         tables: &mut T,

@@ -254,7 +254,7 @@ pub enum ReadError {
         /// Its length now.
         now: u64,
     },
-    /// Whoever hands out pieces of the data gives no more.
+    /// Whoever hands out splits gives no more.
     #[error("{0}")]
     Pieces(String),
     /// The system gives no thread to read with.

@@ -1,4 +1,4 @@
-//! Data files as a scheduler feeds them to workers (in-graph): which bytes are the text of a piece, and the bytes.
+//! Data files as a data server sends them to workers (in-graph): which bytes are the text of a split, and the bytes.
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::read::data::shown_name;

@@ -44,7 +44,7 @@ pub struct Reader {
     data_lines: u64,
     /// The byte of its file at which the source begins.
     start: u64,
-    /// It reads a piece, in which there may be nothing.
+    /// It reads a split, in which there may be nothing.
     of_piece: bool,
 }
 
@@ -108,7 +108,7 @@ impl Reader {
         }
     }
 
-    /// The lines of a piece of a file, in batches that are all this reader's; the first `piece.from` are gone past.
+    /// The lines of a split of a file, in batches that are all this reader's; the first `piece.from` are gone past.
     /// `None`: no line begins in it.
     pub(crate) fn of_piece(
         data: &Data,
@@ -128,7 +128,7 @@ impl Reader {
         Ok(Some(reader))
     }
 
-    /// The same of lines that come from elsewhere, from where the piece begins.
+    /// The same of lines that come from elsewhere, from where the split begins.
     pub(crate) fn of_text(
         data: &Data,
         batch: usize,

@@ -1,4 +1,4 @@
-//! Pieces whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a piece
+//! Splits whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a split
 //! is read from a thread that fetches ahead of the parsing, a bounded number of bytes; batches are cut from it as
 //! from the file.
 
@@ -16,7 +16,7 @@ use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the bytes of pieces are, when they are in no file of this machine.
+/// Where the bytes of splits are, when they are in no file of this machine.
 pub trait TextSource: Send + Sync {
     /// The first bytes of a file, at most so many, and how many it has.
     ///
@@ -24,7 +24,7 @@ pub trait TextSource: Send + Sync {
     /// Why there are none, in words.
     fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String>;
 
-    /// The lines that begin in a piece, and the byte of the file at which the first does.
+    /// The lines that begin in a split, and the byte of the file at which the first does.
     ///
     /// # Errors
     /// As [`head`](Self::head).
@@ -37,7 +37,7 @@ pub trait TextSource: Send + Sync {
     fn is_packed(&self, file: usize) -> bool;
 }
 
-/// What a client feeds over a link.
+/// The data that a data server sends over a link.
 pub struct RemoteTexts<N: Net> {
     shared: Arc<SharedText<N>>,
     files: Vec<PlanFile>,
@@ -191,13 +191,13 @@ pub(crate) fn first(data: &Data, texts: &dyn TextSource) -> Result<LineReader, R
 /// A file, its format, and where its lines begin.
 type FileHead = (usize, Option<(LineReader, u64)>);
 
-/// The format that was found last: pieces of a file come one after the other.
+/// The format that was found last: splits of a file come one after the other.
 #[derive(Default)]
 pub(crate) struct FileHeads {
     last: Option<Box<FileHead>>,
 }
 
-/// Reads a piece as [`Reader::of_piece`] does that of a file.
+/// Reads a split as [`Reader::of_piece`] does that of a file.
 pub(crate) fn reader(
     data: &Data,
     batch: usize,
@@ -226,7 +226,7 @@ pub(crate) fn reader(
         io::copy(&mut (&mut text).take(before), &mut io::sink()).map_err(named)?;
     }
     let stream = Stream::over(text, position.read.clone());
-    // Lines are counted from where the piece begins: the file is elsewhere.
+    // Lines are counted from where the split begins: the file is elsewhere.
     let source = Source::new(format!("{name} from byte {} on", start + before), stream, &data.stop)?;
     Reader::of_text(data, batch, piece, position, source, kind.clone()).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Pieces of the data from a job's scheduler.
+//! Splits from a job's scheduler.
 
 use crate::read::remote_data::{RemoteTexts, TextSource};
 use crate::read::split::{FileFingerprint, Split, Splits};
@@ -12,7 +12,7 @@ pub struct Scheduled<N: Net> {
     attendance: Heartbeat<N>,
     /// The job's name.
     started: u64,
-    /// The data, when a client feeds it.
+    /// The data, when it is remote: a data server sends it.
     fed: Option<RemoteTexts<N>>,
 }
 
@@ -22,7 +22,7 @@ impl<N: Net> Scheduled<N> {
         Scheduled { attendance, started, fed: None }
     }
 
-    /// The same for a worker without files, which is fed.
+    /// Splits for a worker without files, whose data a data server sends.
     pub fn fed(attendance: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
         Scheduled { attendance, started, fed: Some(texts) }
     }

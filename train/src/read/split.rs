@@ -1,5 +1,5 @@
-//! Pieces of the data: what a scheduler hands out, one at a time, to whichever worker asks. A piece is the lines that
-//! begin in a range of a file's bytes, so that every line is of one piece; its batches are cut from its first line
+//! Splits: what a scheduler hands out, one at a time, to whichever worker asks. A split is the lines that
+//! begin in a range of a file's bytes, so that every line is of one split; its batches are cut from its first line
 //! on, and are the same whoever reads it.
 
 use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A piece that somebody was given.
+/// A split that somebody was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Its number over all passes.
@@ -35,32 +35,32 @@ pub struct Split {
     pub name: (u64, u64),
 }
 
-/// Who hands pieces out.
+/// Who hands splits out.
 pub trait Splits: Send + Sync {
-    /// The next piece to read; waits while others may still give some back. `None`: all are learned, or `stop` said so.
+    /// The next split to read; waits while others may still give some back. `None`: all are learned, or `stop` said so.
     ///
     /// # Errors
     /// Why there can be none any more, in words.
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String>;
 
-    /// A piece of so many examples has been learned: the servers have acknowledged every push of it.
+    /// A split of so many examples has been learned: the servers have acknowledged every push of it.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     fn done(&self, index: u64, examples: u64) -> Result<(), String>;
 
-    /// The first `batches` of a piece have been pushed and acknowledged.
+    /// The first `batches` of a split have been pushed and acknowledged.
     fn acked(&self, index: u64, batches: u64);
 
-    /// How long the bytes of a piece may be waited for: its worker ends then, and others go on with its pieces.
+    /// How long the bytes of a split may be waited for: its worker ends then, and others go on with its splits.
     fn patience(&self) -> Duration {
         READ_PATIENCE
     }
 
-    /// The learner has waited for the bytes of a piece, of which some have come (true); or it waits no longer.
+    /// The learner has waited for the bytes of a split, of which some have come (true); or it waits no longer.
     fn waits(&self, _for_bytes: bool) {}
 
-    /// Where the bytes of pieces are, when they are in no file of this machine.
+    /// Where the bytes of splits are, when they are in no file of this machine.
     fn texts(&self) -> Option<&dyn TextSource> {
         None
     }
@@ -127,7 +127,7 @@ fn written(meta: &Metadata) -> (i64, i64) {
     (meta.mtime(), meta.mtime_nsec())
 }
 
-/// Opens the lines of a piece, and the way to read them; `None`: no line begins in it.
+/// Opens the lines of a split, and the way to read them; `None`: no line begins in it.
 pub(crate) fn open(
     data: &Data,
     piece: &Split,

@@ -130,7 +130,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
     }
     let text = &rest[..end];
     let mut tokens: Vec<&[u8]> = text.split(|&b| blank(b)).filter(|t| !t.is_empty()).collect();
-    // Every token is a piece of the text: the same letters may stand before it too.
+    // Every token is a split of the text: the same letters may stand before it too.
     let at = |token: &[u8]| p + token.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     let touches = text.last().is_some_and(|&b| !blank(b));
     if tokens.last().is_some_and(|t| touches || t.starts_with(b"'")) {

@@ -75,12 +75,12 @@ impl ShardOrder {
 }
 
 impl LocalTables {
-    /// Tables in `store`. `pusher` names whoever trains.
+    /// Tables in `store`. `pusher` names this worker.
     pub fn new(store: Store, pusher: u64) -> LocalTables {
         LocalTables::of_run(store, None, pusher)
     }
 
-    /// The same of a run, whose name goes before the tables' names.
+    /// [`new`](Self::new) for a run, whose name is a prefix of the tables' names.
     pub fn of_run(store: Store, run: Option<RunId>, pusher: u64) -> LocalTables {
         LocalTables { store, run, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
     }

@@ -89,7 +89,7 @@ pub trait Tables: WeightTables {
         piece: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
-    /// Forgets the names of a piece of the data, which is learned, and which nobody will be given again.
+    /// Forgets the names of a split, which is learned, and which nobody will be given again.
     ///
     /// # Errors
     /// The servers are lost.
