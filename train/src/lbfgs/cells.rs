@@ -21,11 +21,9 @@ const WORKERS: u64 = 2;
 /// **Why commands are numbers in rows, and not a typed message.** The chief must reach every worker, and a command must
 /// survive a kill of any server, any worker, and the chief. The alternatives were these:
 /// - *A message to the scheduler, or over the step clocks of ssp and bsp.* The scheduler keeps no such state, and
-/// L-BFGS
-///   runs without one. A clock carries one number for each worker, and no answer.
+///   L-BFGS runs without one. A clock carries one number for each worker, and no answer.
 /// - *A new frame kind with state on a server.* The state must then be journaled, restored from checkpoints, bound to
-/// an
-///   incarnation and tested at every kill point: a second table beside the tables.
+///   an incarnation and tested at every kill point: a second table beside the tables.
 ///
 /// A row has all of that already. Its push is applied exactly once, its journal survives a kill, and a replaced
 /// incarnation is refused. So the cells survive what the weights survive, with no scheduler, no new frame and no code
