@@ -33,7 +33,8 @@
 /// Readers, models and training loops: what `gannet train` runs.
 pub use gannet_train as train;
 
-pub use gannet_node::{Read, Schema, Server, ServerConfig, Worker, WorkerConfig, Write};
+pub use gannet_core::{Read, Schema, Write};
+pub use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 pub use gannet_optim::Rule;
 pub use gannet_transport::multi::Transports;
 
@@ -75,10 +76,11 @@ pub mod optim {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod table {
-    pub use gannet_core::{SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, hash, initial_weights, mix, shard_of};
-    pub use gannet_node::{
-        Admission, Applied, Init, PusherStatus, Read, Schema, Segment, Segments, TableId, TableStatus, Write,
+    pub use gannet_core::{
+        Admission, Applied, Init, PusherStatus, Read, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema, Segment,
+        Segments, Write, hash, initial_weights, mix, shard_of,
     };
+    pub use gannet_node::{TableId, TableStatus};
 }
 
 /// A server: its settings, limits, counters and errors.
@@ -217,9 +219,9 @@ pub mod runs {
 /// ```
 pub mod storage {
     pub use gannet_core::{
-        Checkpoint, CheckpointError, CheckpointWriter, Filesystem, OpenError, Shards, try_huge_page,
+        Checkpoint, CheckpointError, CheckpointWriter, Filesystem, GrowError, Growth, GrowthConfig,
+        OpenError, Shards, Stats, Store, try_huge_page,
     };
-    pub use gannet_node::{GrowError, Growth, GrowthConfig, Stats, Store};
 }
 
 /// Transports: tcp, shared memory and RDMA (docs/transports.md).

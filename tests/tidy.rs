@@ -1,4 +1,4 @@
-//! Rules of the repository: edges between crates, banned names, which files may hold unsafe code, file length.
+//! Rules of the source code: edges between crates, banned names, where unsafe code may stand, file length.
 
 #[path = "tidy/prose.rs"]
 mod prose;
@@ -6,13 +6,13 @@ mod prose;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The crates, and the crates that each may use.
+/// The crates, and which of the others each may use. Dependencies of tests are free.
 const EDGES: &[(&str, &[&str])] = &[
     ("optim", &[]),
     ("transport", &[]),
     ("core", &["gannet-optim"]),
     ("node", &["gannet-core", "gannet-transport", "gannet-optim"]),
-    ("train", &["gannet-node"]),
+    ("train", &["gannet-core", "gannet-node", "gannet-optim", "gannet-transport"]),
     (".", &["gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("bench", &["gannet", "gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("cli", &["gannet", "gannet-bench"]),
@@ -117,7 +117,7 @@ fn crates_keep_to_their_edges() {
     }
 }
 
-/// Asynchronous crates serve metrics, in the command's own folder. No other crate uses them.
+/// What `cargo tree` says of a package of this workspace, without its dependencies for tests.
 fn tree(package: &str, edges: &str) -> Vec<String> {
     let arguments = ["tree", "--offline", "--locked", "--prefix", "none", "-e", edges, "-p", package];
     let tree =
@@ -126,6 +126,7 @@ fn tree(package: &str, edges: &str) -> Vec<String> {
     String::from_utf8(tree.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
+/// The modules of core that the product code of a file names, each as the path behind `crate::`.
 fn core_uses(text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code =
@@ -137,11 +138,24 @@ fn core_uses(text: &str) -> Vec<String> {
     paths.filter(|path| path != "kill_point").collect()
 }
 
+/// The files of core/src with the modules that each names. Files of tests are left out.
 fn core_files() -> BTreeMap<String, Vec<String>> {
     let names = files("rs").into_iter().map(|path| (short(&path), path));
     let core = names.filter_map(|(name, path)| Some((name.strip_prefix("core/src/")?.to_owned(), path)));
     let product = core.filter(|(name, _)| name != "lib.rs" && !name.ends_with("_tests.rs"));
     product.map(|(name, path)| (name, core_uses(&std::fs::read_to_string(path).unwrap()))).collect()
+}
+
+/// Only the facade re-exports other crates. Whoever uses a crate names it in its manifest, so that edges tell the truth.
+#[test]
+fn only_the_facade_re_exports_crates() {
+    let crates = EDGES.iter().map(|(folder, _)| *folder).filter(|folder| *folder != ".");
+    let parts: Vec<String> = crates.map(|folder| format!("{folder}/src/")).collect();
+    for path in files("rs").iter().filter(|path| parts.iter().any(|part| short(path).starts_with(part))) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let tunnel = text.lines().any(|line| line.trim_start().starts_with("pub use gannet_"));
+        assert!(!tunnel, "{} re-exports a crate: its users name that crate in their Cargo.toml", short(path));
+    }
 }
 
 #[test]
@@ -258,7 +272,7 @@ fn async_code_stays_in_the_metrics_endpoint() {
     }
 }
 
-/// Five files from a manual test were once committed at the root.
+/// Five files of an experiment were once committed at the root.
 #[test]
 fn the_root_holds_what_is_listed() {
     const LISTED: [&str; 18] = [
@@ -289,7 +303,7 @@ fn the_root_holds_what_is_listed() {
         let name = path.split('/').next().unwrap();
         let known =
             LISTED.contains(&name) || name == ".ci" || [".md", ".toml"].iter().any(|end| name.ends_with(end));
-        assert!(known, "{path}: move it into a folder, or remove it from the repository");
+        assert!(known, "{path}: put it into a folder, or take it out of the repository");
     }
 }
 
@@ -309,7 +323,7 @@ fn every_crate_is_listed() {
 fn no_crate_or_file_has_a_name_that_says_nothing() {
     for path in files("rs") {
         for part in short(&path).trim_end_matches(".rs").split('/') {
-            assert!(!BANNED.contains(&part), "{}: name it after what it holds", short(&path));
+            assert!(!BANNED.contains(&part), "{}: name it for what it holds", short(&path));
         }
     }
 }
@@ -351,7 +365,7 @@ fn files_say_what_they_are_for() {
     }
 }
 
-/// core reads no clock and opens no socket. No crate decides anything by a wall clock. Only the command prints.
+/// core reads no clock and opens no socket. No wall clock decides anything. Only cli prints.
 #[test]
 fn absences_hold() {
     let never: &[(&str, &[&str])] = &[

@@ -26,14 +26,6 @@ mod worker;
 
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use error::{Refusal, ServerError, WorkerError};
-pub use gannet_core::{
-    Admission, Applied, ColumnSum, DATA_PUSHERS, GrowError, Growth, GrowthConfig, Init, NO_CLOCK, OpenError,
-    Program, ProgramStep, PullError, PushError, PushName, PusherStatus, Read, SHARDS_DEFAULT, Schema,
-    Segment, Segments, Shards, Stats, Store, TableUid, Term, Vectors, Write, hash, pieces, prefetch,
-    shard_of,
-};
-pub use gannet_optim as optim;
-pub use gannet_transport as transport;
 pub use partition::share;
 pub use runs::{
     CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,

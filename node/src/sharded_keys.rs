@@ -1,6 +1,10 @@
-//! A batch's keys in the order in which shards own them: what makes one pass over a shard's memory possible, and one
-//! frame a part. Two passes of a counting sort over the shard numbers, stable.
+//! A batch's keys in shard order. A server then makes one pass over each shard's memory, and a frame has one run of
+//! keys.
+//!
+//! A caller may have sorted the keys already ([`ShardedKeys::fill_sorted`]). Otherwise [`ShardedKeys::fill`] sorts them
+//! with a stable counting sort.
 
+use crate::error::WorkerError;
 use crate::limits::part_keys;
 use gannet_core::{Schema, hash, shard_of};
 use std::ops::Range;
@@ -10,46 +14,78 @@ use std::ops::Range;
 pub struct Chunk {
     /// Which of the worker's links.
     pub peer: u32,
-    /// The first key, in cut order.
+    /// The first key, in shard order.
     pub start: u32,
     /// Keys.
     pub len: u32,
-    /// Keys of the first key's shard that stand before it: with them a part of a push is named, whatever the links.
+    /// Keys of the first key's shard that stand before it. They name a part of a push, whatever the links.
     pub row: u32,
 }
 
 impl Chunk {
-    /// The chunk's floats of a batch in cut order whose rows are `floats` long.
+    /// The chunk's floats of a batch in shard order whose rows are `floats` long.
     pub(crate) fn floats(&self, floats: usize) -> std::ops::Range<usize> {
         let start = self.start as usize * floats;
         start..start + self.len as usize * floats
     }
 }
 
-/// A batch of keys of one table, cut by shard. Values travel in this order; `from` leads back.
+/// A batch of keys of one table, in shard order. Values travel in this order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ShardedKeys {
     keys: Vec<u64>,
+    /// For each key its position in the batch as it was given. Empty: the batch was given in shard order.
     from: Vec<u32>,
     chunks: Vec<Chunk>,
     pub(crate) table: usize,
     /// Which of the worker's layouts the chunks are of.
     pub(crate) layout: u64,
+    /// Memory of [`fill`](Self::fill): the shard of each key as it was given, and where each shard's run begins.
     shards: Vec<u16>,
+    starts: Vec<u32>,
 }
 
 impl ShardedKeys {
-    /// The keys in cut order.
+    /// The keys in shard order.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// For each position in cut order, the key's position in the batch as it was given.
-    pub fn from(&self) -> &[u32] {
-        &self.from
+    /// Whether the keys were given in shard order: rows are then in the order of the given keys.
+    pub fn is_as_given(&self) -> bool {
+        self.from.is_empty()
     }
 
-    /// The parts, in cut order, for the links that there were when the batch was cut.
+    /// Copies rows of `floats` each from shard order to the order of the given keys.
+    ///
+    /// # Panics
+    /// When `rows` or `out` is not one row for each key.
+    pub fn rows_as_given(&self, rows: &[f32], floats: usize, out: &mut [f32]) {
+        assert!(rows.len() == self.keys.len() * floats && out.len() == rows.len(), "one row for each key");
+        if self.is_as_given() || floats == 0 {
+            return out.copy_from_slice(rows);
+        }
+        for (row, &from) in rows.chunks_exact(floats).zip(&self.from) {
+            out[from as usize * floats..][..floats].copy_from_slice(row);
+        }
+    }
+
+    /// Copies rows of `floats` each from the order of the given keys to shard order. `out` is cleared first.
+    ///
+    /// # Panics
+    /// When `rows` is not one row for each key.
+    pub fn rows_by_shard(&self, rows: &[f32], floats: usize, out: &mut Vec<f32>) {
+        assert_eq!(rows.len(), self.keys.len() * floats, "one row for each key");
+        out.clear();
+        if self.is_as_given() {
+            return out.extend_from_slice(rows);
+        }
+        for &from in &self.from {
+            out.extend_from_slice(&rows[from as usize * floats..][..floats]);
+        }
+    }
+
+    /// The parts, in shard order, for the links that there were when the batch was cut.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
@@ -85,15 +121,16 @@ impl ShardedKeys {
         }
     }
 
-    /// Cuts another batch into the memory of this one. `owners` has the link of each shard, ascending.
+    /// Sorts another batch by shard into the memory of this one. `owners` has the link of each shard, ascending.
     ///
     /// # Panics
     /// When there are more than `u32::MAX` keys.
     pub(crate) fn fill(&mut self, table: usize, schema: &Schema, owners: &[u32], keys: &[u64]) {
         assert!(u32::try_from(keys.len()).is_ok(), "{} keys in one batch", keys.len());
-        let ShardedKeys { keys: out, from, chunks, shards, .. } = self;
+        let ShardedKeys { keys: out, from, chunks, shards, starts, .. } = self;
         self.table = table;
-        let mut starts = vec![0u32; schema.shards as usize + 1];
+        starts.clear();
+        starts.resize(schema.shards as usize + 1, 0);
         shards.clear();
         shards.extend(keys.iter().map(|&key| {
             let shard = shard_of(hash(key), schema.shards);
@@ -104,7 +141,12 @@ impl ShardedKeys {
             starts[shard] += starts[shard - 1];
         }
         chunks.clear();
-        add_chunks(chunks, &starts, owners, part_keys(schema.floats()) as u32);
+        add_chunks(chunks, starts, owners, part_keys(schema.floats()) as u32);
+        if shards.is_sorted() {
+            out.clear();
+            out.extend_from_slice(keys);
+            return from.clear();
+        }
         out.resize(keys.len(), 0);
         from.resize(keys.len(), 0);
         for (i, (&key, &shard)) in keys.iter().zip(&*shards).enumerate() {
@@ -113,6 +155,54 @@ impl ShardedKeys {
             from[*at as usize] = i as u32;
             *at += 1;
         }
+    }
+
+    /// Takes another batch that its owner has sorted by shard: the run of shard `s` is `keys[starts[s]..starts[s +
+    /// 1]]`.
+    ///
+    /// Every key is checked. Keys in a wrong order would give parts of a push wrong names, and a server would drop a
+    /// part as a duplicate of another.
+    ///
+    /// # Errors
+    /// A key is not in the run of its shard.
+    pub(crate) fn fill_sorted(
+        &mut self,
+        table: usize,
+        schema: &Schema,
+        owners: &[u32],
+        (keys, starts): (&[u64], &[u32]),
+    ) -> Result<(), WorkerError> {
+        let fits = starts.len() == schema.shards as usize + 1
+            && starts[0] == 0
+            && starts[starts.len() - 1] as usize == keys.len()
+            && starts.is_sorted();
+        if !fits {
+            return Err(WorkerError::Call(format!(
+                "the {} starts of a batch of {} keys do not fit the {} shards of table {:?}",
+                starts.len(),
+                keys.len(),
+                schema.shards,
+                schema.name
+            )));
+        }
+        for (shard, run) in (0..).zip(starts.windows(2)) {
+            let strayed = keys[run[0] as usize..run[1] as usize]
+                .iter()
+                .fold(0, |strayed, &key| strayed | (shard_of(hash(key), schema.shards) ^ shard));
+            if strayed != 0 {
+                return Err(WorkerError::Call(format!(
+                    "a batch of table {:?} is not in shard order: a key of another shard is in the run of shard {shard}",
+                    schema.name
+                )));
+            }
+        }
+        self.table = table;
+        self.from.clear();
+        self.keys.clear();
+        self.keys.extend_from_slice(keys);
+        self.chunks.clear();
+        add_chunks(&mut self.chunks, starts, owners, part_keys(schema.floats()) as u32);
+        Ok(())
     }
 }
 
@@ -156,10 +246,30 @@ mod tests {
             let shard = |key: u64| shard_of(hash(key), 16);
             let mut want: Vec<(u32, u32)> = keys.iter().enumerate().map(|(i, &key)| (shard(key), i as u32)).collect();
             want.sort();
-            prop_assert_eq!(cut.from(), &want.iter().map(|w| w.1).collect::<Vec<_>>()[..]);
-            for (key, &from) in cut.keys().iter().zip(cut.from()) {
-                prop_assert_eq!(*key, keys[from as usize]);
+            let from: Vec<u32> = want.iter().map(|w| w.1).collect();
+            prop_assert_eq!(cut.is_as_given(), from.is_sorted());
+            let sorted: Vec<u64> = from.iter().map(|&from| keys[from as usize]).collect();
+            prop_assert_eq!(cut.keys(), &sorted[..]);
+            let given: Vec<f32> = (0..keys.len()).flat_map(|i| [i as f32, 0.5]).collect();
+            let by_shard: Vec<f32> = from.iter().flat_map(|&i| [i as f32, 0.5]).collect();
+            let (mut rows, mut back) = (vec![7.0], vec![0.0; given.len()]);
+            cut.rows_by_shard(&given, 2, &mut rows);
+            prop_assert_eq!(&rows, &by_shard);
+            cut.rows_as_given(&rows, 2, &mut back);
+            prop_assert_eq!(back, given);
+            // A batch that its owner has sorted is cut alike, whatever the memory held before.
+            let mut starts: Vec<u32> = (0..=16).map(|s| sorted.partition_point(|&key| shard(key) < s) as u32).collect();
+            let mut taken = ShardedKeys::default();
+            taken.fill(1, &schema, &owners, &[7, 3, 9, 1]);
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_ok());
+            prop_assert!(taken.is_as_given());
+            prop_assert_eq!((taken.keys(), taken.chunks()), (cut.keys(), cut.chunks()));
+            // One key in the run of another shard is an error.
+            if let Some(at) = (1..16).find(|&at| starts[at] > starts[at - 1]) {
+                starts[at] -= 1;
+                prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_err());
             }
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts[..16])).is_err());
             let mut next = 0;
             for chunk in cut.chunks() {
                 prop_assert!(chunk.start == next && chunk.len > 0);

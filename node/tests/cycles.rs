@@ -4,8 +4,9 @@
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;
 
-use gannet_node::transport::multi::{Transport, Transports};
-use gannet_node::{Read, Server, ServerConfig, Worker, WorkerConfig, Write};
+use gannet_core::{Read, Write};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_transport::multi::{Transport, Transports};
 use model::schema;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -2,7 +2,7 @@
 //! runs where cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
 
 use gannet_node::hostile;
-use gannet_node::transport::sim::Prng;
+use gannet_transport::sim::Prng;
 use std::time::{Duration, Instant};
 
 /// Calls `entry` with random bytes of random lengths, many of them words as protocols like them: small, or all ones.

@@ -3,12 +3,11 @@
 
 mod model;
 
-use gannet_node::transport::multi::{Transport, Transports};
-use gannet_node::transport::sim::Prng;
-use gannet_node::transport::tcp::{Io, Tcp};
-use gannet_node::{
-    Read, Refusal, SeenPushes, Server, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write,
-};
+use gannet_core::{Read, Store, Write};
+use gannet_node::{Refusal, SeenPushes, Server, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_transport::multi::{Transport, Transports};
+use gannet_transport::sim::Prng;
+use gannet_transport::tcp::{Io, Tcp};
 use model::{Model, random_keys, random_values, schema, unique_keys};
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
@@ -278,7 +277,7 @@ fn a_newer_incarnation_fences_an_older_one() {
 }
 
 fn bad_peers_lose_their_session_and_nothing_else() {
-    use gannet_node::transport::{Head, limits::FRAME_BYTES_MAX};
+    use gannet_transport::{Head, limits::FRAME_BYTES_MAX};
     let server = server(2);
     let mut worker = worker(&[&server], 1);
     let table = worker.open_table(&schema("t", 1, 8)).unwrap();
@@ -431,7 +430,7 @@ fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
     let mut worker = Worker::connect(Tcp::new(), config).unwrap();
     let table = worker.open_table(&schema("t", 1, 2)).unwrap();
     let key_of = |server: u32| {
-        (1u64..).find(|key| gannet_node::shard_of(gannet_node::hash(*key), 2) == server).unwrap()
+        (1u64..).find(|key| gannet_core::shard_of(gannet_core::hash(*key), 2) == server).unwrap()
     };
     let (here, there) = ([key_of(0)], [key_of(1)]);
     bad.stop().unwrap();

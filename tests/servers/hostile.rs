@@ -8,7 +8,7 @@ use attack::{Good, seconds, under_attack};
 use gannet::worker::WorkerError;
 use gannet::{Read, Schema, Worker, WorkerConfig, Write};
 use gannet_node::hostile::{schema, script};
-use gannet_node::transport::tcp::Tcp;
+use gannet_transport::tcp::Tcp;
 use harness::{Served, gannet, refusing};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{Read as _, Write as _};
@@ -128,7 +128,7 @@ fn a_thousand_connections_cost_little_and_go_without_a_trace() {
     // They send again after the pause and get answers.
     for session in sessions.iter_mut().step_by(100) {
         let mut ping = [0; 64];
-        gannet_node::transport::Head::new(21, 0, 99, [0; 4]).encode(&mut ping);
+        gannet_transport::Head::new(21, 0, 99, [0; 4]).encode(&mut ping);
         session.write_all(&ping).unwrap();
         // After the payload of the welcome.
         let mut answers = [0; 24 + 64];

@@ -1,5 +1,5 @@
-//! How fast a data file of any format is read: MB/s (packed ones, where it is packed) and examples/s of the reader alone, on
-//! one thread.
+//! How fast a data file of any format is read: MB/s (packed ones, where it is packed) and examples/s of the reader
+//! alone, on one thread.
 //!
 //! `cargo run --release -p gannet-train --example read_speed -- FILE [BATCH]`
 

@@ -3,10 +3,11 @@
 //! `cargo run --release -p gannet-train --example train_speed -- FILE [flat|shards|tcp|tcp:HOST:PORT] [BATCH] [DEPTH]`
 //! (`tcp` alone: to a server of one thread in this process.)
 
-use gannet_node::optim::{Ftrl, Rule};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
+use gannet_core::{Schema, Store};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{Backend, Data, Embedded, FlatTable, Options, RemoteBackend, TrainError, train};
+use gannet_transport::tcp::Tcp;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,94 +1,59 @@
-//! The train room of gannet: readers, models and training loops.
+//! The train crate of gannet: readers, models and training loops.
 //!
-//! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression
-//! from them: a parse thread makes [`Batch`]es, the calling thread pulls their rows from a [`Backend`], and pushes either the
-//! change of state that learning one example at a time made ([`Replay`]) or the batch's gradient ([`Gradients`]). The backend is the shards themselves
-//! ([`Embedded`]), a worker's links to servers ([`RemoteBackend`]), or a table laid out for one process, whose rows are learned where
-//! they are ([`FlatTable`]). [`evaluate`](fn@evaluate) and [`predict`] score.
+//! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic
+//! regression from them: a parse thread makes [`Batch`]es, the calling thread pulls their rows from a [`Backend`],
+//! and pushes either the change of state that learning one example at a time made ([`Replay`]) or the batch's
+//! gradient ([`Gradients`]). The backend is the shards themselves ([`Embedded`]), a worker's links to servers
+//! ([`RemoteBackend`]), or a table laid out for one process, whose rows are learned where they are ([`FlatTable`]).
+//! [`evaluate`](fn@evaluate) and [`predict`] score.
 #![forbid(unsafe_code)]
 
-mod auc;
 mod backend;
 mod batch;
-mod batches;
-mod block;
-mod cells;
-mod columns;
-mod criteo;
-mod csv;
-mod data;
-mod decompress;
-mod dedup;
-mod embedded;
-mod error;
-mod evaluate;
-mod file_data_source;
-mod files;
-mod flat_table;
-mod format;
-mod gradient;
-mod kernel;
-mod labels;
 pub mod lbfgs;
-mod libsvm;
+mod learn;
 pub mod limits;
-mod lr;
-mod metrics;
 pub mod models;
-mod number;
-mod options;
-mod push_content;
-mod reader;
-mod remote;
-mod remote_data;
-mod repeated_keys;
-mod replay;
-mod report;
-mod scale;
-mod scheduled_splits;
-mod source;
-mod split;
-mod stop_flag;
-mod stream;
-mod survey;
-mod tables;
-mod text_key;
-mod train;
-mod update_mode;
-mod vw;
-mod weights;
+mod read;
 
-pub use auc::Auc;
+// Data files and the splits of them that workers train.
+pub use read::block::{Block, INTERCEPT_KEY};
+pub use read::columns::{ColumnChoice, Columns};
+pub use read::criteo::Counts;
+pub use read::data::{Data, Format, Share};
+pub use read::error::{BadLine, BadLines, ReadError};
+pub use read::file_data_source::FileDataSource;
+pub use read::files::files;
+pub use read::labels::{Labels, TwoLabels};
+pub use read::reader::{DetectedFile, Reader};
+pub use read::remote_data::{RemoteTexts, TextSource};
+pub use read::scale::{Scale, ScaleKind, ScaledColumn};
+pub use read::scheduled_splits::{Scheduled, plan_files};
+pub use read::split::{FileFingerprint, Split, Splits};
+pub use read::stop_flag::StopFlag;
+pub use read::stream::ReadPosition;
+pub use read::survey::{ColumnSurvey, Survey};
+pub use read::text_key::{ColumnKeys, text_key};
+
+// Batches.
+pub use batch::dedup::{Dedup, NO_LINK};
+pub use batch::{Batch, BatchKeys, Batcher, InSplit};
+
+// Where the rows are.
+pub use backend::embedded::Embedded;
+pub use backend::flat_table::FlatTable;
+pub use backend::remote::RemoteBackend;
+pub use backend::tables::{LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables};
+pub use backend::weights::Weights;
 pub use backend::{Backend, BackendError, PulledRows};
-pub use batch::{Batch, Batcher, InSplit};
-pub use block::{Block, INTERCEPT_KEY};
-pub use columns::{ColumnChoice, Columns};
-pub use criteo::Counts;
-pub use data::{Data, Format, Share};
-pub use dedup::{Dedup, NO_LINK};
-pub use embedded::Embedded;
-pub use error::{BadLine, BadLines, ReadError};
-pub use evaluate::{Predicted, evaluate, predict};
-pub use file_data_source::FileDataSource;
-pub use files::files;
-pub use flat_table::FlatTable;
-pub use gradient::{Gradients, Reduce};
-pub use labels::{Labels, TwoLabels};
-pub use metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
-pub use options::Options;
-pub use push_content::PushContent;
-pub use reader::{DetectedFile, Reader};
-pub use remote::RemoteBackend;
-pub use remote_data::{RemoteTexts, TextSource};
-pub use replay::{Replay, SeenPushRuns, overlay};
-pub use report::{Progress, Report, RowSink, StartRows, StepObserver, StepReport, TrainError};
-pub use scale::{Scale, ScaleKind, ScaledColumn};
-pub use scheduled_splits::{Scheduled, plan_files};
-pub use split::{FileFingerprint, Split, Splits};
-pub use stop_flag::StopFlag;
-pub use stream::ReadPosition;
-pub use survey::{ColumnSurvey, Survey};
-pub use tables::{LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables};
-pub use text_key::{ColumnKeys, text_key};
-pub use train::{train, train_watched};
-pub use weights::Weights;
+
+// Training, scoring and what they report.
+pub use learn::auc::Auc;
+pub use learn::evaluate::{Predicted, evaluate, predict};
+pub use learn::gradient::{Gradients, Reduce};
+pub use learn::metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
+pub use learn::options::Options;
+pub use learn::push_content::PushContent;
+pub use learn::replay::{Replay, SeenPushRuns, overlay};
+pub use learn::report::{Progress, Report, RowSink, StartRows, StepObserver, StepReport, TrainError};
+pub use learn::train::{train, train_watched};

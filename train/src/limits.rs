@@ -1,4 +1,4 @@
-//! Every limit of this room, and how the limits relate.
+//! Every limit of this crate, and how the limits relate.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 pub const BATCH_MAX: usize = 1 << 16;
 /// Occurrences of a block: beyond it a batch's offsets would leave u32.
 pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
-/// Chunks of a piece that were fetched from a client and wait to be parsed, and the one that is: of at most 1 MiB each.
+/// Chunks of a split that were fetched from a client and wait to be parsed, and the one that is: of at most 1 MiB each.
 pub const FED_CHUNKS_MAX: usize = 2;
-/// First bytes of a fed file that are looked at for its format: as many as mostly do, and as many as are fed at once.
+/// First bytes of a remote file that are read to find its format: as many as a data server sends at once.
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Batches between the parse thread and the learning thread.
 pub const FEED_QUEUE_MAX: usize = 4;
 /// A worker that has had nothing to learn for so long is not waited for by those that keep step with it.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
-/// How often a learner that waits for the bytes of a piece looks whether some have come.
+/// How often a learner that waits for the bytes of a split looks whether some have come.
 pub const READ_LOOK: Duration = Duration::from_millis(50);
-/// How long it waits for them, unless whoever hands pieces out says otherwise.
+/// How long it waits for them, unless the source of the splits says otherwise.
 pub const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// Batches in flight to the servers beyond the one being learned.
 pub const DEPTH_MAX: usize = 4;

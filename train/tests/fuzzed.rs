@@ -1,6 +1,6 @@
-//! The readers' fuzz entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default): lines
-//! of each format as they should be, and the same with bytes changed, taken away and doubled. `scripts/fuzz.sh` is the
-//! long way.
+//! The readers' fuzz entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default):
+//! lines of each format as they should be, and the same with bytes changed, taken away and doubled. `scripts/fuzz.sh`
+//! is the long way.
 
 #[path = "model/fuzzed.rs"]
 mod entries;

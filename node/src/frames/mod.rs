@@ -47,9 +47,11 @@ pub(crate) use unsent::UnsentFrame;
 pub(crate) use vectors::{VectorDoneFrame, VectorFrame};
 pub(crate) use word::{clock_word, pair, unpair};
 
+#[cfg(any(test, feature = "test-support"))]
 use gannet_transport::Head;
 
 /// Every frame kind, by subject.
+#[cfg(any(test, feature = "test-support"))]
 pub(crate) const ALL: [&[FrameRow]; 9] = [
     session::FRAMES,
     tables::FRAMES,
@@ -91,6 +93,7 @@ pub(crate) fn answer_to(kind: u16) -> u16 {
 }
 
 /// A head with any fields, also those that no frame type allows: for tests that play a peer which breaks the protocol.
+#[cfg(any(test, feature = "test-support"))]
 pub(crate) fn any_head(kind: u16, aux: u16, id: u64, words: [u64; 4]) -> Head {
     Head::new(kind, aux, id, words)
 }
@@ -100,6 +103,7 @@ pub(crate) fn any_head(kind: u16, aux: u16, id: u64, words: [u64; 4]) -> Head {
 ///
 /// # Panics
 /// When a frame type breaks that: a bug.
+#[cfg(any(test, feature = "test-support"))]
 pub(crate) fn decode_as_all(head: &Head) {
     for row in ALL.into_iter().flatten() {
         let head = Head { kind: row.kind, ..*head };

@@ -48,6 +48,7 @@ impl<'a> PushPayload<'a> {
     }
 
     /// The payload as one piece.
+    #[cfg(any(test, feature = "test-support"))]
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes());
         self.for_each_part(|part| bytes.extend_from_slice(part));

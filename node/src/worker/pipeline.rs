@@ -48,8 +48,8 @@ pub struct Pulled {
     /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the
     /// rows of one pull.
     pub saw: Vec<SeenPushes>,
-    /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below it, of
-    /// all workers, are in the rows.
+    /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below
+    /// it, of all workers, are in the rows.
     pub lowest: Option<u64>,
 }
 
@@ -113,6 +113,24 @@ impl<N: Net> Worker<N> {
         cut.layout = self.layout;
     }
 
+    /// [`Worker::cut_into`] of keys that the caller has sorted by shard: the run of shard `s` is
+    /// `keys[starts[s]..starts[s + 1]]`. Nothing is sorted or allocated again.
+    ///
+    /// # Errors
+    /// A key is not in the run of its shard.
+    pub fn cut_sorted_into(
+        &self,
+        table: TableId,
+        keys: &[u64],
+        starts: &[u32],
+        cut: &mut ShardedKeys,
+    ) -> Result<(), WorkerError> {
+        let known = &self.tables[table.0];
+        cut.fill_sorted(table.0, &known.schema, &known.owners, (keys, starts))?;
+        cut.layout = self.layout;
+        Ok(())
+    }
+
     /// A cut for the links that there are now.
     fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];
@@ -151,8 +169,8 @@ impl<N: Net> Worker<N> {
         self.begin_pull_ahead(table, cut, (read, segments), values, keep, 0)
     }
 
-    /// [`Worker::begin_pull_segments`] for a step that begins `ahead` steps after the one that this worker is in. Without
-    /// [`Worker::join`] that means nothing.
+    /// [`Worker::begin_pull_segments`] for a step that begins `ahead` steps after the one that this worker is in.
+    /// Without [`Worker::join`] that means nothing.
     ///
     /// # Errors
     /// As [`Worker::begin_pull_segments`]; or the pull would wait for this worker's own steps.
@@ -265,9 +283,9 @@ impl<N: Net> Worker<N> {
         self.begin_push_named(table, cut, write, values, keyset_of, (seq, None))
     }
 
-    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another worker or
-    /// this one after its death, pushes under the same name and is not applied twice. Parts of one name come in the order of
-    /// `name.seq`.
+    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another
+    /// worker or this one after its death, pushes under the same name and is not applied twice. Parts of one name
+    /// come in the order of `name.seq`.
     ///
     /// # Errors
     /// As [`Worker::begin_push`].
@@ -428,9 +446,10 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// For each part of a push to this cut the keyset that stands for its keys, or the slots where this worker found its
-    /// rows; the pull's keysets are used up. Their places are free at once: what takes them over comes after the push on the
-    /// same link. Of a pull through the cache a keyset is of the rows that were asked for: with the keys of the others.
+    /// For each part of a push to this cut the keyset that stands for its keys, or the slots where this worker found
+    /// its rows; the pull's keysets are used up. Their places are free at once: what takes them over comes after the
+    /// push on the same link. Of a pull through the cache a keyset is of the rows that were asked for: with the keys
+    /// of the others.
     #[allow(clippy::type_complexity)]
     fn handles_of(
         &mut self,

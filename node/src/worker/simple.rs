@@ -51,9 +51,7 @@ impl<N: Net> Worker<N> {
         let values = self.spare();
         let id = self.begin_pull_segments(table, cut.clone(), read, segments, values, false)?;
         let pulled = self.finish_pull(id)?;
-        for (row, &from) in pulled.values.chunks_exact(floats).zip(cut.from()) {
-            out[from as usize * floats..][..floats].copy_from_slice(row);
-        }
+        cut.rows_as_given(&pulled.values, floats, out);
         self.spare.push(pulled.values);
         self.cut = cut;
         Ok(())
@@ -81,10 +79,7 @@ impl<N: Net> Worker<N> {
         }
         let cut = self.own_cut(table, keys);
         let mut rows = self.spare();
-        rows.clear();
-        for &from in cut.from() {
-            rows.extend_from_slice(&values[from as usize * floats..][..floats]);
-        }
+        cut.rows_by_shard(values, floats, &mut rows);
         let seq = self.next_seq(table);
         let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
         self.cut = cut;

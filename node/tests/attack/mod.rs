@@ -2,10 +2,11 @@
 //! careless way, and a worker whose every answer is held against a model. What node's tests and the binary's share.
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+use gannet_core::{Read, Schema, Write};
 use gannet_node::hostile::{Choices, KEY_BIT, schema, script};
-use gannet_node::transport::sim::Prng;
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Read, Schema, TableId, Worker, WorkerConfig, Write};
+use gannet_node::{TableId, Worker, WorkerConfig};
+use gannet_transport::sim::Prng;
+use gannet_transport::tcp::Tcp;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

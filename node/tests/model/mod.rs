@@ -1,9 +1,10 @@
 //! A table of sums as a map, and random batches for it: what the servers are compared with. Values are small whole
 //! numbers, so that every sum is exact whatever its order.
 
-use gannet_node::optim::{Add, GradientTransform, Rule};
-use gannet_node::transport::sim::{Prng, Sim};
-use gannet_node::{Admission, Init, LocalServer, Schema, ServerConfig, SessionLimits, Store};
+use gannet_core::{Admission, Init, Schema, Store};
+use gannet_node::{LocalServer, ServerConfig, SessionLimits};
+use gannet_optim::{Add, GradientTransform, Rule};
+use gannet_transport::sim::{Prng, Sim};
 use std::collections::HashMap;
 
 /// The sums of one table.

@@ -4,8 +4,8 @@
 use crate::attack;
 
 use attack::{Good, seconds, under_attack};
-use gannet_node::transport::tcp::Tcp;
 use gannet_node::{Server, ServerConfig};
+use gannet_transport::tcp::Tcp;
 
 #[test]
 fn a_server_under_attack_serves_the_others_as_if_it_were_not() {

@@ -3,10 +3,11 @@
 
 use crate::model;
 
-use gannet_node::transport::multi::{Transport, Transports};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::transport::{Net, Stream};
-use gannet_node::{Read, Server, ServerConfig, Token, Worker, WorkerConfig, Write};
+use gannet_core::{Read, Write};
+use gannet_node::{Server, ServerConfig, Token, Worker, WorkerConfig};
+use gannet_transport::multi::{Transport, Transports};
+use gannet_transport::tcp::Tcp;
+use gannet_transport::{Net, Stream};
 use model::{Model, schema};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{

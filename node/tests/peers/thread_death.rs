@@ -3,10 +3,11 @@
 
 use crate::model;
 
-use gannet_node::transport::sim::Prng;
-use gannet_node::transport::tcp::{Tcp, TcpListener, TcpPoll, TcpStream, TcpWaker};
-use gannet_node::transport::{Event, Net, NetError, Poll};
-use gannet_node::{Read, Server, ServerConfig, Shards, Store, Worker, WorkerConfig, Write};
+use gannet_core::{Read, Shards, Store, Write};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_transport::sim::Prng;
+use gannet_transport::tcp::{Tcp, TcpListener, TcpPoll, TcpStream, TcpWaker};
+use gannet_transport::{Event, Net, NetError, Poll};
 use model::{Model, random_values, schema, unique_keys};
 use std::io::Read as _;
 use std::path::Path;
@@ -112,7 +113,7 @@ fn config(addr: &str, folder: &Path) -> ServerConfig {
 
 /// How many of a table's images were not closed in order: after the machine was started again they cannot be opened.
 fn torn(folder: &Path, model: &Model) -> usize {
-    let store = Store::open_dir_as(folder, [7; 16], gannet_node::GrowthConfig::default()).unwrap();
+    let store = Store::open_dir_as(folder, [7; 16], gannet_core::GrowthConfig::default()).unwrap();
     let opens = |shard: u32| Shards::open(&store, &model.schema, shard..shard + 1).is_ok();
     (0..SHARDS).filter(|&shard| !opens(shard)).count()
 }

@@ -1,10 +1,9 @@
 //! Tokens from outside: who is let in, what travels, and what a recorded greeting is worth (nothing).
 
-use gannet_node::optim::{Add, Rule};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{
-    Read, Refusal, Schema, Server, ServerConfig, Token, Worker, WorkerConfig, WorkerError, Write,
-};
+use gannet_core::{Read, Schema, Write};
+use gannet_node::{Refusal, Server, ServerConfig, Token, Worker, WorkerConfig, WorkerError};
+use gannet_optim::{Add, Rule};
+use gannet_transport::tcp::Tcp;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};

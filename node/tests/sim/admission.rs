@@ -3,8 +3,9 @@
 
 use crate::model;
 
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{Admission, Read, Store, Worker, WorkerConfig, Write};
+use gannet_core::{Admission, Read, Store, Write};
+use gannet_node::{Worker, WorkerConfig};
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{random_values, schema, start, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;

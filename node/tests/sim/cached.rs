@@ -3,13 +3,13 @@
 
 use crate::model;
 
-use gannet_node::optim::{Ftrl, Rule};
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    CacheConfig, Read, RowCache, Schema, SeenPushes, Staleness, Store, SyncConfig, SyncMode, TableId, Worker,
-    WorkerConfig, Write,
+    CacheConfig, RowCache, SeenPushes, Staleness, SyncConfig, SyncMode, TableId, Worker, WorkerConfig,
 };
+use gannet_optim::{Ftrl, Rule};
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, random_values, schema, start};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,10 +2,9 @@
 
 use crate::model;
 
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{
-    Buckets, LocalServer, MetricsSink, Read, ServerConfig, ServerCounters, Store, Worker, WorkerConfig, Write,
-};
+use gannet_core::{Read, Store, Write};
+use gannet_node::{Buckets, LocalServer, MetricsSink, ServerConfig, ServerCounters, Worker, WorkerConfig};
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, random_values, schema, unique_keys};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,12 +2,13 @@
 //! is killed and started again on its folder, links break in the middle of answers. Every line of every pass is learned once,
 //! as it stands in the file.
 
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_core::Store;
 use gannet_node::{
     Activity, DataLink, DataServerConfig, DataSource, FeedStatus, JobClient, JobPlan, LocalServer, PlanFile,
-    Progress, ServerConfig, Split, SplitGrant, Store, WorkerConfig, WorkerError,
+    Progress, ServerConfig, Split, SplitGrant, WorkerConfig, WorkerError,
 };
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,9 +2,10 @@
 
 use crate::model;
 
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{LocalServer, ServerConfig, Store, Worker, WorkerConfig, Write};
+use gannet_core::{Store, Write};
+use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig};
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::schema;
 use std::cell::Cell;
 use std::rc::Rc;

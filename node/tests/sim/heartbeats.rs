@@ -1,10 +1,10 @@
 //! A worker's seat kept up over real links: signs of life while a fence takes long, and who may save at the end.
 
-use gannet_node::transport::tcp::Tcp;
 use gannet_node::{
     FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant,
     WorkerConfig, WorkerIncarnation,
 };
+use gannet_transport::tcp::Tcp;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 

@@ -3,12 +3,13 @@
 
 use crate::model;
 
-use gannet_node::transport::sim::{Faults, Sim};
-use gannet_node::transport::tcp::Tcp;
+use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    Activity, JobClient, JobPlan, PlanFile, Progress, Read, Schema, Server, ServerConfig, SplitGrant, Store,
-    TableId, Worker, WorkerConfig, WorkerError, Write,
+    Activity, JobClient, JobPlan, PlanFile, Progress, Server, ServerConfig, SplitGrant, TableId, Worker,
+    WorkerConfig, WorkerError,
 };
+use gannet_transport::sim::{Faults, Sim};
+use gannet_transport::tcp::Tcp;
 use model::{schema, start};
 use std::sync::Barrier;
 

@@ -3,12 +3,13 @@
 
 use crate::model;
 
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Sim};
+use gannet_core::{Read, Store, Write};
 use gannet_node::{
-    JobClient, JobPlan, LocalServer, Merge, PlanFile, Read, Refusal, ServerConfig, StepReduce, Store,
-    SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError, Write,
+    JobClient, JobPlan, LocalServer, Merge, PlanFile, Refusal, ServerConfig, StepReduce, SyncConfig,
+    SyncMode, Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Sim};
 use model::{schema, start};
 use std::time::Duration;
 

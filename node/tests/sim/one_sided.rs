@@ -3,9 +3,10 @@
 
 use crate::model;
 
+use gannet_core::{Read, Store, Write};
 use gannet_node::limits::LEASE;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{LocalServer, Read, ServerConfig, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, random_values, schema, unique_keys};
 use std::cell::Cell;
 use std::rc::Rc;

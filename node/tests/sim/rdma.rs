@@ -3,9 +3,10 @@
 
 use crate::model;
 
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{LocalServer, OneSided, Read, ServerConfig, Store, Worker, WorkerConfig, Write};
+use gannet_core::{Read, Store, Write};
+use gannet_node::{LocalServer, OneSided, ServerConfig, Worker, WorkerConfig};
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, random_values, schema};
 use std::sync::Arc;
 use std::time::Duration;

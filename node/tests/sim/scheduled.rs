@@ -4,13 +4,13 @@
 
 use crate::model;
 
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId, Read,
-    Schema, ShardedKeys, SplitGrant, StepReduce, Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig,
-    WorkerError, Write,
+    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId,
+    ShardedKeys, SplitGrant, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{limits, schema, start, start_within};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,12 +2,10 @@
 
 use crate::model;
 
-use gannet_node::optim::{AdaGrad, Ftrl, GradientTransform, Rule};
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{
-    Init, LocalServer, PushName, Read, Schema, Segment, Segments, ServerConfig, Shards, Store, Worker,
-    WorkerConfig, WorkerError, Write,
-};
+use gannet_core::{Init, PushName, Read, Schema, Segment, Segments, Shards, Store, Write};
+use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_optim::{AdaGrad, Ftrl, GradientTransform, Rule};
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{random_values, unique_keys};
 use std::sync::Arc;
 
@@ -88,7 +86,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
 
 #[test]
 fn segments_that_are_not_asked_for_do_not_travel() {
-    let add = Rule::Add(gannet_node::optim::Add);
+    let add = Rule::Add(gannet_optim::Add);
     let deep = Segment { dim: 31, rule: add, shaping: GradientTransform::NONE, init: Init::Zero };
     let schema = Schema { shards: 4, more: vec![deep], ..Schema::scalar("wide", add) };
     let sim = Sim::new(1, Faults::none());

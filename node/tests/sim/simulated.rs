@@ -3,9 +3,10 @@
 
 use crate::model;
 
-use gannet_node::optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
-use gannet_node::transport::sim::{Faults, Prng, Sim};
-use gannet_node::{Read, Schema, SeenPushes, Store, Worker, WorkerConfig, WorkerError, Write};
+use gannet_core::{Read, Schema, Store, Write};
+use gannet_node::{SeenPushes, Worker, WorkerConfig, WorkerError};
+use gannet_optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -492,9 +493,9 @@ fn a_cut_off_server_is_waited_for_and_then_named() {
     worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
     assert!(worker.counters().links_lost == 1);
     sim.cut_off(&addr, Duration::from_secs(3600));
-    let before = gannet_node::transport::Net::now(&sim);
+    let before = gannet_transport::Net::now(&sim);
     let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
-    let waited = gannet_node::transport::Net::now(&sim) - before;
+    let waited = gannet_transport::Net::now(&sim) - before;
     assert!(waited >= Duration::from_secs(60) && waited < Duration::from_secs(70), "{waited:?}");
     assert!(matches!(&error, WorkerError::PeerLost { peer, .. } if peer.starts_with(&addr)), "{error}");
 }

@@ -3,11 +3,12 @@
 
 use crate::model;
 
-use gannet_node::transport::tcp::Tcp;
+use gannet_core::{GrowthConfig, Read, Schema, Store, Write};
 use gannet_node::{
-    Buckets, GrowthConfig, Merge, MetricsSink, Read, Refusal, Schema, Server, ServerConfig, StepReduce,
-    Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError, Write,
+    Buckets, Merge, MetricsSink, Refusal, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, TableId,
+    Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::tcp::Tcp;
 use model::schema;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,8 +5,9 @@
 use crate::model;
 use crate::stepping;
 
-use gannet_node::transport::sim::{Faults, Sim};
-use gannet_node::{Merge, Read, StepReduce, SyncMode};
+use gannet_core::Read;
+use gannet_node::{Merge, StepReduce, SyncMode};
+use gannet_transport::sim::{Faults, Sim};
 use model::schema;
 use std::collections::BTreeMap;
 use stepping::*;

@@ -4,11 +4,11 @@
 use crate::model;
 use crate::stepping;
 
-use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_core::{Read, Segments, Store, Write};
 use gannet_node::{
-    Merge, Read, Segments, SessionLimits, StepReduce, Store, SyncConfig, SyncMode, Worker, WorkerConfig,
-    WorkerError, Write,
+    Merge, SessionLimits, StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{schema, start_within};
 use std::sync::Arc;
 use std::time::Duration;

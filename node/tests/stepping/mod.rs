@@ -3,12 +3,13 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses what it needs")]
 
 use crate::model::unique_keys;
-use gannet_node::transport::Net;
-use gannet_node::transport::sim::{Faults, Prng, Sim};
+use gannet_core::{Read, Schema, Segments, Store, Write};
 use gannet_node::{
-    LocalServer, Merge, OneSided, PullId, PushId, Read, Schema, Segments, ServerConfig, ShardedKeys,
-    StepReduce, Store, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError, Write,
+    LocalServer, Merge, OneSided, PullId, PushId, ServerConfig, ShardedKeys, StepReduce, SyncConfig,
+    SyncMode, TableId, Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::Net;
+use gannet_transport::sim::{Faults, Prng, Sim};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,32 +1,47 @@
-//! The cells over which workers keep step: what the chief asks for, what came of it at each worker, who is there, and what
-//! a chief that is started again goes on from.
+//! The cells: rows of a small table that carry the chief's commands and the workers' answers.
 //!
-//! A command has a stamp of its own, larger than any before; all its cells bear it, and so do the answers and the sums of the
-//! pass. So whatever a life that is over still sends is of an older stamp, or is refused because a later life took its place.
+//! The *chief* is worker 0. It leads the training; the other workers follow it. Four things are in cells: the chief's
+//! command, each worker's answer, a sign that each worker is there, and what a chief that starts again goes on from.
+//!
+//! Each command has a `command_id`, larger than any before. All cells of a command bear it, and so do the answers to
+//! it and the sums of its pass. A message of an earlier incarnation either bears a smaller id, or is refused because
+//! a later incarnation has taken its place.
 
 use crate::backend::BackendError;
 use crate::lbfgs::{Columns, CommandCell};
 
-/// Cells of a worker; those of the chief's commands come first, and behind them its memory.
+/// Keys of a block. Block 0 has the chief's command, block 1 its memory, and each worker has a block behind them.
 const BLOCK: u64 = 16;
 const COMMANDS: u64 = 0;
 const MEMORY: u64 = 1;
 const WORKERS: u64 = 2;
 
-/// What the chief asks for.
+/// A command of the chief.
+///
+/// **Why commands are numbers in rows, and not a typed message.** The chief must reach every worker, and a command must
+/// survive a kill of any server, any worker, and the chief. The alternatives were these:
+/// - *A message to the scheduler, or over the step clocks of ssp and bsp.* The scheduler keeps no such state, and
+///   L-BFGS runs without one. A clock carries one number for each worker, and no answer.
+/// - *A new frame kind with state on a server.* The state must then be journaled, restored from checkpoints, bound to
+///   an incarnation and tested at every kill point: a second table beside the tables.
+///
+/// A row has all of that already. Its push is applied exactly once, its journal survives a kill, and a replaced
+/// incarnation is refused. So the cells survive what the weights survive, with no scheduler, no new frame and no code
+/// on the server. The price is polling (50 us to 2 ms, small against a pass over the data) and a conversion of this
+/// type to two numbers, which stands in `numbers` and `of` and nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {
-    /// Say that you are here.
+    /// Answer with the number and importance of your examples.
     Roll,
-    /// Compute margins at the weights of a half, loss and gradient there.
+    /// Compute the margins, the loss and the gradient at the weights of a half.
     Begin { half: usize },
-    /// Move by a step along the direction that was; take the new one; loss, slope and gradient at step 1.
+    /// Move the margins along the last direction, read the new one, and compute loss, slope and gradient at step 1.
     Direction { moved: f64 },
-    /// Loss and slope at a step.
+    /// Compute loss and slope at a step.
     Try { step: f64 },
-    /// Loss, slope and gradient at a step.
+    /// Compute loss, slope and gradient at a step.
     Gradient { step: f64 },
-    /// Sum the curvature that each weight has at most.
+    /// Push an upper bound of each weight's curvature.
     Curvature,
     /// The training is over.
     End,
@@ -58,7 +73,7 @@ impl Command {
         })
     }
 
-    /// For messages.
+    /// The command in words, for logs and errors.
     pub fn name(self) -> &'static str {
         match self {
             Command::Roll => "the roll call",
@@ -71,9 +86,9 @@ impl Command {
         }
     }
 
-    /// A step, when it has one, rounded to what a cell keeps: everybody moves by the same.
+    /// A number rounded to the 48 bits that a cell keeps, so that chief and workers move by the same step.
     pub fn kept(x: f64) -> f64 {
-        use gannet_node::optim::lbfgs::{join, split};
+        use gannet_optim::lbfgs::{join, split};
         join(split(x))
     }
 }
@@ -86,73 +101,80 @@ fn keys(block: u64, count: u64) -> Vec<u64> {
     (block * BLOCK..block * BLOCK + count).collect()
 }
 
-/// The values of cells that are all of one writing.
+/// The command id of cells, if all were written together.
 fn whole(cells: &[CommandCell]) -> Option<u64> {
-    let stamp = cells.first()?.stamp;
-    (stamp > 0 && cells.iter().all(|cell| cell.stamp == stamp)).then_some(stamp)
+    let command_id = cells.first()?.command_id;
+    (command_id > 0 && cells.iter().all(|cell| cell.command_id == command_id)).then_some(command_id)
 }
 
-/// Writes a command.
-pub fn command(columns: &mut impl Columns, stamp: u64, command: Command) -> Result<(), BackendError> {
-    columns.write_cells(stamp, &cells(COMMANDS, &command.numbers()))
+/// Writes a command. Called by the chief.
+pub fn command(columns: &mut impl Columns, command_id: u64, command: Command) -> Result<(), BackendError> {
+    columns.write_cells(command_id, &cells(COMMANDS, &command.numbers()))
 }
 
-/// The last command, and its stamp.
+/// Reads the last command and its id. `None` while no command is whole.
 pub fn commanded(columns: &mut impl Columns) -> Result<Option<(u64, Command)>, BackendError> {
     let cells = columns.read_cells(&keys(COMMANDS, 2))?;
     let command = Command::of([cells[0].value, cells[1].value]);
     Ok(whole(&cells).zip(command))
 }
 
-/// What a worker answers.
+/// A worker's answer to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FollowerAnswer {
     pub loss: f64,
     pub slope: f64,
 }
 
-/// A worker says that it begins, or, with a negative number twice as large, that it goes, under the stamp of the last command
-/// that it saw: the cell becomes another, and negative in the end, whatever stood in it.
-pub fn arrive(columns: &mut impl Columns, worker: u32, stamp: u64, birth: f64) -> Result<(), BackendError> {
-    columns.write_cells(stamp.max(1), &[((WORKERS + u64::from(worker)) * BLOCK + 8, birth)])
+/// Writes that a worker starts, or with `-2 * birth` that it leaves, under the id of the last command that it saw.
+///
+/// Numbers under one id are added, and a birth is positive. So the cell changes each time, and it is negative after a
+/// worker has left, whatever stood in it.
+pub fn arrive(
+    columns: &mut impl Columns,
+    worker: u32,
+    command_id: u64,
+    birth: f64,
+) -> Result<(), BackendError> {
+    columns.write_cells(command_id.max(1), &[((WORKERS + u64::from(worker)) * BLOCK + 8, birth)])
 }
 
-/// A worker answers a command.
+/// Writes a worker's answer to a command.
 pub fn answer(
     columns: &mut impl Columns,
     worker: u32,
-    stamp: u64,
+    command_id: u64,
     answer: FollowerAnswer,
 ) -> Result<(), BackendError> {
-    columns.write_cells(stamp, &cells(WORKERS + u64::from(worker), &[answer.loss, answer.slope]))
+    columns.write_cells(command_id, &cells(WORKERS + u64::from(worker), &[answer.loss, answer.slope]))
 }
 
-/// A worker as the chief sees it.
+/// What the chief reads of a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FollowerView {
-    /// What it wrote when it began.
+    /// What the worker wrote when it started.
     pub arrived: CommandCell,
-    /// Its last answer, and to which command.
+    /// Its last answer, and the id of that command.
     pub answered: Option<(u64, FollowerAnswer)>,
 }
 
-/// Workers 1 to `workers - 1`.
+/// Reads the cells of workers 1 to `workers - 1`.
 pub fn seen(columns: &mut impl Columns, workers: u32) -> Result<Vec<FollowerView>, BackendError> {
     let blocks = (1..u64::from(workers)).map(|worker| (WORKERS + worker) * BLOCK);
     let keys: Vec<u64> = blocks.flat_map(|first| [first, first + 1, first + 8]).collect();
     let cells = columns.read_cells(&keys)?;
     let seen = cells.chunks_exact(3).map(|c| {
         let answer = FollowerAnswer { loss: c[0].value, slope: c[1].value };
-        FollowerView { arrived: c[2], answered: whole(&c[..2]).map(|stamp| (stamp, answer)) }
+        FollowerView { arrived: c[2], answered: whole(&c[..2]).map(|command_id| (command_id, answer)) }
     });
     Ok(seen.collect())
 }
 
-/// What a chief goes on from.
+/// What a chief that starts again goes on from.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FollowerMemory {
+pub struct ChiefMemory {
     pub half: usize,
-    /// The slot of the next pair, and pairs before it that count.
+    /// The slot of the next pair, and the number of pairs before it that count.
     pub next: usize,
     pub pairs: usize,
     pub iterations: u64,
@@ -161,18 +183,18 @@ pub struct FollowerMemory {
     pub intercept: bool,
 }
 
-/// Keeps it.
-pub fn remember(columns: &mut impl Columns, stamp: u64, m: &FollowerMemory) -> Result<(), BackendError> {
+/// Writes the chief's memory.
+pub fn remember(columns: &mut impl Columns, command_id: u64, m: &ChiefMemory) -> Result<(), BackendError> {
     let counts = [m.half as f64, m.next as f64, m.pairs as f64, m.iterations as f64];
     let settings = [m.l1, m.l2, f64::from(u8::from(m.intercept))];
-    columns.write_cells(stamp, &cells(MEMORY, &[&counts[..], &settings[..]].concat()))
+    columns.write_cells(command_id, &cells(MEMORY, &[&counts[..], &settings[..]].concat()))
 }
 
-/// What was kept last.
-pub fn recall(columns: &mut impl Columns) -> Result<Option<FollowerMemory>, BackendError> {
+/// Reads the chief's memory. `None` when no chief has written it.
+pub fn recall(columns: &mut impl Columns) -> Result<Option<ChiefMemory>, BackendError> {
     let cells = columns.read_cells(&keys(MEMORY, 7))?;
     let v: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
-    let memory = FollowerMemory {
+    let memory = ChiefMemory {
         half: usize::from(v[0] == 1.0),
         next: v[1] as usize,
         pairs: v[2] as usize,
@@ -184,8 +206,8 @@ pub fn recall(columns: &mut impl Columns) -> Result<Option<FollowerMemory>, Back
     Ok(whole(&cells).map(|_| memory))
 }
 
-/// The largest stamp that a command or memory has.
-pub fn last_stamp(columns: &mut impl Columns) -> Result<u64, BackendError> {
+/// The largest id of a command or of the chief's memory.
+pub fn last_command_id(columns: &mut impl Columns) -> Result<u64, BackendError> {
     let cells = columns.read_cells(&[keys(COMMANDS, 2), keys(MEMORY, 7)].concat())?;
-    Ok(cells.iter().map(|cell| cell.stamp).max().unwrap_or(0))
+    Ok(cells.iter().map(|cell| cell.command_id).max().unwrap_or(0))
 }

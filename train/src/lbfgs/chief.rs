@@ -1,25 +1,26 @@
-//! Who leads: decides on numbers, has columns made, and asks the workers for losses and gradients.
+//! The chief: worker 0, which leads the training. It sees numbers only (dot products, losses and slopes). It runs
+//! programs on the columns at the servers, and asks the workers for losses and gradients by [commands](Command).
 
 use crate::backend::BackendError;
-use crate::block::INTERCEPT_KEY;
-use crate::lbfgs::cells::{self, Command, FollowerMemory, FollowerView};
+use crate::lbfgs::cells::{self, ChiefMemory, Command, FollowerView};
 use crate::lbfgs::examples::Losses;
 use crate::lbfgs::follower::{CellPoll, PassBuffers};
 use crate::lbfgs::layout::Penalties;
 use crate::lbfgs::settings::{LbfgsSettings, Trained};
 use crate::lbfgs::{Columns, Examples, LbfgsError, WeightSink};
-use gannet_node::optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
-use gannet_node::{hash, shard_of};
+use crate::read::block::INTERCEPT_KEY;
+use gannet_core::{hash, shard_of};
+use gannet_optim::lbfgs::{Gram, Point, Search, Sum, split, strong_wolfe};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Why the chief cannot go on as it was.
+/// Why an iteration ends early.
 enum Halt {
-    /// A worker has begun anew: so does the iteration.
+    /// A worker has started again: the iteration begins again.
     Again,
     /// A signal came.
     Stopped,
-    /// The training is over.
+    /// The training has failed.
     Error(LbfgsError),
 }
 
@@ -38,14 +39,14 @@ struct LineSearchPoint {
     growth: f64,
 }
 
-/// Leads a training.
+/// The leader of a training. One process trains with a chief alone.
 pub struct Chief<'a, C> {
     columns: &'a mut C,
     examples: &'a mut Examples,
     settings: LbfgsSettings,
     penalties: Penalties,
     stop: &'a AtomicBool,
-    obeying: PassBuffers,
+    passes: PassBuffers,
     gram: Gram,
     /// The slots of the pairs that count, the oldest first, and the slot of the next one.
     order: VecDeque<usize>,
@@ -53,17 +54,17 @@ pub struct Chief<'a, C> {
     half: usize,
     /// With L1 how much of the direction is taken before it is projected (see [`Chief::learn_reach`]).
     reach: f64,
-    stamp: u64,
+    command_id: u64,
     /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
     norms: [f64; 3],
-    /// When each other worker arrived, as last seen.
+    /// The cells of each other worker, as last read.
     arrived: Vec<cells::FollowerView>,
     done: Trained,
 }
 
 impl<'a, C: Columns> Chief<'a, C> {
-    /// Takes the lead: goes on from what the tables hold, if there is anything. Pairs count on only if they were made with
-    /// the same penalties.
+    /// Makes this worker the chief. It goes on from what the tables hold, if there is anything. Their pairs count
+    /// only if they were made with the same penalties.
     ///
     /// # Errors
     /// The servers are lost.
@@ -74,7 +75,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         stop: &'a AtomicBool,
     ) -> Result<Chief<'a, C>, LbfgsError> {
         let layout = columns.layout();
-        let (memory, stamp) = (cells::recall(columns)?, cells::last_stamp(columns)?);
+        let (memory, command_id) = (cells::recall(columns)?, cells::last_command_id(columns)?);
         let arrived = cells::seen(columns, settings.workers)?;
         let free = settings.intercept.then_some(INTERCEPT_KEY);
         let penalties = Penalties { l1: settings.l1, l2: settings.l2, free };
@@ -84,11 +85,11 @@ impl<'a, C: Columns> Chief<'a, C> {
             next: 0,
             half: 0,
             reach: 1.0,
-            stamp,
+            command_id,
             norms: [0.0; 3],
             arrived,
             done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
-            obeying: PassBuffers::default(),
+            passes: PassBuffers::default(),
             columns,
             examples,
             settings,
@@ -101,7 +102,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         Ok(chief)
     }
 
-    fn go_on_from(&mut self, memory: &FollowerMemory) {
+    fn go_on_from(&mut self, memory: &ChiefMemory) {
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let slots = self.columns.layout().slots();
         self.half = memory.half;
@@ -115,8 +116,8 @@ impl<'a, C: Columns> Chief<'a, C> {
         tracing::info!(iterations, pairs, "going on from the weights that the tables hold");
     }
 
-    /// Begins from weights that `weights` hands out page by page, whatever the tables held: 0 where none is given. Returns
-    /// how many there were.
+    /// Begins from weights that `weights` hands out page by page, whatever the tables held: 0 where none is given.
+    /// Returns how many there were.
     ///
     /// # Errors
     /// `weights` fails, or the servers are lost.
@@ -124,19 +125,23 @@ impl<'a, C: Columns> Chief<'a, C> {
         &mut self,
         weights: impl FnOnce(&mut WeightSink<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
-        // Written down before anything is pushed under it: another chief would take the next.
-        self.stamp += 1;
-        let (stamp, mut count) = (self.stamp, 0);
-        cells::command(self.columns, stamp, Command::Roll).map_err(LbfgsError::from)?;
+        // The id is written before anything is pushed under it, so that another chief takes a larger one.
+        self.command_id += 1;
+        let (command_id, mut count) = (self.command_id, 0);
+        cells::command(self.columns, command_id, Command::Roll).map_err(LbfgsError::from)?;
         let columns = &mut *self.columns;
         weights(&mut |keys, weights| {
             let mut rows: Vec<(u64, f32)> = keys.iter().copied().zip(weights.iter().copied()).collect();
             rows.sort_by_key(|&(key, _)| (shard_of(hash(key), columns.layout().schema().shards), key));
             let keys: Vec<u64> = rows.iter().map(|row| row.0).collect();
             count += keys.len() as u64;
-            Ok(columns.add(stamp, &keys, rows.iter().flat_map(|row| split(f64::from(row.1))).collect())?)
+            Ok(columns.add(
+                command_id,
+                &keys,
+                rows.iter().flat_map(|row| split(f64::from(row.1))).collect(),
+            )?)
         })?;
-        let program = self.columns.layout().begin_from(self.half, stamp);
+        let program = self.columns.layout().begin_from(self.half, command_id);
         self.columns.run(&program).map_err(LbfgsError::from)?;
         self.order.clear();
         self.done.resumed_at = 0;
@@ -144,7 +149,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         Ok(count)
     }
 
-    /// Trains. `progress` hears of each iteration.
+    /// Trains. Calls `progress` after each iteration.
     ///
     /// # Errors
     /// A worker or the servers are lost, or numbers leave their range.
@@ -156,12 +161,12 @@ impl<'a, C: Columns> Chief<'a, C> {
                     self.done.stopped = true;
                     break;
                 }
-                Err(Halt::Again) => tracing::warn!("a worker has begun anew: the iteration does, too"),
+                Err(Halt::Again) => tracing::warn!("a worker has started again: the iteration begins again"),
                 Err(Halt::Error(error)) => return Err(error),
             }
         }
-        self.stamp += 1;
-        cells::command(self.columns, self.stamp, Command::End)?;
+        self.command_id += 1;
+        cells::command(self.columns, self.command_id, Command::End)?;
         Ok(self.done)
     }
 
@@ -201,25 +206,26 @@ impl<'a, C: Columns> Chief<'a, C> {
         Ok(())
     }
 
-    /// Whether the gradient of the mean objective is as short as is asked for.
+    /// Whether the gradient of the mean objective is within the tolerance.
     fn is_flat(&self) -> bool {
         self.done.mean_slope() <= self.settings.tolerance
     }
 
-    /// Has the workers sum how much each weight is curved, and the shards make the preconditioner of it.
+    /// Lets the workers sum an upper bound of each weight's curvature, and the shards compute the preconditioner from
+    /// it.
     fn precondition(&mut self) -> Result<(), Halt> {
         self.command(Command::Curvature)?;
         self.done.passes += 1;
-        let program = self.columns.layout().precondition(self.stamp, &self.penalties);
+        let program = self.columns.layout().precondition(self.command_id, &self.penalties);
         self.columns.run(&program)?;
         Ok(())
     }
 
-    /// Waits until all workers are there.
+    /// Waits until all workers have started.
     fn gather(&mut self) -> Result<(), Halt> {
         loop {
-            self.stamp += 1;
-            cells::command(self.columns, self.stamp, Command::Roll)?;
+            self.command_id += 1;
+            cells::command(self.columns, self.command_id, Command::Roll)?;
             let own = Losses { loss: self.examples.importance(), slope: self.examples.len() as f64 };
             match self.wait(own, Command::Roll) {
                 Err(Halt::Again) => {}
@@ -239,11 +245,11 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         let layout = self.columns.layout();
-        let asked = layout.stock(&self.gram, order, self.half, self.stamp, &self.penalties);
+        let asked = layout.gram_program(&self.gram, order, self.half, self.command_id, &self.penalties);
         self.take(&asked, at.loss)
     }
 
-    /// Runs a program that takes stock, and sets what follows from its sums and the loss.
+    /// Runs a program that computes dot products, and sets what follows from its sums and the loss.
     fn take(&mut self, asked: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
         let sums = self.columns.run(&asked.program)?;
         let finite = sums.iter().all(|sum| sum.is_finite());
@@ -259,21 +265,21 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
     }
 
-    /// One iteration; the step taken, or `None` when no step makes the objective smaller. `moved`: the step before, of which
-    /// the workers' margins do not know yet.
+    /// One iteration; the step taken, or `None` when no step makes the objective smaller. `moved`: the step before,
+    /// of which the workers' margins do not know yet.
     fn iterate(&mut self, mut moved: f64) -> Result<Option<f64>, Halt> {
         loop {
             if self.done.slope == 0.0 {
                 return Ok(None);
             }
-            let line = self.aim()?;
+            let line = self.make_direction()?;
             let found = if line.from.slope < 0.0 { self.search(&line, &mut moved)? } else { None };
             if let Some((point, pass)) = found {
                 self.learn_reach(&line, point);
                 self.step(point, pass)?;
                 return Ok(Some(point.step));
             }
-            // Curvature that leads nowhere is of elsewhere: without it once more.
+            // The pairs may describe the curvature of another place: try once more without them.
             if self.order.is_empty() {
                 return Ok(None);
             }
@@ -282,9 +288,10 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
     }
 
-    /// With L1 the inverse curvature of all weights is more than that of those which may move, so whole steps overshoot, and a
-    /// shorter step along a segment leaves weights just beside the 0 where the segment would end. So the direction is shortened first, by
-    /// what would have been right the last time, and then projected: steps of 1 fit, and what reaches 0 is 0.
+    /// With L1 the inverse curvature of all weights is more than that of those which may move, so whole steps
+    /// overshoot, and a shorter step along a segment leaves weights just beside the 0 where the segment would end. So
+    /// the direction is shortened first, by what would have been right the last time, and then projected: steps of 1
+    /// fit, and what reaches 0 is 0.
     fn learn_reach(&mut self, line: &LineSearchPoint, at: Point) {
         let bent = line.from.slope - at.slope;
         if self.settings.l1 > 0.0 && bent < 0.0 {
@@ -294,12 +301,13 @@ impl<'a, C: Columns> Chief<'a, C> {
     }
 
     /// Makes the direction; the objective's value and slope at its beginning.
-    fn aim(&mut self) -> Result<LineSearchPoint, Halt> {
+    fn make_direction(&mut self) -> Result<LineSearchPoint, Halt> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
-        // Without pairs the preconditioner says how far.
+        // Without pairs the preconditioner alone sets the length.
         let scale = if order.is_empty() { 1.0 } else { self.reach };
-        let program = self.columns.layout().aim(&self.gram, order, self.half, scale, &self.penalties);
+        let program =
+            self.columns.layout().direction_program(&self.gram, order, self.half, scale, &self.penalties);
         let sums = self.columns.run(&program)?;
         if sums.iter().any(|sum| !sum.is_finite()) {
             return Err(Halt::Error(LbfgsError::NotFinite("direction")));
@@ -324,7 +332,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let first = self.command(Command::Direction { moved: *moved })?;
         *moved = 0.0;
         self.done.passes += 1;
-        let guessed = self.stamp;
+        let guessed = self.command_id;
         // With L1 the direction ends at the border of its orthant.
         let longest = if self.settings.l1 > 0.0 { 1.0 } else { Search::default().longest };
         // and where the step may not be longer, falling far enough will do (Andrew and Gao): losses are convex.
@@ -350,19 +358,26 @@ impl<'a, C: Columns> Chief<'a, C> {
         let at = self.command(Command::Gradient { step: point.step })?;
         self.done.passes += 1;
         self.done.loss = at.loss;
-        Ok(Some((point, self.stamp)))
+        Ok(Some((point, self.command_id)))
     }
 
     /// Takes a step.
     fn step(&mut self, point: Point, pass: u64) -> Result<(), Halt> {
         let layout = self.columns.layout();
         let slot = self.next;
-        // The slot of the new pair is one that does not count; it counts behind the newest.
+        // The new pair takes the one free slot, and counts as the newest.
         self.order.push_back(slot);
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
-        let asked =
-            layout.step(&self.gram, order, slot, self.half, Command::kept(point.step), pass, &self.penalties);
+        let asked = layout.step_program(
+            &self.gram,
+            order,
+            slot,
+            self.half,
+            Command::kept(point.step),
+            pass,
+            &self.penalties,
+        );
         self.take(&asked, self.done.loss)?;
         let (s, y) = (self.gram.s(slot), self.gram.y(slot));
         let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
@@ -373,7 +388,7 @@ impl<'a, C: Columns> Chief<'a, C> {
                 self.order.pop_front();
             }
         } else {
-            // No curvature was seen along this step.
+            // This step showed no curvature.
             self.order.pop_back();
         }
         self.half = 1 - self.half;
@@ -382,30 +397,30 @@ impl<'a, C: Columns> Chief<'a, C> {
     }
 
     fn remember(&mut self) -> Result<(), BackendError> {
-        self.stamp += 1;
+        self.command_id += 1;
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let (half, next, pairs) = (self.half, self.next, self.order.len());
         let iterations = self.done.resumed_at + self.done.iterations;
-        let memory = FollowerMemory { half, next, pairs, iterations, l1, l2, intercept };
-        cells::remember(self.columns, self.stamp, &memory)
+        let memory = ChiefMemory { half, next, pairs, iterations, l1, l2, intercept };
+        cells::remember(self.columns, self.command_id, &memory)
     }
 
-    /// Asks all workers, does its own part, and adds up.
+    /// Writes a command, runs its own part, and adds the answers of all workers.
     fn command(&mut self, command: Command) -> Result<Losses, Halt> {
-        self.stamp += 1;
-        cells::command(self.columns, self.stamp, command)?;
-        // What others read of a cell, rounded as it is.
+        self.command_id += 1;
+        cells::command(self.columns, self.command_id, command)?;
+        // The chief uses the rounded number that the others read from the cell.
         let command = match command {
             Command::Direction { moved } => Command::Direction { moved: Command::kept(moved) },
             Command::Try { step } => Command::Try { step: Command::kept(step) },
             Command::Gradient { step } => Command::Gradient { step: Command::kept(step) },
             command => command,
         };
-        let own = self.obeying.obey(self.columns, self.examples, self.stamp, command)?;
+        let own = self.passes.run(self.columns, self.examples, self.command_id, command)?;
         self.wait(own, command)
     }
 
-    /// Waits for the others' answers to the last command, and adds them to its own in the order of the workers.
+    /// Waits for the answers of the other workers, and adds them to its own in the order of the workers.
     fn wait(&mut self, own: Losses, command: Command) -> Result<Losses, Halt> {
         let (mut loss, mut slope) = (Sum::default(), Sum::default());
         loss.add(own.loss);
@@ -424,7 +439,8 @@ impl<'a, C: Columns> Chief<'a, C> {
             if anew {
                 return Err(Halt::Again);
             }
-            let here = |seen: &FollowerView| seen.answered.filter(|(stamp, _)| *stamp == self.stamp);
+            let here =
+                |seen: &FollowerView| seen.answered.filter(|(command_id, _)| *command_id == self.command_id);
             let missing = self.arrived.iter().position(|seen| here(seen).is_none());
             let Some(missing) = missing else {
                 for (_, answer) in self.arrived.iter().filter_map(here) {

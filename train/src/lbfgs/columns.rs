@@ -1,14 +1,14 @@
-//! Where the columns are: the seam between the training and the shards in this process, or the servers behind links.
+//! The trait between the training and its columns: shards in this process, or servers.
 
 use crate::backend::BackendError;
 use crate::lbfgs::Layout;
-use gannet_node::{Program, Stats};
+use gannet_core::{Program, Stats};
 
-/// A number with the stamp under which it was written.
+/// A number with the id of the command under which it was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommandCell {
     /// 0: it has not been written.
-    pub stamp: u64,
+    pub command_id: u64,
     /// 48 bits of an f64.
     pub value: f64,
 }
@@ -27,8 +27,8 @@ pub trait Columns {
     /// The rows cannot be had.
     fn pull(&mut self, segment: usize, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), BackendError>;
 
-    /// Adds two floats to the sum of a pass in each row of `keys`; returns when all have been added. Passes of later calls
-    /// are not smaller.
+    /// Adds two floats to the sum of a pass in each row of `keys`; returns when all have been added. Passes of later
+    /// calls are not smaller.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
@@ -40,17 +40,17 @@ pub trait Columns {
     /// The program is refused, or the servers are lost.
     fn run(&mut self, program: &Program) -> Result<Vec<f64>, BackendError>;
 
-    /// Reads cells. Each is whole; that several are of one writing, their stamps say.
+    /// Reads cells. Each is whole. Cells with the same id were written together.
     ///
     /// # Errors
     /// The servers are lost.
     fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError>;
 
-    /// Writes cells under a stamp above any that they have; under the same stamp numbers are added.
+    /// Writes cells under a larger id than they have. Under the same id the numbers are added.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError>;
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError>;
 
     /// Calls `page` with keys and stored floats until all rows have come, each once.
     ///

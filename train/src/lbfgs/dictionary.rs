@@ -1,6 +1,6 @@
 //! Keys numbered in the order in which they first come.
 
-use gannet_node::hash;
+use gannet_core::hash;
 
 /// Place of a key that has no number.
 const EMPTY: u32 = u32::MAX;

@@ -1,16 +1,16 @@
 //! A worker's examples in memory, with their margins: what a pass computes. Sums are f64; those of threads are added in
 //! their order.
 
-use crate::block::Block;
-use crate::columns::Columns as CsvColumns;
-use crate::data::{Data, Share};
-use crate::error::BadLines;
 use crate::lbfgs::LbfgsError;
 use crate::lbfgs::dictionary::Dictionary;
 use crate::limits::LBFGS_BATCH;
-use crate::reader::Reader;
-use gannet_node::optim::lbfgs::{Sum, split};
-use gannet_node::{hash, shard_of};
+use crate::read::block::Block;
+use crate::read::columns::Columns as CsvColumns;
+use crate::read::data::{Data, Share};
+use crate::read::error::BadLines;
+use crate::read::reader::Reader;
+use gannet_core::{hash, shard_of};
+use gannet_optim::lbfgs::{Sum, split};
 use std::ops::Range;
 
 /// What the reading found.
@@ -48,7 +48,8 @@ pub struct Examples {
 pub enum Pass {
     /// They become x w; loss and gradient there.
     Weights,
-    /// They move by `moved` along the direction that was, x d is taken of the new one; loss, slope and gradient at step 1.
+    /// They move by `moved` along the direction that was, x d is taken of the new one; loss, slope and gradient at
+    /// step 1.
     Direction { moved: f64 },
     /// Loss, slope and gradient at a step.
     Gradient { step: f64 },
@@ -219,8 +220,9 @@ impl Examples {
         out
     }
 
-    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of squares, since
-    /// the logistic function's slope is at most a quarter. Kept where sums of many workers are in the range of f32.
+    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of
+    /// squares, since the logistic function's slope is at most a quarter. Kept where sums of many workers are in the
+    /// range of f32.
     pub fn curvatures(&self) -> Vec<f32> {
         const MOST: f64 = 1e34;
         let mut sums = vec![0.0; self.keys.len()];

@@ -1,4 +1,4 @@
-//! A worker that is not the chief: does what the cells ask for, and answers.
+//! A follower: a worker that is not the chief. It polls the cells for commands, runs them, and writes the answers.
 
 use crate::backend::BackendError;
 use crate::lbfgs::cells::{self, Command, FollowerAnswer};
@@ -6,7 +6,7 @@ use crate::lbfgs::examples::{Losses, Pass};
 use crate::lbfgs::layout::{DIRECTION_SEGMENT, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, Examples, LbfgsError};
 use crate::limits::{LBFGS_LOOK_MAX, LBFGS_LOOK_MIN, LBFGS_WAIT_LOGGED};
-use gannet_node::optim::lbfgs::join;
+use gannet_optim::lbfgs::join;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 pub struct FollowerReport {
     /// Passes over its examples.
     pub passes: u64,
-    /// Steps that were looked at on the margins alone.
+    /// Steps of the line search that needed the margins alone.
     pub tries: u64,
     /// A signal ended it.
     pub stopped: bool,
 }
 
-/// Follows the chief until it says that the training is over. `incarnation` is that of this worker, by which the
-/// chief tells its lives apart.
+/// Follows the chief until the training ends. `incarnation` is this worker's: it tells the chief that a worker has
+/// started again.
 ///
 /// # Errors
-/// The chief is silent for `patience`, or the servers are lost.
+/// The chief gives no command for `patience`, or the servers are lost.
 pub fn follow(
     columns: &mut impl Columns,
     examples: &mut Examples,
@@ -33,28 +33,29 @@ pub fn follow(
     patience: Duration,
     stop: &AtomicBool,
 ) -> Result<FollowerReport, LbfgsError> {
-    let (mut done, mut ready, mut memory) = (FollowerReport::default(), false, PassBuffers::default());
-    let mut last = cells::commanded(columns)?.map_or(0, |(stamp, _)| stamp);
+    let (mut done, mut ready, mut buffers) = (FollowerReport::default(), false, PassBuffers::default());
+    let mut last = cells::commanded(columns)?.map_or(0, |(command_id, _)| command_id);
     let birth = birth(incarnation);
     cells::arrive(columns, worker, last, birth)?;
     loop {
         let mut look = CellPoll::new(patience);
-        let (stamp, command) = loop {
+        let (command_id, command) = loop {
             match cells::commanded(columns)? {
-                Some((stamp, command)) if stamp > last => break (stamp, command),
+                Some((command_id, command)) if command_id > last => break (command_id, command),
                 _ if stop.load(Relaxed) => {
                     cells::arrive(columns, worker, last, -2.0 * birth)?;
                     return Ok(FollowerReport { stopped: true, ..done });
                 }
                 _ if look.over() => return Err(LbfgsError::ChiefLost { waited: patience }),
-                _ => look.pause(|waited| tracing::warn!(waited, "waiting for the chief (worker 0)")),
+                _ => look
+                    .pause(|waited| tracing::warn!(waited, "waiting for a command of the chief (worker 0)")),
             }
         };
-        last = stamp;
+        last = command_id;
         let answer = match command {
             Command::End => return Ok(done),
             Command::Roll => FollowerAnswer { loss: examples.importance(), slope: examples.len() as f64 },
-            // Whoever began in the middle has no margins: the chief begins anew once it has seen who came.
+            // A worker that started in the middle has no margins. The chief sees it and begins the iteration again.
             _ if !ready && !matches!(command, Command::Begin { .. } | Command::Curvature) => continue,
             command => {
                 ready |= matches!(command, Command::Begin { .. });
@@ -62,20 +63,20 @@ pub fn follow(
                     Command::Try { .. } => done.tries += 1,
                     _ => done.passes += 1,
                 }
-                let Losses { loss, slope } = memory.obey(columns, examples, stamp, command)?;
+                let Losses { loss, slope } = buffers.run(columns, examples, command_id, command)?;
                 FollowerAnswer { loss, slope }
             }
         };
-        cells::answer(columns, worker, stamp, answer)?;
+        cells::answer(columns, worker, command_id, answer)?;
     }
 }
 
-/// What a life of a worker writes when it arrives: positive, exact in 48 bits, and another one for each life.
+/// What a worker writes when it starts: positive, exact in 48 bits, and another number for each incarnation.
 fn birth(incarnation: u64) -> f64 {
     1.0 + (incarnation % (1 << 40)) as f64
 }
 
-/// Looks at cells: often at first, then less so, with a limit.
+/// Polls cells: often at first, then less often, until a time limit.
 pub(super) struct CellPoll {
     since: Instant,
     patience: Duration,
@@ -92,7 +93,7 @@ impl CellPoll {
         self.since.elapsed() > self.patience
     }
 
-    /// Sleeps; `log` is called after a while, and then at ever longer intervals, with the seconds so far.
+    /// Sleeps. Calls `log` with the seconds so far, first after some seconds and then at ever longer intervals.
     pub(super) fn pause(&mut self, log: impl FnOnce(u64)) {
         std::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(LBFGS_LOOK_MAX);
@@ -103,7 +104,7 @@ impl CellPoll {
     }
 }
 
-/// Memory for passes.
+/// Buffers for passes over the examples.
 #[derive(Default)]
 pub(super) struct PassBuffers {
     rows: Vec<f32>,
@@ -111,12 +112,12 @@ pub(super) struct PassBuffers {
 }
 
 impl PassBuffers {
-    /// Does a worker's part of a command that is about its examples.
-    pub(super) fn obey(
+    /// Runs a worker's part of a command: a pass over its examples.
+    pub(super) fn run(
         &mut self,
         columns: &mut impl Columns,
         examples: &mut Examples,
-        stamp: u64,
+        command_id: u64,
         command: Command,
     ) -> Result<Losses, BackendError> {
         let pass = match command {
@@ -131,14 +132,14 @@ impl PassBuffers {
             Command::Try { step } => Pass::Try { step },
             Command::Gradient { step } => Pass::Gradient { step },
             Command::Curvature => {
-                columns.add(stamp, examples.keys(), examples.curvatures())?;
+                columns.add(command_id, examples.keys(), examples.curvatures())?;
                 return Ok(Losses::default());
             }
             Command::Roll | Command::End => return Ok(Losses::default()),
         };
         let losses = examples.pass(pass, &self.column);
         if !matches!(pass, Pass::Try { .. }) {
-            columns.add(stamp, examples.keys(), examples.gradient())?;
+            columns.add(command_id, examples.keys(), examples.gradient())?;
         }
         Ok(losses)
     }

@@ -1,11 +1,11 @@
 //! The columns of the table of vectors, and the programs on them.
 
-use gannet_node::optim::lbfgs::{Gram, direction};
-use gannet_node::{ColumnSum, Program, ProgramStep, SHARDS_DEFAULT, Schema, Term, Vectors};
+use gannet_core::{ColumnSum, Program, ProgramStep, SHARDS_DEFAULT, Schema, Term, Vectors};
+use gannet_optim::lbfgs::{Gram, direction};
 
-/// The table of vectors, and that of the cells over which workers keep step.
+/// The name of the table of vectors.
 pub const TABLE: &str = "lbfgs";
-/// See [`TABLE`].
+/// The name of the table of cells, which carries the commands.
 pub const CELLS_TABLE: &str = "lbfgs.step";
 
 /// The sum of the workers' gradients; pushed.
@@ -18,7 +18,8 @@ pub const WEIGHTS: [u16; 2] = [2, 3];
 pub const SLOPE: [u16; 2] = [4, 5];
 /// OWL-QN's pseudo-gradient.
 pub const PSEUDO: u16 = 6;
-/// One over an upper bound of each weight's curvature; it stands in for the inverse of the Hessian where no pair says more.
+/// One over an upper bound of each weight's curvature; it stands in for the inverse of the Hessian where no pair says
+/// more.
 pub const PRECONDITIONER: u16 = 7;
 const WIDE: u16 = 7;
 
@@ -27,10 +28,10 @@ pub const DIRECTION_SEGMENT: usize = 1;
 /// See [`DIRECTION_SEGMENT`]: both halves.
 pub const WEIGHTS_SEGMENT: usize = 2;
 
-/// Which columns there are, and which of them count.
+/// Which columns the table of vectors has, and the programs on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Pairs that are kept. There is room for one more: the one being made is none of those that count.
+    /// Pairs that are kept. There is one slot more, for the pair that is being made.
     pub history: u16,
 }
 
@@ -159,9 +160,16 @@ impl Layout {
         (pairs, sums)
     }
 
-    /// Takes stock at the weights of a half, whose gradients `pass` has summed: the slope there, all dot products, and the
-    /// weights' norms.
-    pub fn stock(self, gram: &Gram, order: &PairOrder, half: usize, pass: u64, p: &Penalties) -> GramProgram {
+    /// The program for the weights of a half, whose gradients `pass` has summed. It makes the slope there, and sums
+    /// all dot products and the weights' norms.
+    pub fn gram_program(
+        self,
+        gram: &Gram,
+        order: &PairOrder,
+        half: usize,
+        pass: u64,
+        p: &Penalties,
+    ) -> GramProgram {
         let of: Vec<usize> = (0..gram.side()).collect();
         let of: Vec<usize> = of.into_iter().filter(|v| self.counts(gram, order, *v)).collect();
         let (dots, mut sums) = self.dots(gram, order, &of, p.slope(half));
@@ -173,9 +181,16 @@ impl Layout {
         vector == gram.g() || order.iter().any(|&slot| vector == gram.s(slot) || vector == gram.y(slot))
     }
 
-    /// Makes the direction, scaled by `scale`; with L1 also the point at step 1, in the other half. Sums: slope . direction,
-    /// w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
-    pub fn aim(self, gram: &Gram, order: &PairOrder, half: usize, scale: f64, p: &Penalties) -> Program {
+    /// The program that makes the direction, scaled by `scale`; with L1 also the point at step 1, in the other half.
+    /// Sums: slope . direction, w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
+    pub fn direction_program(
+        self,
+        gram: &Gram,
+        order: &PairOrder,
+        half: usize,
+        scale: f64,
+        p: &Penalties,
+    ) -> Program {
         let (other, slope) = (1 - half, p.slope(half));
         let (to, weights) = (DIRECTION, WEIGHTS[half]);
         // What is made of gradients goes through the preconditioner; steps are added to it as they are.
@@ -202,10 +217,10 @@ impl Layout {
         p.program(0, steps, sums)
     }
 
-    /// Makes the weights of the other half, a step along the direction, the slope there from the gradients of `pass`, and
-    /// the pair of the step in `slot`. `order` is that with the slot, if it should count.
+    /// The program that takes a step along the direction. It makes the weights of the other half, the slope there from
+    /// the gradients of `pass`, and the pair of the step in `slot`. `order` has the slot, if the pair should count.
     #[allow(clippy::too_many_arguments)] // what a step is made of
-    pub fn step(
+    pub fn step_program(
         self,
         gram: &Gram,
         order: &PairOrder,
@@ -246,7 +261,7 @@ pub struct GramProgram {
 }
 
 impl GramProgram {
-    /// Puts the answer into the Gram matrix; the norms.
+    /// Puts the answer into the Gram matrix. Returns the norms.
     pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 3]> {
         let (dots, norms) = sums.split_at_checked(self.dots.len())?;
         self.dots.iter().zip(dots).for_each(|(&(a, b), &dot)| gram.set(a, b, dot));

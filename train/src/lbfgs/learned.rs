@@ -1,11 +1,11 @@
 //! The weights that were learned, as the table of a model: what evaluation and export read.
 
 use crate::backend::{Backend, BackendError, PulledRows};
-use crate::batch::InSplit;
+use crate::batch::{BatchKeys, InSplit};
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, cells};
-use gannet_node::optim::{Add, Rule};
-use gannet_node::{Read, Schema, Stats, Write};
+use gannet_core::{Read, Schema, Stats, Write};
+use gannet_optim::{Add, Rule};
 
 /// A table of one weight a row, behind which are the columns. It can only be read.
 pub struct LearnedWeights<'a, C> {
@@ -45,7 +45,7 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
         0
     }
 
-    fn begin_pull(&mut self, _: &[u64], _: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, _: BatchKeys<'_>, _: Read) -> Result<(), BackendError> {
         self.refuse()
     }
 

@@ -1,12 +1,11 @@
 //! The columns in this process: shards, called directly.
 
 use crate::backend::BackendError;
-use crate::embedded::of_run;
+use crate::backend::embedded::of_run;
 use crate::lbfgs::{Columns, CommandCell, Layout};
-use gannet_node::optim::lbfgs::{Sum, join, split};
-use gannet_node::{
-    Program, PushName, Read, RunId, Segments, Shards, Stats, Store, Vectors, Write, open_whole, pieces,
-};
+use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, pieces};
+use gannet_node::{RunId, open_whole};
+use gannet_optim::lbfgs::{Sum, join, split};
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;
@@ -22,9 +21,9 @@ struct LocalTable {
 }
 
 impl LocalTable {
-    fn open(store: &Store, schema: &gannet_node::Schema) -> Result<LocalTable, BackendError> {
+    fn open(store: &Store, schema: &gannet_core::Schema) -> Result<LocalTable, BackendError> {
         let shards = open_whole(store, schema)?;
-        // An image that was there knows this pusher: a later life fences the earlier ones.
+        // An image that was there knows this pusher: a later incarnation fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(LocalTable { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, row: 0 } })
@@ -66,7 +65,7 @@ impl LocalColumns {
         LocalColumns::open_in(None, store, layout)
     }
 
-    /// The same of a run, whose name goes before the tables' names.
+    /// [`open`](Self::open) for a run, whose name is a prefix of the tables' names.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -125,9 +124,9 @@ impl Columns for LocalColumns {
         Ok(rows.chunks_exact(4).map(cell).collect())
     }
 
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
         let (keys, values) = cell_rows(cells);
-        self.cells.add(stamp, &keys, &values)
+        self.cells.add(command_id, &keys, &values)
     }
 
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
@@ -154,7 +153,7 @@ impl Columns for LocalColumns {
 /// A cell from the sum of its row.
 pub(super) fn cell(row: &[f32]) -> CommandCell {
     match *row {
-        [a, b, c, d] => CommandCell { stamp: join([a, b]) as u64, value: join([c, d]) },
+        [a, b, c, d] => CommandCell { command_id: join([a, b]) as u64, value: join([c, d]) },
         _ => CommandCell::default(),
     }
 }

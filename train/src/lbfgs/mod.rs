@@ -1,13 +1,15 @@
 //! Logistic regression by L-BFGS, with L1 by OWL-QN: the whole data a step, on one process or on servers and workers.
 //!
-//! The objective is `sum of log losses + l2 / 2 |w|^2 + l1 |w|_1`, the intercept without penalties. Weights, gradients and
-//! curvature pairs are columns of one table ([`Layout`]); whoever leads, the [`Chief`], sees numbers only: dot products,
-//! losses and slopes. Every worker holds its share of the examples ([`Examples`]) with their margins, so that an iteration is one pass
-//! over them: the direction's share of each margin and, on the guess that the step will be 1, the gradient there. A step
-//! of another length is found on the margins alone and costs one pass more, for its gradient.
+//! The objective is `sum of log losses + l2 / 2 |w|^2 + l1 |w|_1`, the intercept without penalties. Weights,
+//! gradients and curvature pairs are columns of one table ([`Layout`]).
 //!
-//! Workers keep step over a second table of a few cells: the chief writes what is to be done, the others write what came
-//! of it. Whoever is waited for is named, and no wait is without limit.
+//! Worker 0 leads: it is the [`Chief`], and sees numbers only (dot products, losses and slopes). The others
+//! [`follow`]. Every worker holds its share of the examples ([`Examples`]) with their margins. An iteration is one
+//! pass over them: it computes each margin along the direction, and the gradient at step 1, which is the usual step.
+//! A step of another length is found on the margins alone. It costs one more pass, for its gradient.
+//!
+//! Commands and answers are cells of a second table (`cells.rs` says why). The chief writes a command, the others write
+//! their answers. Every wait has a limit and names the worker that it waits for.
 
 mod cells;
 mod chief;
@@ -32,26 +34,26 @@ pub use remote::RemoteColumns;
 pub use settings::{LbfgsSettings, Trained};
 
 use crate::backend::BackendError;
-use crate::error::ReadError;
+use crate::read::error::ReadError;
 use std::time::Duration;
 
-/// What takes keys and their weights, page by page.
+/// Takes keys and their weights, page by page.
 pub type WeightSink<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError> + 'a;
 
 /// Why a training by L-BFGS ends without a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LbfgsError {
-    /// The data.
+    /// The data cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The rows.
+    /// The rows cannot be read or written.
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The examples are too many for the memory that they may take.
     #[error(
-        "{file}: after {examples} examples the data takes {bytes} bytes of memory, {limit} are allowed: raise --data-memory, \
-         or share it among more workers"
+        "{file}: after {examples} examples the data takes {bytes} bytes of memory, and {limit} are allowed: raise \
+         --data-memory, or use more workers"
     )]
     Memory {
         /// The data.
@@ -66,16 +68,17 @@ pub enum LbfgsError {
     /// A number came out as NaN or infinite.
     #[error("the {0} is not finite: a feature's values may be too large (scale them), or --l2 too small")]
     NotFinite(&'static str),
-    /// A worker gave no sign of life.
+    /// A worker did not answer.
     #[error(
-        "worker {worker} has not answered for {:.0} s (--pass-timeout) at {at}: look at its log, and start it again", waited.as_secs_f64()
+        "worker {worker} has not answered for {:.0} s (--pass-timeout) at {at}: look at its log, and start it again",
+        waited.as_secs_f64()
     )]
     WorkerLost {
         /// Its index.
         worker: u32,
         /// How long it was waited for.
         waited: Duration,
-        /// What it was to do.
+        /// The command that it was to run.
         at: &'static str,
     },
     /// A worker ended before the training did.
@@ -86,9 +89,10 @@ pub enum LbfgsError {
         /// Its index.
         worker: u32,
     },
-    /// The chief says nothing.
+    /// The chief gave no command.
     #[error(
-        "the chief (worker 0) has asked for nothing for {:.0} s (--pass-timeout): look at its log, and start it again", waited.as_secs_f64()
+        "the chief (worker 0) has given no command for {:.0} s (--pass-timeout): look at its log, and start it again",
+        waited.as_secs_f64()
     )]
     ChiefLost {
         /// How long it was waited for.

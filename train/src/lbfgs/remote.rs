@@ -3,8 +3,9 @@
 use crate::backend::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
 use crate::lbfgs::{Columns, CommandCell, Layout};
-use gannet_node::transport::Net;
-use gannet_node::{Program, PullId, Read, Segments, ShardedKeys, Stats, TableId, Vectors, Worker, Write};
+use gannet_core::{Program, Read, Segments, Stats, Vectors, Write};
+use gannet_node::{PullId, ShardedKeys, TableId, Worker};
+use gannet_transport::Net;
 use std::sync::Arc;
 
 /// Both tables, of a worker.
@@ -19,8 +20,8 @@ pub struct RemoteColumns<N: Net> {
 }
 
 impl<N: Net> RemoteColumns<N> {
-    /// Opens (or creates) the tables, and takes the worker's place at every shard: what an earlier life of it still sends is
-    /// refused from here on.
+    /// Opens (or creates) the tables, and takes the worker's place at every shard. From then on the shards refuse
+    /// what an earlier incarnation of this worker still sends.
     ///
     /// # Errors
     /// A table is there with another schema, or the servers are lost.
@@ -35,7 +36,7 @@ impl<N: Net> RemoteColumns<N> {
         &mut self.worker
     }
 
-    /// Says that this worker will push no more.
+    /// Tells the servers that this worker will push no more.
     ///
     /// # Errors
     /// The servers are lost.
@@ -92,12 +93,12 @@ impl<N: Net> Columns for RemoteColumns<N> {
         Ok(rows.chunks_exact(4).map(cell).collect())
     }
 
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
         let (keys, values) = cell_rows(cells);
-        let (cut, seq) = (Arc::new(self.worker.cut(self.cells, &keys)), self.seq(self.cells, stamp));
-        let values = cut.from().iter().flat_map(|&i| [values[2 * i as usize], values[2 * i as usize + 1]]);
-        let values = values.collect();
-        let id = self.worker.begin_push(self.cells, cut, Write::Sum, values, None, seq)?;
+        let (cut, seq) = (Arc::new(self.worker.cut(self.cells, &keys)), self.seq(self.cells, command_id));
+        let mut rows = self.worker.spare();
+        cut.rows_by_shard(&values, 2, &mut rows);
+        let id = self.worker.begin_push(self.cells, cut, Write::Sum, rows, None, seq)?;
         Ok(self.worker.finish_push(id)?)
     }
 

@@ -25,8 +25,8 @@ pub struct LbfgsSettings {
 impl LbfgsSettings {
     /// Iterations over which the objective's fall is looked at.
     pub const WINDOW: usize = 10;
-    /// The training is over, whatever the gradient, when so many iterations have made the objective smaller by less than
-    /// this share of it: its digits are used up.
+    /// The training is over, whatever the gradient, when so many iterations have made the objective smaller by less
+    /// than this share of it: its digits are used up.
     pub const STALLED: f64 = 1e-12;
 }
 

@@ -1,12 +1,12 @@
-//! A deep click model in the manner of DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for CTR
-//! prediction", 2017): the margin is that of a factorization machine plus that of a small network, and both read the same
-//! factors. The network's input is the sum of v_i x_i, as many numbers as factors, whatever the number of features (DeepFM has
-//! a vector a field, and needs to know the fields). Its layers are tables, too: row u of a layer has the weights of unit u
-//! and its bias, two segments; hidden units are rectified.
+//! A deep click model in the manner of DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for
+//! CTR prediction", 2017): the margin is that of a factorization machine plus that of a small network, and both read
+//! the same factors. The network's input is the sum of v_i x_i, as many numbers as factors, whatever the number of
+//! features (DeepFM has a vector a field, and needs to know the fields). Its layers are tables, too: row u of a layer
+//! has the weights of unit u and its bias, two segments; hidden units are rectified.
 
 use super::fm::FactorizationMachine;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::{Admission, Init, Schema, Segment};
+use gannet_core::{Admission, Init, Schema, Segment};
 
 /// The network beside a factorization machine.
 pub struct DeepFm {

@@ -3,26 +3,26 @@
 
 use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Objective};
 use crate::backend::BackendError;
-use crate::batch::{Batch, InSplit};
-use crate::batches::{Batches, OpenData, ReadPlan, SplitQueue};
-use crate::error::ReadError;
-use crate::gradient::Reduce;
+use crate::backend::tables::{TableIndex, Tables};
+use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
+use crate::batch::{Batch, BatchKeys, InSplit};
+use crate::learn::gradient::Reduce;
+use crate::learn::options::Options;
+use crate::learn::push_content::PushContent;
+use crate::learn::report::{StepReport, TrainError, no_rows};
 use crate::limits::REST_AFTER;
 use crate::models::score;
-use crate::options::Options;
-use crate::push_content::PushContent;
-use crate::reader::Reader;
-use crate::report::{StepReport, TrainError, no_rows};
-use crate::split::Splits;
-use crate::tables::{TableIndex, Tables};
-use gannet_node::optim::Rule;
+use crate::read::error::ReadError;
+use crate::read::reader::Reader;
+use crate::read::split::Splits;
+use gannet_optim::Rule;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is looked at
-/// between batches.
+/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is
+/// looked at between batches.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be had.
@@ -39,7 +39,8 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag does.
+/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag
+/// does.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with somebody who looks on after each step.
@@ -188,7 +189,7 @@ struct ModelLearner<'a, T> {
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// Who hands out pieces of the data, and the place of the last batch that was pushed.
+    /// Who hands out splits, and the place of the last batch that was pushed.
     pieces: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
     /// That batch, while its step may be made without it.
@@ -297,7 +298,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// A piece of the data has been learned whole. The servers may forget it only when nobody can be given it again.
+    /// A split has been learned whole. The servers may forget it only when nobody can be given it again.
     fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
@@ -327,7 +328,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
         self.pull(batch)?;
         if self.is_late()? {
-            // The batch before goes first: a shard takes the batches of a piece in their order.
+            // The batch before goes first: a shard takes the batches of a split in their order.
             self.settle_late()?;
             self.pull(batch)?;
         }
@@ -342,7 +343,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     fn pull(&mut self, batch: &Batch) -> Result<(), BackendError> {
-        let keys = || std::iter::once(&batch.keys).chain(&self.dense);
+        let dense = self.dense.iter().map(|keys| BatchKeys::unsorted(keys));
+        let keys = || std::iter::once(batch.sorted_keys()).chain(dense.clone());
         self.rows.iter().zip(keys()).try_for_each(|(rows, keys)| rows.begin(self.tables, keys))?;
         self.rows.iter_mut().try_for_each(|rows| rows.finish(self.tables))
     }
@@ -352,19 +354,19 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
     }
 
-    /// Keeps the last batch of a piece whose step may be made without it; what is kept no longer, or need not be, is
+    /// Keeps the last batch of a split whose step may be made without it; what is kept no longer, or need not be, is
     /// returned.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
         let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
         if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
     }
 
-    /// Whether batches of pieces may come too late for their step.
+    /// Whether batches of splits may come too late for their step.
     fn settles(&self) -> bool {
         self.pieces.is_some() && self.tables.may_be_late()
     }
 
-    /// Whether some of the last batch of a piece came when its step had been made without it, in any of the tables: the
+    /// Whether some of the last batch of a split came when its step had been made without it, in any of the tables: the
     /// others had been told that this worker had left. Waits until that is known.
     fn is_late(&mut self) -> Result<bool, BackendError> {
         if !self.settles() || self.unsettled.is_none() {
@@ -375,7 +377,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(!std::mem::take(&mut self.late).is_empty())
     }
 
-    /// Holds that the last batch of a piece is in the rows: what came too late for its step is pushed in a later one,
+    /// Holds that the last batch of a split is in the rows: what came too late for its step is pushed in a later one,
     /// under the same name, so that the shards that have it drop it.
     fn settle(&mut self) -> Result<(), TrainError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
@@ -407,7 +409,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// Counts the examples of pushes that came too late, and are dropped; a model of several tables has none such. (Of
-    /// a piece of the data none is.)
+    /// a split none is.)
     fn count_late(&mut self) {
         if self.settles() {
             return;

@@ -3,10 +3,10 @@
 use super::fit::sizes;
 use super::{Measured, Model};
 use crate::backend::BackendError;
-use crate::columns::Columns;
-use crate::error::BadLines;
-use crate::push_content::PushContent;
-use crate::tables::Tables;
+use crate::backend::tables::Tables;
+use crate::learn::push_content::PushContent;
+use crate::read::columns::Columns;
+use crate::read::error::BadLines;
 
 /// How far a training is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,7 +38,7 @@ pub struct Fitted {
     pub seconds: f64,
     /// Quality of the first pass, each example predicted before it was learned. `None` without examples.
     pub progressive: Option<Measured>,
-    /// The same of the last pass.
+    /// Quality of the last pass.
     pub last_pass: Option<Measured>,
     /// Quality on the test set.
     pub test: Option<Measured>,
@@ -54,7 +54,7 @@ pub struct Fitted {
     pub format: &'static str,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
-    /// Batches of one pass, over all shares; 0 where pieces of the data are handed out.
+    /// Batches of one pass, over all shares; 0 where splits are handed out.
     pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,
@@ -62,8 +62,8 @@ pub struct Fitted {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
-    /// other workers.
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
+    /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
     pub dropped_late: (u64, u64),

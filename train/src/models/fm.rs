@@ -3,7 +3,7 @@
 //! segments. The intercept has a weight only.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// A factorization machine.
 pub struct FactorizationMachine {
@@ -50,8 +50,8 @@ impl FactorizationMachine {
         linear + 0.5 * (self.sums.iter().map(|s| s * s).sum::<f32>() - squares)
     }
 
-    /// The derivative by w_i is error * x_i, by v_i it is error * x_i * (sums - v_i x_i). `by_sums` has what else depends
-    /// on the sums: its derivative by them.
+    /// The derivative by w_i is error * x_i, by v_i it is error * x_i * (sums - v_i x_i). `by_sums` has what else
+    /// depends on the sums: its derivative by them.
     pub(super) fn descend(
         &mut self,
         example: Example<'_>,

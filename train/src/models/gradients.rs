@@ -1,7 +1,7 @@
 //! Each model's gradients beside finite differences of its own loss, in double the step's precision.
 
 use super::*;
-use gannet_node::optim::Sgd;
+use gannet_optim::Sgd;
 use proptest::prelude::*;
 
 const SETTINGS: ModelSettings = ModelSettings {
@@ -25,7 +25,7 @@ fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRo
 fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Result<(), TestCaseError> {
     let mut state = seed;
     let mut chance = || {
-        state = gannet_node::hash(state.wrapping_add(0x9E37_79B9_7F4A_7C15));
+        state = gannet_core::hash(state.wrapping_add(0x9E37_79B9_7F4A_7C15));
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
     let mut rows: Vec<BatchRows> = std::iter::once((model.sparse(), 4))
@@ -58,8 +58,8 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
                 rows[table].parts_of().0[at] = was + shift;
                 loss(model, example, label, &rows)
             };
-            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on each side only
-            // smaller steps see it.
+            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on
+            // each side only smaller steps see it.
             let mut seen = Vec::new();
             let agrees = [1e-2f32, 1e-3, 3e-4].into_iter().any(|h| {
                 let (below, here, above) = (at_shift(-h), at_shift(0.0), at_shift(h));

@@ -1,28 +1,29 @@
-//! Topics of documents: latent Dirichlet allocation (Blei, Ng, Jordan 2003) by collapsed Gibbs sampling (Griffiths and
-//! Steyvers, "Finding scientific topics", 2004), the counts on the servers and each worker sampling its own documents, as
-//! Newman et al. ("Distributed algorithms for topic models", 2009) have it. A token of word w in document d is drawn anew:
+//! Topics of documents: latent Dirichlet allocation (Blei, Ng, Jordan 2003) by collapsed Gibbs sampling (Griffiths
+//! and Steyvers, "Finding scientific topics", 2004), the counts on the servers and each worker sampling its own
+//! documents, as Newman et al. ("Distributed algorithms for topic models", 2009) have it. A token of word w in
+//! document d is drawn anew:
 //!
 //! p(topic k) ~ (n_dk + a) (n_wk + b) / (n_k + V b), the token itself not counted.
 //!
-//! n_dk is the worker's own; n_wk is row w of table `lda` (dim: the topics), n_k row 0 of table `lda.topics`. A worker pulls the
-//! rows of some documents' words, samples them against its copy, and pushes the differences, which the servers add. With one
-//! worker that is the sampler of the papers; several see each other's counts a batch late. A worker keeps its documents in memory, 8
-//! bytes a token; each reads all of them once, to know how many words there are. Counts are whole numbers in f32,
-//! exact below 2^24.
+//! n_dk is the worker's own; n_wk is row w of table `lda` (dim: the topics), n_k row 0 of table `lda.topics`. A
+//! worker pulls the rows of some documents' words, samples them against its copy, and pushes the differences, which
+//! the servers add. With one worker that is the sampler of the papers; several see each other's counts a batch late.
+//! A worker keeps its documents in memory, 8 bytes a token; each reads all of them once, to know how many words there
+//! are. Counts are whole numbers in f32, exact below 2^24.
 
 use super::gamma::ln_gamma;
 use crate::backend::BackendError;
-use crate::batch::{Batch, Batcher};
-use crate::data::Share;
-use crate::error::BadLines;
+use crate::backend::tables::Tables;
+use crate::batch::{Batch, BatchKeys, Batcher};
+use crate::learn::options::Options;
+use crate::learn::report::TrainError;
 use crate::limits::{BATCH_TOKENS_MAX, TOPIC_TOKENS_MAX, WORD_REPEATS_MAX};
-use crate::options::Options;
-use crate::reader::Reader;
-use crate::report::TrainError;
-use crate::tables::Tables;
-use gannet_node::optim::{Add, Rule};
-use gannet_node::transport::Prng;
-use gannet_node::{Read, Schema, Write};
+use crate::read::data::Share;
+use crate::read::error::BadLines;
+use crate::read::reader::Reader;
+use gannet_core::{Read, Schema, Write};
+use gannet_optim::{Add, Rule};
+use gannet_transport::Prng;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -69,8 +70,8 @@ pub struct Sampled {
     pub sweeps: u32,
     /// Wall time of the sweeps.
     pub seconds: f64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty without
-    /// other workers.
+    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
+    /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// "embedded", "tcp", "shm".
     pub transport: String,
@@ -85,7 +86,8 @@ pub struct Sampled {
 /// What all workers' counts say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topics {
-    /// ln p(words, topics) of all documents, the multinomials integrated out (Griffiths and Steyvers, equations 2 and 3).
+    /// ln p(words, topics) of all documents, the multinomials integrated out (Griffiths and Steyvers, equations 2 and
+    /// 3).
     pub log_likelihood: f64,
     /// Tokens of all workers.
     pub tokens: u64,
@@ -130,8 +132,9 @@ impl Lda {
         [table("lda", self.topics), table("lda.topics", self.topics), table("lda.workers", 4)]
     }
 
-    /// Samples the documents of `options.data`, `options.epochs` sweeps, in batches of `options.batch` documents: an example is a
-    /// document, its features are its words, their values how often it has them, its label is not looked at.
+    /// Samples the documents of `options.data`, `options.epochs` sweeps, in batches of `options.batch` documents: an
+    /// example is a document, its features are its words, their values how often it has them, its label is not looked
+    /// at.
     ///
     /// # Errors
     /// The data cannot be read or are no counts, or the rows cannot be had.
@@ -159,7 +162,7 @@ impl Lda {
             tables,
             documents,
             words: words as f64,
-            chance: Prng::new(gannet_node::hash(self.seed ^ worker << 32)),
+            chance: Prng::new(gannet_core::hash(self.seed ^ worker << 32)),
             counts: Vec::new(),
             before: Vec::new(),
             totals: Vec::new(),
@@ -296,8 +299,8 @@ impl Lda {
 impl<T: Tables> Sampler<'_, T> {
     /// Draws the topics of some documents anew, or counts their first ones; the tokens.
     fn batch(&mut self, number: usize, first: bool) -> Result<u64, TrainError> {
-        self.tables.begin_pull(WORDS, &self.documents[number].keys, Read::Weights)?;
-        self.tables.begin_pull(TOPICS, &[0], Read::Weights)?;
+        self.tables.begin_pull(WORDS, BatchKeys::unsorted(&self.documents[number].keys), Read::Weights)?;
+        self.tables.begin_pull(TOPICS, BatchKeys::unsorted(&[0]), Read::Weights)?;
         self.tables.finish_pull(&mut self.counts)?;
         self.tables.finish_pull(&mut self.totals)?;
         self.before.clone_from(&self.counts);
@@ -362,8 +365,8 @@ impl<T: Tables> Sampler<'_, T> {
         }
     }
 
-    /// Leaves the documents' part of the likelihood and the number of tokens in the worker's row, each as two floats, and
-    /// waits until all counts are applied.
+    /// Leaves the documents' part of the likelihood and the number of tokens in the worker's row, each as two floats,
+    /// and waits until all counts are applied.
     fn tell(&mut self, worker: u64) -> Result<(), BackendError> {
         let Lda { topics, document_prior: a, .. } = self.model;
         let (whole, one) = (a * topics as f64, ln_gamma(a));
@@ -382,7 +385,7 @@ impl<T: Tables> Sampler<'_, T> {
         }
         let high = |x: f64| (x as f32, (x - f64::from(x as f32)) as f32);
         let ((l0, l1), (t0, t1)) = (high(likelihood), high(tokens));
-        self.tables.begin_pull(WORKERS, &[worker], Read::Weights)?;
+        self.tables.begin_pull(WORKERS, BatchKeys::unsorted(&[worker]), Read::Weights)?;
         self.tables.finish_pull(&mut self.before)?;
         let wanted = [l0, l1, t0, t1];
         self.before.iter_mut().zip(wanted).for_each(|(before, wanted)| *before = wanted - *before);

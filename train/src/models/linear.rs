@@ -1,7 +1,7 @@
 //! Linear regression by least squares: y = w . x, the intercept among the features. A row is one weight.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// Linear regression.
 pub struct Linear {

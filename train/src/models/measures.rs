@@ -1,7 +1,7 @@
 //! What a model's outputs are, how far they are off, and how good they are over many examples.
 
-use crate::labels::Labels;
-use crate::metrics::{Metrics, Quality, log_loss, sigmoid};
+use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
+use crate::read::labels::Labels;
 
 /// What is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
-//! Matrix factorization with biases: the rating of user u for item i is mu + b_u + b_i + p_u . q_i (Koren, Bell, Volinsky,
-//! "Matrix factorization techniques for recommender systems", 2009). An example has two features, the user and the item,
-//! of value 1; mu is the intercept. A row is a bias beside the factors, two segments.
+//! Matrix factorization with biases: the rating of user u for item i is mu + b_u + b_i + p_u . q_i (Koren, Bell,
+//! Volinsky, "Matrix factorization techniques for recommender systems", 2009). An example has two features, the user
+//! and the item, of value 1; mu is the intercept. A row is a bias beside the factors, two segments.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// Matrix factorization.
 pub struct Factorization {
@@ -75,7 +75,8 @@ impl Model for Factorization {
         outputs[0] = mean + user[0] + item[0] + product;
     }
 
-    /// By a bias the derivative is the error, by p_u it is error * q_i, by q_i it is error * p_u; each with `l2` of its own.
+    /// By a bias the derivative is the error, by p_u it is error * q_i, by q_i it is error * p_u; each with `l2` of
+    /// its own.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
         let (UserItem { sides, intercept }, error) = (Factorization::pair(example), errors[0]);
         for (side, gradient) in self.gradients.iter_mut().enumerate() {

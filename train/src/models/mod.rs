@@ -1,6 +1,7 @@
-//! Models beside logistic regression, each a small file over [`Tables`](crate::Tables): a forward pass from an example's
-//! rows to its outputs, and a backward pass from the errors of the outputs to the rows' gradients. [`fit`](fn@fit) trains
-//! them, [`score`](fn@score) and [`forecast`] score; [`Lda`], which learns no gradient, has a loop of its own.
+//! Models beside logistic regression, each a small file over [`Tables`](crate::Tables): a forward pass from an
+//! example's rows to its outputs, and a backward pass from the errors of the outputs to the rows' gradients.
+//! [`fit`](fn@fit) trains them, [`score`](fn@score) and [`forecast`] score; [`Lda`], which learns no gradient, has a
+//! loop of its own.
 
 mod deepfm;
 mod fit;
@@ -28,9 +29,9 @@ pub use score::{Forecast, forecast, score};
 pub use softmax::Softmax;
 
 use crate::batch::Batch;
-use crate::block::INTERCEPT_KEY;
-use gannet_node::optim::{GradientTransform, Rule};
-use gannet_node::{Admission, Init, Schema, Segment};
+use crate::read::block::INTERCEPT_KEY;
+use gannet_core::{Admission, Init, Schema, Segment};
+use gannet_optim::{GradientTransform, Rule};
 
 /// An example as a model sees it: feature `i` has key `keys[i]`, whose row is `places[i]` of the batch's, and value
 /// `values[i]`; no key twice.
@@ -93,8 +94,8 @@ pub trait Model {
     /// [`dense`](Self::dense), in order.
     fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]);
 
-    /// Descends along the gradients of the example that [`forward`](Self::forward) saw last, `errors` being those of its loss with
-    /// respect to the outputs.
+    /// Descends along the gradients of the example that [`forward`](Self::forward) saw last, `errors` being those of
+    /// its loss with respect to the outputs.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]);
 }
 

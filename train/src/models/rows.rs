@@ -1,16 +1,17 @@
-//! The rows of a batch, as a model learns them: weights to read, gradients to descend along. What a push carries decides
-//! what that does. By replay the rule runs here, one example after the other, and the change of state is pushed; otherwise
-//! weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where the rows are.
+//! The rows of a batch, as a model learns them: weights to read, gradients to descend along. What a push carries
+//! decides what that does. By replay the rule runs here, one example after the other, and the change of state is
+//! pushed; otherwise weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where
+//! the rows are.
 
 use crate::backend::BackendError;
-use crate::batch::InSplit;
-use crate::gradient::Reduce;
-use crate::push_content::PushContent;
-use crate::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
+use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
+use crate::batch::{BatchKeys, InSplit};
+use crate::learn::gradient::Reduce;
+use crate::learn::push_content::PushContent;
+use gannet_core::{Schema, Write};
 #[cfg(test)]
-use gannet_node::optim::Rule;
-use gannet_node::optim::{Update, Visitor};
-use gannet_node::{Schema, Write};
+use gannet_optim::Rule;
+use gannet_optim::{Update, Visitor};
 
 /// The rows of one table that a batch needs, in the order of their keys.
 pub struct BatchRows {
@@ -116,7 +117,11 @@ impl BatchRows {
     }
 
     /// Begins to pull the rows of `keys`, to be learned.
-    pub(crate) fn begin<T: Tables + ?Sized>(&self, tables: &mut T, keys: &[u64]) -> Result<(), BackendError> {
+    pub(crate) fn begin<T: Tables + ?Sized>(
+        &self,
+        tables: &mut T,
+        keys: BatchKeys<'_>,
+    ) -> Result<(), BackendError> {
         tables.begin_pull(self.table, keys, self.push.read())
     }
 
@@ -148,7 +153,7 @@ impl BatchRows {
         tables.weights(self.table, keys, &mut self.weights)
     }
 
-    /// Pushes what was learned since the rows were pulled, from a piece of the data if there are such.
+    /// Pushes what was learned since the rows were pulled, from a split if there are such.
     pub(crate) fn push<T: Tables + ?Sized>(
         &mut self,
         tables: &mut T,
@@ -169,8 +174,7 @@ impl BatchRows {
     /// Rows that stand for themselves, without tables: for tests of a model's gradients.
     #[cfg(test)]
     pub(crate) fn alone(dim: usize, weights: Vec<f32>) -> BatchRows {
-        let schema =
-            Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_node::optim::Add)) };
+        let schema = Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_optim::Add)) };
         let mut rows = BatchRows::to_score(0, &schema);
         rows.pushed = vec![0.0; weights.len()];
         rows.weights = weights;

@@ -2,14 +2,14 @@
 
 use super::measures::{highest, softmax};
 use super::{BatchRows, Example, Measured, Measures, Model, Objective};
+use crate::backend::tables::WeightTables;
 use crate::batch::{Batch, Batcher};
-use crate::data::{Data, Share};
-use crate::error::BadLines;
+use crate::learn::metrics::sigmoid;
+use crate::learn::report::TrainError;
 use crate::limits::SCORE_BATCH;
-use crate::metrics::sigmoid;
-use crate::reader::Reader;
-use crate::report::TrainError;
-use crate::tables::WeightTables;
+use crate::read::data::{Data, Share};
+use crate::read::error::BadLines;
+use crate::read::reader::Reader;
 
 /// What is predicted of an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,8 +36,8 @@ impl Forecast {
     }
 }
 
-/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when no
-/// example has a label.
+/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when
+/// no example has a label.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, or the weights cannot be had.

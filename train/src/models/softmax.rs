@@ -1,8 +1,9 @@
-//! Softmax regression (multinomial logistic regression): the logit of class c is w_c . x, the intercept among the features.
-//! A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4).
+//! Softmax regression (multinomial logistic regression): the logit of class c is w_c . x, the intercept among the
+//! features. A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006,
+//! section 4.3.4).
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use gannet_node::Schema;
+use gannet_core::Schema;
 
 /// Softmax regression.
 pub struct Softmax {

@@ -1,5 +1,5 @@
-//! Examples written in each format by a naive writer and read back: equal to what the plain way reads, wherever the bytes
-//! are cut; and what each format means, by example.
+//! Examples written in each format by a naive writer and read back: equal to what the plain way reads, wherever the
+//! bytes are cut; and what each format means, by example.
 
 use crate::entries;
 use crate::model;

@@ -1,5 +1,5 @@
-//! The entries of the readers' fuzz targets (fuzz/fuzz_targets): any bytes are read without a panic, to what the plain way
-//! makes of them, however they come in pieces.
+//! The entries of the readers' fuzz targets (fuzz/fuzz_targets): any bytes are read without a panic, to what the
+//! plain way makes of them, however they come in pieces.
 #![allow(dead_code)] // each target uses its part
 
 use crate::plain::{self, Line, Plain, Role};
@@ -164,8 +164,8 @@ pub fn csv(bytes: &[u8]) {
     });
 }
 
-/// Packed bytes: what is packed in any members unpacks to itself; what is cut or changed is refused, never taken for the
-/// whole; any bytes at all are the same in any pieces.
+/// Packed bytes: what is packed in any members unpacks to itself; what is cut or changed is refused, never taken for
+/// the whole; any bytes at all are the same in any pieces.
 pub fn packed(bytes: &[u8]) {
     let Some(Choices { sizes, batch, flag: gzip, other: valid, rest }) = choices(bytes) else { return };
     let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Libsvm, false) };

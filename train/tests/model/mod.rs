@@ -1,10 +1,11 @@
 //! What the tests share: a generator of data, the plain online learner, and rows in a hash map.
 #![allow(dead_code)] // each test file uses its part
 
-use gannet_node::optim::{Rule, Update, Visitor, add_change};
-use gannet_node::{Read, Schema, Stats, Write};
+use gannet_core::{Read, Schema, Stats, Write};
+use gannet_optim::{Rule, Update, Visitor, add_change};
 use gannet_train::{
-    Backend, BackendError, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader, Share,
+    Backend, BackendError, BatchKeys, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader,
+    Share,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
@@ -177,8 +178,8 @@ impl Online {
     }
 }
 
-/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a time.
-/// A batch is computed at the rows that all pushes but the last `delay` have made.
+/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a
+/// time. A batch is computed at the rows that all pushes but the last `delay` have made.
 pub struct Batched {
     schema: Schema,
     applied: u64,
@@ -252,8 +253,9 @@ fn merged(example: &Example) -> HashMap<u64, f64> {
     features
 }
 
-/// Rows in a hash map behind a make-believe network: a pull is answered `depth` pulls later, but with the pushes that had
-/// come when it was begun, or, where `torn` says so, with a later state in one part of the keys, as after a lost link.
+/// Rows in a hash map behind a make-believe network: a pull is answered `depth` pulls later, but with the pushes that
+/// had come when it was begun, or, where `torn` says so, with a later state in one part of the keys, as after a lost
+/// link.
 pub struct MapRows {
     pub schema: Schema,
     pub rows: HashMap<u64, Vec<f32>>,
@@ -342,7 +344,8 @@ impl Backend for MapRows {
         self.depth
     }
 
-    fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let keys = keys.keys;
         let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
         self.flying.push_back((keys.to_vec(), PulledRows { values, saw }, read));

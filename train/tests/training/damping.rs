@@ -1,12 +1,13 @@
-//! Replay damped by the pushes of other workers: one worker learns the same bits with it, and many lose little where plain sums of
-//! what they push lose much.
+//! Replay damped by the pushes of other workers: one worker learns the same bits with it, and many lose little where
+//! plain sums of what they push lose much.
 
 use crate::model;
 
-use gannet_node::optim::{Ftrl, Rule};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Schema, Server, ServerConfig, SyncConfig, SyncMode, Worker, WorkerConfig};
+use gannet_core::Schema;
+use gannet_node::{Server, ServerConfig, SyncConfig, SyncMode, Worker, WorkerConfig};
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{Backend, Data, Options, RemoteBackend, Share, train};
+use gannet_transport::tcp::Tcp;
 use model::{examples, file, libsvm};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

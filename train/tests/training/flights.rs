@@ -4,16 +4,16 @@
 use crate::model;
 
 use flate2::read::MultiGzDecoder;
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{ColumnChoice, Data, FlatTable, Options, Quality, train};
 use std::io::Read;
 use std::sync::atomic::AtomicBool;
 
 const COLUMNS: [&str; 8] = ["carrier", "flight", "tailnum", "origin", "dest", "hour", "month", "weekday"];
 
-/// Trains on four fifths, in the file's order, and scores the rest. The file is in time order: at the default alpha of 0.1
-/// the last weeks weigh too much (after 20 epochs AUC .682, log loss .511; .762 and .462 with the date).
+/// Trains on four fifths, in the file's order, and scores the rest. The file is in time order: at the default alpha
+/// of 0.1 the last weeks weigh too much (after 20 epochs AUC .682, log loss .511; .762 and .462 with the date).
 fn held_out(columns: &[&str], alpha: f32, l2: f32, epochs: u32) -> Quality {
     let packed = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../data/flights.csv.gz")).unwrap();
     let mut text = String::new();

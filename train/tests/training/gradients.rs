@@ -1,17 +1,18 @@
-//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and depth,
-//! over each backend; and the backends agree with each other, bit by bit.
+//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and
+//! depth, over each backend; and the backends agree with each other, bit by bit.
 
 use crate::model;
 
-use gannet_node::optim::{
+use gannet_core::{Schema, Store};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
     Rule, Schedule, Sgd,
 };
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Schema, Server, ServerConfig, Store, Worker, WorkerConfig};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, Options, PushContent, Reduce, RemoteBackend, Report, train,
 };
+use gannet_transport::tcp::Tcp;
 use model::{Batched, Example, MapRows, examples, file, libsvm};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -95,7 +96,7 @@ fn check_reduced<B: Backend>(
     // In cut order, as every call is.
     let mut keys: Vec<u64> = rows_of(backend).into_keys().collect();
     let mut weights = vec![0.0; keys.len()];
-    keys.sort_by_key(|&key| gannet_node::shard_of(gannet_node::hash(key), backend.schema().shards));
+    keys.sort_by_key(|&key| gannet_core::shard_of(gannet_core::hash(key), backend.schema().shards));
     backend.weights(&keys, &mut weights).unwrap();
     for (&key, &got) in keys.iter().zip(&weights) {
         let want = plain.weight(key);

@@ -1,10 +1,10 @@
-//! Importance weights: an example's gradient, and its part of the measures, count as often as its line says, whichever way
-//! the rows are learned.
+//! Importance weights: an example's gradient, and its part of the measures, count as often as its line says,
+//! whichever way the rows are learned.
 
 use crate::model;
 
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule, Sgd};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule, Sgd};
 use gannet_train::{Backend, Data, FlatTable, Format, Options, PushContent, Report, train};
 use model::{Example, MapRows, Rng, examples, file};
 use std::collections::HashMap;

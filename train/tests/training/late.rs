@@ -1,11 +1,11 @@
 //! A batch of a piece that comes when its synchronous step has been made without it is in a later step, once for each
 //! shard.
 
-use gannet_node::optim::{Rule, Sgd};
-use gannet_node::{Read, Schema, Stats, Write, hash, shard_of};
+use gannet_core::{Read, Schema, Stats, Write, hash, shard_of};
+use gannet_optim::{Rule, Sgd};
 use gannet_train::{
-    Backend, BackendError, Data, FileFingerprint, InSplit, Options, PulledRows, PushContent, Split, Splits,
-    train,
+    Backend, BackendError, BatchKeys, Data, FileFingerprint, InSplit, Options, PulledRows, PushContent,
+    Split, Splits, train,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -44,7 +44,8 @@ impl Backend for Steps {
     fn depth(&self) -> usize {
         0
     }
-    fn begin_pull(&mut self, keys: &[u64], _: Read) -> Result<(), BackendError> {
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, _: Read) -> Result<(), BackendError> {
+        let keys = keys.keys;
         self.keys.push(keys.to_vec());
         assert_eq!(self.keys.len(), 1, "a pull ahead would wait for its own worker");
         Ok(())

@@ -1,10 +1,11 @@
 //! L-BFGS beside oracles: Newton's method on dense matrices with L2, the conditions of optimality with L1; one process
 //! beside three servers and two workers, one of which dies; going on from a folder and from given weights.
 
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Program, Server, ServerConfig, Stats, Store, Worker, WorkerConfig};
+use gannet_core::{Program, Stats, Store};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_train::lbfgs::*;
 use gannet_train::{Backend, BackendError, Data, INTERCEPT_KEY, Share};
+use gannet_transport::tcp::Tcp;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -337,5 +338,5 @@ fn a_worker_that_does_not_come_is_named() {
     let lost = Chief::new(&mut columns, &mut own, settings, &GO).unwrap().train(&mut |_| {}).unwrap_err();
     assert!(lost.to_string().starts_with("worker 1 has not answered"), "{lost}");
     let lost = follow(&mut columns, &mut own, (1, 1), Duration::from_millis(50), &GO).unwrap_err();
-    assert!(lost.to_string().starts_with("the chief (worker 0) has asked for nothing"), "{lost}");
+    assert!(lost.to_string().starts_with("the chief (worker 0) has given no command"), "{lost}");
 }

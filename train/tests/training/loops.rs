@@ -3,13 +3,14 @@
 
 use crate::model;
 
-use gannet_node::optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{Admission, Read, Schema, Server, ServerConfig, Store, Worker, WorkerConfig, Write};
+use gannet_core::{Admission, Read, Schema, Store, Write};
+use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, Options, ReadError, RemoteBackend, Report, Share, TrainError,
     Weights, predict, train,
 };
+use gannet_transport::tcp::Tcp;
 use model::{Example, MapRows, Online, examples, file, libsvm};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -76,7 +77,11 @@ fn sums_of_stale_rows_would_show() {
         fn depth(&self) -> usize {
             self.0.depth()
         }
-        fn begin_pull(&mut self, keys: &[u64], read: Read) -> Result<(), gannet_train::BackendError> {
+        fn begin_pull(
+            &mut self,
+            keys: gannet_train::BatchKeys<'_>,
+            read: Read,
+        ) -> Result<(), gannet_train::BackendError> {
             self.0.begin_pull(keys, read)
         }
         fn finish_pull(&mut self) -> Result<gannet_train::PulledRows, gannet_train::BackendError> {
@@ -102,7 +107,7 @@ fn sums_of_stale_rows_would_show() {
         fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), gannet_train::BackendError> {
             self.0.scan(page)
         }
-        fn stats(&mut self) -> Result<gannet_node::Stats, gannet_train::BackendError> {
+        fn stats(&mut self) -> Result<gannet_core::Stats, gannet_train::BackendError> {
             self.0.stats()
         }
         fn not_finite(&self) -> u64 {

@@ -2,11 +2,9 @@
 
 use crate::model;
 
-use gannet_node::optim::{AdaGrad, Adam, GradientTransform, Rule};
-use gannet_node::transport::tcp::Tcp;
-use gannet_node::{
-    Admission, Merge, Server, ServerConfig, StepReduce, Store, SyncConfig, SyncMode, Worker, WorkerConfig,
-};
+use gannet_core::{Admission, Store};
+use gannet_node::{Merge, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig};
+use gannet_optim::{AdaGrad, Adam, GradientTransform, Rule};
 use gannet_train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, ModelSettings,
     Softmax, Topics, fit, score,
@@ -15,6 +13,7 @@ use gannet_train::{
     ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent, RemoteTables,
     SavedTables, Share, Tables, WeightTables, train,
 };
+use gannet_transport::tcp::Tcp;
 use model::{Rng, file};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -166,7 +165,7 @@ fn factors_learn_what_pairs_say() {
     let folder = tempfile::tempdir().unwrap();
     let (data, test) = (agreeing(&folder, "train.svm", 4_000, 1), agreeing(&folder, "test.svm", 1_000, 2));
     let options = Options { test: Some(test), ..options(&data, Labels::Signs, 3) };
-    let schema = gannet_node::Schema::scalar("lr", ADAGRAD);
+    let schema = gannet_core::Schema::scalar("lr", ADAGRAD);
     let mut plain = gannet_train::FlatTable::new(&schema).unwrap();
     let plain = train(&options, &mut plain, &AtomicBool::new(false), &mut |_| {}).unwrap().test.unwrap();
     assert!(plain.log_loss > 0.68, "{plain:?}");
@@ -178,7 +177,8 @@ fn factors_learn_what_pairs_say() {
     }
 }
 
-/// Ratings of a hidden model of three factors and biases, with noise of deviation 0.1: no error can be smaller than that.
+/// Ratings of a hidden model of three factors and biases, with noise of deviation 0.1: no error can be smaller than
+/// that.
 #[test]
 fn a_factorization_finds_hidden_factors() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,8 +258,9 @@ fn servers_learn_what_one_process_learns() {
     }
 }
 
-/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn synchronously in
-/// batches of 40 is what one process learns in batches of 80, but for the order in which gradients are added.
+/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn
+/// synchronously in batches of 40 is what one process learns in batches of 80, but for the order in which gradients
+/// are added.
 #[test]
 fn workers_keep_step_over_all_tables_of_a_model() {
     let folder = tempfile::tempdir().unwrap();

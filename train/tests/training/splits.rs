@@ -1,7 +1,7 @@
 //! Pieces of files: every line is of one, whatever the cut; a packed file is one; a file that changes is refused.
 
-use gannet_node::Schema;
-use gannet_node::optim::{Ftrl, Rule};
+use gannet_core::Schema;
+use gannet_optim::{Ftrl, Rule};
 use gannet_train::{Data, FileFingerprint, FlatTable, Options, Split, Splits, train};
 use proptest::prelude::*;
 use std::io::Write;
@@ -57,7 +57,8 @@ fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
         .collect()
 }
 
-/// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the pieces.
+/// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the
+/// pieces.
 fn learned(path: &str, pieces: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
     let hands = Arc::new(Hands { left: Mutex::new(pieces.into_iter().rev().collect()), ..Hands::default() });
     let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };

@@ -1,0 +1,348 @@
+//! A table laid out for one process that both owns and trains it: key and row side by side in one array of 16-byte
+//! cells (32 where the rule keeps more than two floats). By replay rows are learned where they are, without pulls and
+//! pushes; by gradients they are read and stepped where they are. It lives and dies with the process; a model is
+//! written from a scan.
+//!
+//! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
+
+use crate::backend::cells::{AHEAD, Cells};
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::{BatchKeys, InSplit};
+use crate::learn::kernel::{Kernel, KernelWork};
+use crate::learn::lr::{ExampleLanes, ReplayRule};
+use crate::read::block::Block;
+use gannet_core::{Admission, Read, Schema, Stats, Write};
+use gannet_optim::{GradientTransform, Update, Visitor, all_finite};
+
+/// Rows of one page of a scan.
+const PAGE_ROWS: usize = 1 << 13;
+
+/// Cells of rows of up to two floats, or of up to six.
+enum FlatCells {
+    Narrow(Cells<2>),
+    Wide(Cells<6>),
+}
+
+/// Runs the same code on either kind of cells.
+macro_rules! on {
+    ($table:expr, $cells:ident => $body:expr) => {
+        match $table {
+            FlatCells::Narrow($cells) => $body,
+            FlatCells::Wide($cells) => $body,
+        }
+    };
+}
+
+/// A table of one weight a row in this process. By replay its rows are learned [in place](Backend::in_place).
+pub struct FlatTable {
+    schema: Schema,
+    table: FlatCells,
+    /// What learns in place; `None` where gradients are taken.
+    kernel: Option<Kernel>,
+    /// Of one example by replay, of the keys pulled last by gradients.
+    places: Vec<u32>,
+    /// The answer of the pull that was begun.
+    pulled: Option<PulledRows>,
+    spare: PulledRows,
+    /// Pushes so far: the clock.
+    pushes: u64,
+    /// Rows of pushes that were dropped.
+    not_finite: u64,
+}
+
+/// The row that a key has before its first push.
+struct InitialRow;
+
+impl Visitor for InitialRow {
+    type Out = Vec<f32>;
+    fn run<U: Update>(self, rule: U) -> Vec<f32> {
+        let mut row = vec![0.0; U::floats(1)];
+        rule.init(&[0.0], &mut row);
+        row
+    }
+}
+
+/// Cells for rows that begin as `fresh`, if they fit.
+fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
+    let mut row = [0.0; W];
+    row.get_mut(..fresh.len())?.copy_from_slice(fresh);
+    Some(Cells::new(row, memory_limit))
+}
+
+impl FlatTable {
+    fn sizes(&self) -> Stats {
+        let (rows, bytes) = on!(&self.table, cells => (cells.len(), cells.bytes()));
+        Stats { rows, bytes, shards: self.schema.shards }
+    }
+
+    /// An empty table of this schema; its initial weights are zero.
+    ///
+    /// # Errors
+    /// The schema is not sound, not one weight a row with initial value zero, or does not admit every key.
+    pub fn new(schema: &Schema) -> Result<FlatTable, BackendError> {
+        FlatTable::within(schema, u64::MAX)
+    }
+
+    /// As [`new`](Self::new), with a table of at most `memory_limit` bytes, also while it grows.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn within(schema: &Schema, memory_limit: u64) -> Result<FlatTable, BackendError> {
+        schema.check().map_err(gannet_core::OpenError::from)?;
+        let unfit = |what| BackendError::Schema(format!("table {:?}: {what}", schema.name));
+        if schema.weights() != 1 || schema.init != gannet_core::Init::Zero {
+            return Err(unfit("a table in this process has one weight a row, at first 0"));
+        }
+        if schema.admission != Admission::All {
+            return Err(unfit(
+                "a table in this process admits every key; keep it in shards (Embedded) to admit fewer",
+            ));
+        }
+        let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());
+        let fresh = schema.rule.visit(InitialRow);
+        let narrow = cells(&fresh, memory_limit).map(FlatCells::Narrow);
+        let table = narrow.or_else(|| cells(&fresh, memory_limit).map(FlatCells::Wide));
+        let table = table.ok_or_else(|| unfit("a table in this process has at most six floats a row"))?;
+        Ok(FlatTable {
+            schema: schema.clone(),
+            table,
+            kernel,
+            places: Vec::new(),
+            pulled: None,
+            spare: PulledRows::default(),
+            pushes: 0,
+            not_finite: 0,
+        })
+    }
+
+    /// Predicts and learns each example of a block, none of which has a key twice; `margins` gets their margins,
+    /// predicted before each was learned.
+    ///
+    /// # Errors
+    /// The table has as many rows as it can have, or its rule cannot replay.
+    pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) -> Result<(), BackendError> {
+        let FlatTable { table, kernel, places, .. } = self;
+        match (kernel, table) {
+            (Some(kernel), FlatCells::Narrow(cells)) => kernel.run(InPlace { block, cells, places, margins }),
+            _ => Err(BackendError::Order("this rule learns by gradients, not in place")),
+        }
+    }
+}
+
+/// Learning where the rows are.
+struct InPlace<'a> {
+    block: &'a Block,
+    cells: &'a mut Cells<2>,
+    places: &'a mut Vec<u32>,
+    margins: &'a mut Vec<f32>,
+}
+
+impl KernelWork for InPlace<'_> {
+    type Out = Result<(), BackendError>;
+
+    fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out {
+        let InPlace { block, cells, places, margins } = self;
+        margins.clear();
+        block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        for (i, &label) in block.labels.iter().enumerate() {
+            let range = block.range(i);
+            let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
+            ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
+            cells.make_room(range.len())?;
+            places.clear();
+            places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
+            let target = (label, block.importance(i));
+            margins.push(scratch.example(rule, target, places, &block.values[range], cells));
+        }
+        Ok(())
+    }
+}
+
+/// Finds the rows of keys, making those that are not there, and reads their weights.
+struct FindRows<'a, const W: usize> {
+    cells: &'a mut Cells<W>,
+    keys: &'a [u64],
+    places: &'a mut Vec<u32>,
+    weights: &'a mut Vec<f32>,
+}
+
+impl<const W: usize> Visitor for FindRows<'_, W> {
+    type Out = Result<(), BackendError>;
+
+    fn run<U: Update>(self, rule: U) -> Self::Out {
+        let FindRows { cells, keys, places, weights } = self;
+        cells.make_room(keys.len())?;
+        places.clear();
+        weights.clear();
+        keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        for (i, &key) in keys.iter().enumerate() {
+            if let Some(&ahead) = keys.get(i + AHEAD) {
+                cells.ask_for(ahead);
+            }
+            let at = cells.place(key);
+            let mut weight = [0.0];
+            rule.weights(&cells.at(at)[..U::floats(1)], &mut weight);
+            places.push(at);
+            weights.push(weight[0]);
+        }
+        Ok(())
+    }
+}
+
+/// Steps the rows at these places along their gradients; answers how many it left as they were because they would have
+/// become NaN or infinite.
+struct StepRows<'a, const W: usize> {
+    cells: &'a mut Cells<W>,
+    places: &'a [u32],
+    gradients: &'a [f32],
+    shaping: GradientTransform,
+}
+
+impl<const W: usize> Visitor for StepRows<'_, W> {
+    type Out = u64;
+
+    fn run<U: Update>(self, rule: U) -> u64 {
+        let (mut not_finite, shapes) = (0, self.shaping.changes_gradients());
+        for (&at, &pushed) in self.places.iter().zip(self.gradients) {
+            let row = &mut self.cells.at_mut(at)[..U::floats(1)];
+            let mut next = [0.0; W];
+            let next = &mut next[..U::floats(1)];
+            next.copy_from_slice(row);
+            let mut gradient = [pushed];
+            if shapes {
+                self.shaping.gradient(&row[..1], &[pushed], &mut gradient);
+            }
+            rule.update(next, &gradient);
+            if pushed.is_finite() && all_finite(next) && rule.is_sound(next) {
+                row.copy_from_slice(next);
+            } else {
+                not_finite += 1;
+            }
+        }
+        not_finite
+    }
+}
+
+/// Reads the weights of keys; one without a row has that of a fresh one.
+struct ReadWeights<'a, const W: usize> {
+    cells: &'a Cells<W>,
+    keys: &'a [u64],
+    weights: &'a mut [f32],
+}
+
+impl<const W: usize> Visitor for ReadWeights<'_, W> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        for (&key, weight) in self.keys.iter().zip(self.weights) {
+            let row = self.cells.find(key).map_or(self.cells.fresh(), |at| self.cells.at(at));
+            rule.weights(&row[..U::floats(1)], std::slice::from_mut(weight));
+        }
+    }
+}
+
+impl Backend for FlatTable {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn depth(&self) -> usize {
+        0
+    }
+
+    fn in_place(&mut self) -> Option<&mut FlatTable> {
+        self.kernel.is_some().then_some(self)
+    }
+
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let keys = keys.keys;
+        if read != Read::Weights || self.pulled.is_some() {
+            return Err(BackendError::Order("these rows are pulled as weights, a batch at a time"));
+        }
+        let mut rows = std::mem::take(&mut self.spare);
+        let (places, weights) = (&mut self.places, &mut rows.values);
+        on!(&mut self.table, cells => self.schema.rule.visit(FindRows { cells, keys, places, weights }))?;
+        self.pulled = Some(rows);
+        Ok(())
+    }
+
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
+        self.pulled.take().ok_or(BackendError::Order("no pull was begun"))
+    }
+
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: PulledRows,
+        write: Write,
+        _piece: Option<&InSplit>,
+    ) -> Result<(), BackendError> {
+        if write != Write::Gradient || self.places.len() != keys.len() {
+            return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
+        }
+        self.pushes += 1;
+        let (places, gradients, shaping) = (&self.places[..], &rows.values[..], self.schema.shaping);
+        let rule = self.schema.rule.at_rate(shaping.schedule.factor(self.pushes));
+        self.not_finite +=
+            on!(&mut self.table, cells => rule.visit(StepRows { cells, places, gradients, shaping }));
+        self.spare = rows;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        on!(&self.table, cells => self.schema.rule.visit(ReadWeights { cells, keys, weights }));
+        Ok(())
+    }
+
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        let floats = self.schema.floats();
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        on!(&self.table, cells => {
+            for (key, row) in cells.all() {
+                keys.push(key);
+                rows.extend_from_slice(&row[..floats]);
+                if keys.len() == PAGE_ROWS {
+                    page(&keys, &rows);
+                    keys.clear();
+                    rows.clear();
+                }
+            }
+        });
+        if !keys.is_empty() {
+            page(&keys, &rows);
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
+        let floats = self.schema.floats();
+        on!(&mut self.table, cells => {
+            cells.make_room(keys.len())?;
+            for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                let at = cells.place(key);
+                cells.at_mut(at)[..floats].copy_from_slice(row);
+            }
+        });
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(self.sizes())
+    }
+
+    fn local_stats(&self) -> Option<Stats> {
+        Some(self.sizes())
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.not_finite + self.kernel.as_ref().map_or(0, Kernel::not_finite)
+    }
+}

@@ -1,0 +1,298 @@
+//! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
+
+use crate::backend::cut_pool::CutPool;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::{BatchKeys, InSplit};
+use crate::limits::DEPTH_MAX;
+use gannet_core::{Read, Schema, Segments, Stats, Write};
+use gannet_node::{
+    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SyncConfig, TableId, Worker,
+};
+use gannet_transport::Net;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One table of a worker.
+pub struct RemoteBackend<N: Net> {
+    worker: Worker<N>,
+    table: TableId,
+    schema: Schema,
+    depth: usize,
+    flying: VecDeque<(PullId, Arc<ShardedKeys>)>,
+    /// The pull finished last and not yet pushed.
+    finished: Option<(PullId, Arc<ShardedKeys>)>,
+    cuts: CutPool,
+    /// The number that the worker had for its last push before this run's first.
+    base: u64,
+    pushes: u64,
+    /// Pulls begun.
+    pulls: u64,
+    /// The servers' rows count their pushes, which `schema` does not say.
+    damped: bool,
+    /// It keeps step with other workers.
+    joined: bool,
+    /// How it did before it rested.
+    member: Option<SyncConfig>,
+    saws: Vec<Vec<(u32, u64)>>,
+}
+
+impl<N: Net> RemoteBackend<N> {
+    /// Opens (or creates) the table. `depth` batches are pulled ahead of the one that is learned.
+    ///
+    /// # Errors
+    /// The table is there with another schema, or the servers are lost.
+    ///
+    /// # Panics
+    /// When `depth` is above [`DEPTH_MAX`].
+    pub fn open(worker: Worker<N>, schema: &Schema, depth: usize) -> Result<RemoteBackend<N>, BackendError> {
+        RemoteBackend::open_as(worker, schema, depth, false)
+    }
+
+    /// [`open`](Self::open) where the changes of state that replay pushes are damped by those of other workers
+    /// ([`Write::Damped`]): the table at the servers is the [counting](Schema::counting) one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub fn open_damped(
+        worker: Worker<N>,
+        schema: &Schema,
+        depth: usize,
+    ) -> Result<RemoteBackend<N>, BackendError> {
+        RemoteBackend::open_as(worker, schema, depth, true)
+    }
+
+    fn open_as(
+        mut worker: Worker<N>,
+        schema: &Schema,
+        depth: usize,
+        damped: bool,
+    ) -> Result<RemoteBackend<N>, BackendError> {
+        assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
+        let table = match damped {
+            true => worker.open_table(&schema.counting())?,
+            false => worker.open_table(schema)?,
+        };
+        let base = worker.next_seq(table) - 1;
+        Ok(RemoteBackend {
+            worker,
+            table,
+            schema: schema.clone(),
+            depth,
+            flying: VecDeque::new(),
+            finished: None,
+            cuts: CutPool::new(4 * (DEPTH_MAX + 1)),
+            base,
+            pushes: 0,
+            pulls: 0,
+            damped,
+            joined: false,
+            member: None,
+            saws: Vec::new(),
+        })
+    }
+
+    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that
+    /// allows. Before the first pull.
+    ///
+    /// # Errors
+    /// As [`Worker::join`].
+    pub fn join(&mut self, member: SyncConfig) -> Result<(), BackendError> {
+        self.worker.join(self.table, member)?;
+        (self.joined, self.member) = (true, Some(member));
+        self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    /// Ends that, when all pushes have been applied: nobody waits for this worker any longer.
+    ///
+    /// # Errors
+    /// As [`Worker::leave`].
+    pub fn leave(&mut self) -> Result<(), BackendError> {
+        self.joined = false;
+        Ok(self.worker.leave(self.table)?)
+    }
+
+    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the
+    /// first pull.
+    ///
+    /// # Errors
+    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.
+    pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
+        if self.damped {
+            return Err(BackendError::Order(
+                "what becomes of a damped change is not known here: no rows are kept",
+            ));
+        }
+        let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
+        Ok(self.worker.cache_rows(self.table, rows)?)
+    }
+
+    /// The worker, for its counters and what else it can do.
+    pub fn worker(&mut self) -> &mut Worker<N> {
+        &mut self.worker
+    }
+
+    /// The table's name at the worker.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+}
+
+impl<N: Net> Backend for RemoteBackend<N> {
+    fn transport(&self) -> String {
+        self.worker.transport()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn rest(&mut self) -> Result<(), BackendError> {
+        if self.joined { self.leave() } else { Ok(()) }
+    }
+
+    fn resume(&mut self) -> Result<(), BackendError> {
+        match self.member {
+            Some(member) if !self.joined => self.join(member),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_near(&self, read: Read) -> bool {
+        self.worker.is_near(self.table, read, true)
+    }
+
+    fn is_damped(&self) -> bool {
+        self.damped
+    }
+
+    fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let cut = self.cuts.cut(&self.worker, self.table, keys)?;
+        if !cut.is_as_given() {
+            return Err(BackendError::Order("keys of a pull must be in shard order"));
+        }
+        let values = self.worker.spare();
+        let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
+        let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
+        self.pulls += 1;
+        self.flying.push_back((id, cut));
+        Ok(())
+    }
+
+    fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
+        let (id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let pulled = self.worker.finish_pull(id)?;
+        let mut saw = self.saws.pop().unwrap_or_default();
+        saw.clear();
+        for range in &pulled.saw {
+            let pushes = range.seq.saturating_sub(self.base);
+            match saw.last_mut() {
+                Some(last) if last.1 == pushes => last.0 = range.rows.end,
+                _ => saw.push((range.rows.end, pushes)),
+            }
+        }
+        self.finished = Some((id, cut));
+        Ok(PulledRows { values: pulled.values, saw })
+    }
+
+    fn forget_pull(&mut self, rows: PulledRows) -> Result<(), BackendError> {
+        let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
+        self.pulls -= 1;
+        self.saws.push(rows.saw);
+        self.cuts.keep(cut);
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        keys: &[u64],
+        rows: PulledRows,
+        write: Write,
+        piece: Option<&InSplit>,
+    ) -> Result<(), BackendError> {
+        let (id, cut) =
+            self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
+        if cut.keys().len() != keys.len() {
+            return Err(BackendError::Order("a push must have the keys of its pull"));
+        }
+        self.pushes += 1;
+        let seq = self.base + self.pushes;
+        let name = piece.map(|piece| {
+            let (pusher, incarnation) = piece.name;
+            DataName { pusher, incarnation, seq: piece.seq, clock: self.pushes }
+        });
+        let values = rows.values;
+        self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
+        if self.joined {
+            self.worker.tick(self.table)?;
+        }
+        self.saws.push(rows.saw);
+        self.cuts.keep(cut);
+        Ok(())
+    }
+
+    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = piece.name;
+        Ok(self.worker.close_data(self.table, pusher, incarnation)?)
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.drain()?)
+    }
+
+    fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        let own = if self.damped { Segments::only(&[0]) } else { Segments::ALL };
+        Ok(self.worker.pull_segments(self.table, keys, Read::Weights, own, weights)?)
+    }
+
+    fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        if !self.damped {
+            return Ok(self.worker.scan(self.table, page)?);
+        }
+        let (own, mut rows) = (self.schema.floats(), Vec::new());
+        Ok(self.worker.scan(self.table, &mut |keys: &[u64], counted: &[f32]| {
+            rows.clear();
+            counted.chunks_exact(own + 1).for_each(|row| rows.extend_from_slice(&row[..own]));
+            page(keys, &rows);
+        })?)
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(self.worker.status(self.table)?.stats)
+    }
+
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.worker.tally().pulls_by_staleness()
+    }
+
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.joined && self.member.is_some_and(|member| member.mode.is_bsp())
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        Some(self.worker.counters())
+    }
+
+    fn late_rows(&self) -> u64 {
+        self.worker.counters().late_rows
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.worker.counters().not_finite
+    }
+
+    fn not_admitted(&self) -> u64 {
+        self.worker.counters().not_admitted
+    }
+}

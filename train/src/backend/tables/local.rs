@@ -1,0 +1,177 @@
+//! The tables of one process: all of their shards in memory or in a data folder, called directly.
+
+use super::{TableIndex, Tables, WeightTables};
+use crate::backend::embedded::Embedded;
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::{BatchKeys, InSplit};
+use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
+use gannet_node::RunId;
+use std::collections::VecDeque;
+
+/// Tables whose shards this process owns.
+pub struct LocalTables {
+    store: Store,
+    run: Option<RunId>,
+    pusher: u64,
+    tables: Vec<Local>,
+    /// The tables of the pulls begun, each with the order of its keys.
+    begun: VecDeque<(TableIndex, ShardOrder)>,
+    spare: Vec<ShardOrder>,
+}
+
+struct Local {
+    table: Embedded,
+    /// The keys of the pull finished last, until it is pushed to.
+    pulled: Option<ShardOrder>,
+    rows: PulledRows,
+}
+
+/// Keys as shards want them, ascending by shard, and which of the keys as they were given each is.
+#[derive(Default)]
+struct ShardOrder {
+    keys: Vec<u64>,
+    /// Empty: they were in order.
+    from: Vec<u32>,
+}
+
+impl ShardOrder {
+    fn fill(&mut self, BatchKeys { keys, starts }: BatchKeys<'_>, shards: u32) {
+        let shard = |&key: &u64| shard_of(hash(key), shards);
+        self.from.clear();
+        self.keys.clear();
+        // Wrong starts do no harm: the shards refuse keys that are not in their order.
+        if starts.is_none() && !keys.is_sorted_by_key(shard) {
+            self.from.extend(0..keys.len() as u32);
+            self.from.sort_by_key(|&at| shard(&keys[at as usize]));
+            self.keys.extend(self.from.iter().map(|&at| keys[at as usize]));
+        } else {
+            self.keys.extend_from_slice(keys);
+        }
+    }
+
+    /// Rows in this order into `out`, in the order in which the keys were given.
+    fn back(&self, rows: &mut Vec<f32>, out: &mut Vec<f32>) {
+        if self.from.is_empty() {
+            return std::mem::swap(rows, out);
+        }
+        out.resize(rows.len(), 0.0);
+        let floats = rows.len() / self.from.len();
+        for (row, &at) in rows.chunks_exact(floats).zip(&self.from) {
+            out[at as usize * floats..][..floats].copy_from_slice(row);
+        }
+    }
+
+    /// Values in the order in which the keys were given into `rows`, in this order.
+    fn forth(&self, values: &mut Vec<f32>, rows: &mut Vec<f32>) {
+        if self.from.is_empty() {
+            return std::mem::swap(rows, values);
+        }
+        let floats = values.len() / self.from.len();
+        rows.clear();
+        for &at in &self.from {
+            rows.extend_from_slice(&values[at as usize * floats..][..floats]);
+        }
+    }
+}
+
+impl LocalTables {
+    /// Tables in `store`. `pusher` names this worker.
+    pub fn new(store: Store, pusher: u64) -> LocalTables {
+        LocalTables::of_run(store, None, pusher)
+    }
+
+    /// [`new`](Self::new) for a run, whose name is a prefix of the tables' names.
+    pub fn of_run(store: Store, run: Option<RunId>, pusher: u64) -> LocalTables {
+        LocalTables { store, run, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// Writes every image to its medium and marks it as closed in order.
+    ///
+    /// # Errors
+    /// The system could not write.
+    pub fn close(self) -> Result<(), BackendError> {
+        self.tables.into_iter().try_for_each(|local| local.table.close())
+    }
+}
+
+impl WeightTables for LocalTables {
+    fn schema(&self, table: TableIndex) -> &Schema {
+        self.tables[table].table.schema()
+    }
+
+    fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
+        let table = &mut self.tables[table].table;
+        out.resize(keys.len() * table.schema().weights(), 0.0);
+        table.weights(keys, out)
+    }
+}
+
+impl Tables for LocalTables {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
+        let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, self.pusher)?;
+        self.tables.push(Local { table, pulled: None, rows: PulledRows::default() });
+        Ok(self.tables.len() - 1)
+    }
+
+    fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let backend = &mut self.tables[table].table;
+        let mut order = self.spare.pop().unwrap_or_default();
+        order.fill(keys, backend.schema().shards);
+        backend.begin_pull(BatchKeys::unsorted(&order.keys), read)?;
+        self.begun.push_back((table, order));
+        Ok(())
+    }
+
+    fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
+        let (table, order) = self.begun.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let local = &mut self.tables[table];
+        local.rows = local.table.finish_pull()?;
+        order.back(&mut local.rows.values, out);
+        self.spare.extend(local.pulled.replace(order));
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        table: TableIndex,
+        values: &mut Vec<f32>,
+        write: Write,
+        _piece: Option<&InSplit>,
+    ) -> Result<(), BackendError> {
+        let local = &mut self.tables[table];
+        let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
+        let mut rows = std::mem::take(&mut local.rows);
+        order.forth(values, &mut rows.values);
+        local.table.push(&order.keys, rows, write, None)?;
+        self.spare.push(order);
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        self.tables[table].table.scan(page)
+    }
+
+    fn restore(&mut self, table: TableIndex, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
+        self.tables[table].table.restore(keys, rows)
+    }
+
+    fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
+        self.tables[table].table.stats()
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.tables.iter().map(|local| local.table.not_finite()).sum()
+    }
+
+    fn not_admitted(&self) -> u64 {
+        self.tables.iter().map(|local| local.table.not_admitted()).sum()
+    }
+}

@@ -1,0 +1,228 @@
+//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where
+//! workers keep step, each table has its clock, and the push to it ends its step.
+
+use super::{TableIndex, Tables, WeightTables};
+use crate::backend::BackendError;
+use crate::backend::cut_pool::CutPool;
+use crate::batch::{BatchKeys, InSplit};
+use gannet_core::{Read, Schema, Stats, Write};
+use gannet_node::{DataName, PullId, ShardedKeys, SyncConfig, TableId, Worker};
+use gannet_transport::Net;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Cuts of a table that are kept for their memory.
+const CUTS_KEPT: usize = 4;
+
+/// Tables of a worker.
+pub struct RemoteTables<N: Net> {
+    worker: Worker<N>,
+    tables: Vec<RemoteTable>,
+    flying: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
+    /// How it keeps step with other workers.
+    member: Option<SyncConfig>,
+}
+
+struct RemoteTable {
+    id: TableId,
+    schema: Schema,
+    /// The pull finished last and not yet pushed to.
+    finished: Option<(PullId, Arc<ShardedKeys>)>,
+    cuts: CutPool,
+    /// The number that the worker had for its last push before this run's first.
+    base: u64,
+    /// Its clock is said.
+    joined: bool,
+}
+
+impl<N: Net> RemoteTables<N> {
+    /// The tables of this worker, which keeps step with nobody.
+    pub fn new(worker: Worker<N>) -> RemoteTables<N> {
+        RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new(), member: None }
+    }
+
+    /// Keeps step with others over the tables that are open when it [joins](Tables::join).
+    pub fn keep_step(&mut self, member: SyncConfig) {
+        self.member = Some(member);
+    }
+
+    /// The worker, for its counters and what else it can do.
+    pub fn worker(&mut self) -> &mut Worker<N> {
+        &mut self.worker
+    }
+
+    /// The name of a table at the worker.
+    ///
+    /// # Panics
+    /// When no table of this number was opened.
+    pub fn id(&self, table: TableIndex) -> TableId {
+        self.tables[table].id
+    }
+
+    /// Says that this worker will push no more, after all its pushes have been acknowledged.
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    pub fn close_pusher(&mut self) -> Result<(), BackendError> {
+        // The first table is what others look at: it is closed last.
+        for table in self.tables.iter().rev() {
+            self.worker.close_pusher(table.id)?;
+        }
+        Ok(())
+    }
+}
+
+impl<N: Net> WeightTables for RemoteTables<N> {
+    fn schema(&self, table: TableIndex) -> &Schema {
+        &self.tables[table].schema
+    }
+
+    fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
+        let RemoteTable { id, schema, .. } = &self.tables[table];
+        out.resize(keys.len() * schema.weights(), 0.0);
+        Ok(self.worker.pull(*id, keys, Read::Weights, out)?)
+    }
+}
+
+impl<N: Net> Tables for RemoteTables<N> {
+    fn transport(&self) -> String {
+        self.worker.transport()
+    }
+
+    fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
+        let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
+        let base = self.worker.next_seq(id) - 1;
+        self.tables.push(RemoteTable {
+            id,
+            schema,
+            finished: None,
+            cuts: CutPool::new(CUTS_KEPT),
+            base,
+            joined: false,
+        });
+        Ok(self.tables.len() - 1)
+    }
+
+    fn join(&mut self) -> Result<(), BackendError> {
+        if let Some(member) = self.member {
+            let ids: Vec<TableId> = self.tables.iter().map(|table| table.id).collect();
+            self.worker.join_all(&ids, member)?;
+            self.tables.iter_mut().for_each(|table| table.joined = true);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), BackendError> {
+        for table in &mut self.tables {
+            if std::mem::take(&mut table.joined) {
+                self.worker.leave(table.id)?;
+            }
+        }
+        self.drain()
+    }
+
+    fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
+        let RemoteTable { id, cuts, .. } = &mut self.tables[table];
+        let (id, cut) = (*id, cuts.cut(&self.worker, *id, keys)?);
+        let values = self.worker.spare();
+        let id = self.worker.begin_pull(id, cut.clone(), read, values, true)?;
+        self.flying.push_back((table, id, cut));
+        Ok(())
+    }
+
+    fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
+        let (table, id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let rows = self.worker.finish_pull(id)?.values;
+        if cut.is_as_given() {
+            *out = rows;
+        } else {
+            out.resize(rows.len(), 0.0);
+            cut.rows_as_given(&rows, rows.len() / cut.keys().len(), out);
+        }
+        self.tables[table].finished = Some((id, cut));
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        table: TableIndex,
+        values: &mut Vec<f32>,
+        write: Write,
+        piece: Option<&InSplit>,
+    ) -> Result<(), BackendError> {
+        let remote = &mut self.tables[table];
+        let (id, cut) =
+            remote.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
+        let rows = if cut.is_as_given() {
+            std::mem::take(values)
+        } else {
+            let mut rows = self.worker.spare();
+            cut.rows_by_shard(values, values.len() / cut.keys().len(), &mut rows);
+            rows
+        };
+        let seq = self.worker.next_seq(remote.id);
+        let name = piece.map(|piece| {
+            let (pusher, incarnation) = piece.name;
+            DataName { pusher, incarnation, seq: piece.seq, clock: seq - remote.base }
+        });
+        self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
+        if remote.joined {
+            // At once: what is pushed to another table next may wait for this push to be applied.
+            self.worker.tick(remote.id)?;
+        }
+        remote.cuts.keep(cut);
+        Ok(())
+    }
+
+    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = piece.name;
+        let mut ids = self.tables.iter().map(|table| table.id);
+        ids.try_for_each(|id| Ok(self.worker.close_data(id, pusher, incarnation)?))
+    }
+
+    fn rest(&mut self) -> Result<(), BackendError> {
+        self.leave()
+    }
+
+    fn resume(&mut self) -> Result<(), BackendError> {
+        if self.tables.iter().all(|table| table.joined) { Ok(()) } else { self.join() }
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.drain()?)
+    }
+
+    fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        Ok(self.worker.scan(self.tables[table].id, page)?)
+    }
+
+    fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
+        Ok(self.worker.status(self.tables[table].id)?.stats)
+    }
+
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.worker.tally().pulls_by_staleness()
+    }
+
+    fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
+        let RemoteTable { id, base, .. } = self.tables[table];
+        late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
+    }
+
+    fn may_be_late(&self) -> bool {
+        let joined = self.tables.iter().any(|table| table.joined);
+        joined && self.member.is_some_and(|member| member.mode.is_bsp())
+    }
+
+    fn late_rows(&self) -> u64 {
+        self.worker.counters().late_rows
+    }
+
+    fn not_finite(&self) -> u64 {
+        self.worker.counters().not_finite
+    }
+
+    fn not_admitted(&self) -> u64 {
+        self.worker.counters().not_admitted
+    }
+}

@@ -1,0 +1,63 @@
+//! The tables of a saved model, to score with: weights by key, and what keys without a row read as.
+
+use super::{TableIndex, WeightTables, parts, weigh};
+use crate::backend::BackendError;
+use gannet_core::Schema;
+use std::collections::HashMap;
+
+/// Tables that are read only, all in memory.
+#[derive(Default)]
+pub struct SavedTables {
+    tables: Vec<SavedTable>,
+}
+
+struct SavedTable {
+    schema: Schema,
+    /// The number of each key's row.
+    places: HashMap<u64, usize>,
+    weights: Vec<f32>,
+}
+
+impl SavedTables {
+    /// Adds a table without rows.
+    pub fn add(&mut self, schema: &Schema) -> TableIndex {
+        let (schema, places, weights) = (schema.clone(), HashMap::new(), Vec::new());
+        self.tables.push(SavedTable { schema, places, weights });
+        self.tables.len() - 1
+    }
+
+    /// Adds rows to a table: keys, and the stored floats of each.
+    ///
+    /// # Panics
+    /// When there is no such table, or the lengths do not agree.
+    pub fn put(&mut self, table: TableIndex, keys: &[u64], rows: &[f32]) {
+        let SavedTable { schema, places, weights } = &mut self.tables[table];
+        let (parts, floats, dim) = (parts(schema), schema.floats(), schema.weights());
+        assert_eq!(rows.len(), keys.len() * floats, "a row for each key");
+        for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+            let place = weights.len();
+            places.insert(key, place / dim);
+            weights.resize(place + dim, 0.0);
+            weigh(&parts, row, &mut weights[place..]);
+        }
+    }
+}
+
+impl WeightTables for SavedTables {
+    fn schema(&self, table: TableIndex) -> &Schema {
+        &self.tables[table].schema
+    }
+
+    fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
+        let SavedTable { schema, places, weights } = &self.tables[table];
+        let dim = schema.weights();
+        out.resize(keys.len() * dim, 0.0);
+        for (key, row) in keys.iter().zip(out.chunks_exact_mut(dim)) {
+            match places.get(key) {
+                Some(&place) => row.copy_from_slice(&weights[place * dim..][..dim]),
+                None => schema.initial_weights(*key, row),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! A model's weights by key, compact: what a prediction looks up.
+
+use gannet_core::hash;
+
+/// Weights by key; a key that is not there has weight 0. 12 bytes a place, half to three quarters of them filled.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    keys: Vec<u64>,
+    /// NaN: an empty place.
+    weights: Vec<f32>,
+    filled: usize,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Weights { keys: vec![0; 16], weights: vec![f32::NAN; 16], filled: 0 }
+    }
+}
+
+impl Weights {
+    /// Keys that have a weight.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// The weight of a key, 0 when there is none.
+    #[inline(always)]
+    pub fn get(&self, key: u64) -> f32 {
+        let at = self.place(key);
+        let weight = self.weights[at];
+        if weight.is_nan() { 0.0 } else { weight }
+    }
+
+    /// Sets a weight; one that is 0 or NaN is not kept if the key is new.
+    pub fn insert(&mut self, key: u64, weight: f32) {
+        let weight = if weight.is_nan() { 0.0 } else { weight };
+        let at = self.place(key);
+        if !self.weights[at].is_nan() {
+            self.weights[at] = weight;
+        } else if weight != 0.0 {
+            (self.keys[at], self.weights[at]) = (key, weight);
+            self.filled += 1;
+            if self.filled * 4 > self.keys.len() * 3 {
+                self.grow();
+            }
+        }
+    }
+
+    /// Where the key is, or would be.
+    #[inline(always)]
+    fn place(&self, key: u64) -> usize {
+        let mask = self.keys.len() - 1;
+        let mut at = hash(key) as usize & mask;
+        while !self.weights[at].is_nan() && self.keys[at] != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let places = self.keys.len() * 2;
+        let empty = Weights { keys: vec![0; places], weights: vec![f32::NAN; places], filled: self.filled };
+        let old = std::mem::replace(self, empty);
+        for (key, weight) in old.keys.into_iter().zip(old.weights).filter(|e| !e.1.is_nan()) {
+            let at = self.place(key);
+            (self.keys[at], self.weights[at]) = (key, weight);
+        }
+    }
+}
+
+impl FromIterator<(u64, f32)> for Weights {
+    fn from_iter<I: IntoIterator<Item = (u64, f32)>>(all: I) -> Self {
+        let mut weights = Weights::default();
+        all.into_iter().for_each(|(key, weight)| weights.insert(key, weight));
+        weights
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn like_a_hash_map(pairs in prop::collection::vec((0u64..300, prop_oneof![Just(0.0f32), -2.0f32..2.0]), 0..600)) {
+            let map: HashMap<u64, f32> = pairs.iter().copied().collect();
+            let weights: Weights = pairs.iter().copied().collect();
+            for key in 0..400 {
+                prop_assert_eq!(weights.get(key), map.get(&key).copied().unwrap_or(0.0));
+            }
+        }
+    }
+}

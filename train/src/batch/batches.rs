@@ -1,0 +1,480 @@
+//! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded
+//! queue, in buffers that come back; or in turn with it, on its own thread.
+
+use crate::batch::{Batch, Batcher, InSplit};
+use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
+use crate::read::columns::Columns;
+use crate::read::data::{Data, Share, shown_name};
+use crate::read::error::{BadLines, ReadError};
+use crate::read::format::LineReader;
+use crate::read::reader::Reader;
+use crate::read::remote_data::{self, FileHeads};
+use crate::read::split::{FileFingerprint, Split, Splits};
+use crate::read::stream::ReadPosition;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// What is read, and how it is cut.
+#[derive(Clone)]
+pub(crate) struct ReadPlan {
+    pub data: Data,
+    pub batch: usize,
+    pub share: Share,
+    pub epochs: u32,
+    pub shards: u32,
+    /// Batches before each that it is linked to.
+    pub links: usize,
+    pub in_place: bool,
+    /// Who hands out splits, and the files as they were.
+    pub pieces: Option<SplitQueue>,
+}
+
+/// Splits of files, handed out one at a time.
+#[derive(Clone)]
+pub(crate) struct SplitQueue {
+    pub by: Arc<dyn Splits>,
+    pub files: Vec<FileFingerprint>,
+}
+
+impl SplitQueue {
+    /// Holds that a file of this machine is what it was; one that is elsewhere is looked after there.
+    fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
+        if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
+    }
+
+    /// The lines of a split, wherever they are; `None`: no line begins in it.
+    fn open(
+        &self,
+        data: &Data,
+        batch: usize,
+        piece: &Split,
+        position: &ReadPosition,
+        heads: &mut FileHeads,
+    ) -> Result<Option<Reader>, ReadError> {
+        if let Some(texts) = self.by.texts() {
+            let reader = remote_data::reader(data, batch, piece, position, (texts, heads));
+            return reader.map_err(|error| self.failed(error));
+        }
+        self.check(&data.files[piece.file], piece.file)?;
+        Reader::of_piece(data, batch, piece, self.files[piece.file].packed, position)
+    }
+
+    /// Why a split could not be read: the error of the data server, if there is one.
+    fn failed(&self, error: ReadError) -> ReadError {
+        match self.by.texts().and_then(|texts| texts.trouble()) {
+            Some(why) => ReadError::Pieces(why),
+            None => error,
+        }
+    }
+}
+
+/// How far the reading of splits is, for the learner that waits for it.
+#[derive(Clone, Default)]
+struct ReadProgress {
+    /// The file that is read + 1; 0: none is, since the next split is waited for, for which others answer.
+    file: Arc<AtomicUsize>,
+    /// Bytes read, and other things done.
+    read: Arc<AtomicU64>,
+    done: Arc<AtomicU64>,
+}
+
+impl ReadProgress {
+    fn begin(&self, file: Option<usize>) {
+        self.file.store(file.map_or(0, |file| file + 1), Relaxed);
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    fn now(&self) -> (usize, u64, u64) {
+        (self.file.load(Relaxed), self.read.load(Relaxed), self.done.load(Relaxed))
+    }
+}
+
+/// The learner's patience with the reading of splits: the bytes of a file may never come (a dead network mount), and
+/// nobody could go on with what this worker has.
+pub(crate) struct ReadTimeLimit {
+    reading: ReadProgress,
+    by: Arc<dyn Splits>,
+    files: Vec<String>,
+    /// Where the reading stood, and for how long it has. Counted in waits, so that a stop of the whole process is none.
+    seen: (usize, u64, u64),
+    waited: Duration,
+    /// It was told that bytes are waited for.
+    told: bool,
+}
+
+impl ReadTimeLimit {
+    fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
+        // Bytes that come from a client have a limit there, and their client a name.
+        let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
+        let files = plan.data.files.clone();
+        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
+    }
+
+    /// A batch has been waited for, for so long.
+    fn wait(&mut self, waited: Duration) -> Option<ReadError> {
+        let now = self.reading.now();
+        if now.0 == 0 || now != self.seen {
+            (self.seen, self.waited) = (now, Duration::ZERO);
+            self.tell(now.0 > 0);
+            return None;
+        }
+        self.waited += waited;
+        let limit = self.by.patience();
+        if self.waited < limit {
+            return None;
+        }
+        let file = self.files.get(now.0 - 1).map_or("", |file| shown_name(file)).to_owned();
+        Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
+    }
+
+    /// Says that bytes are waited for, and came or did not.
+    fn tell(&mut self, waits: bool) {
+        if waits || self.told {
+            self.by.waits(waits);
+        }
+        (self.told, self.waited) = (waits, Duration::ZERO);
+    }
+}
+
+/// What batches are read from.
+enum BatchSource {
+    /// All the files, pass after pass.
+    Passes(Box<Reader>),
+    /// The split that is read, if one is.
+    Pieces(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
+}
+
+/// What the reading found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadSummary {
+    pub format: &'static str,
+    pub columns: Option<Columns>,
+    /// Of the first pass.
+    pub bad_lines: BadLines,
+    /// Of one pass, over all shares; 0 where splits are handed out.
+    pub batches: u64,
+}
+
+/// The data, opened to know its format.
+pub(crate) enum OpenData {
+    /// Here.
+    Reader(Box<Reader>),
+    /// Elsewhere.
+    Fed(Box<LineReader>),
+}
+
+impl OpenData {
+    /// Opens the data.
+    pub fn new(
+        data: &Data,
+        batch: usize,
+        share: Share,
+        by: Option<&dyn Splits>,
+    ) -> Result<OpenData, ReadError> {
+        match by.and_then(|by| by.texts()) {
+            Some(texts) => Ok(OpenData::Fed(Box::new(remote_data::first(data, texts)?))),
+            None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
+        }
+    }
+
+    /// The format, and the columns of CSV.
+    pub fn found(&self) -> (&'static str, Option<Columns>) {
+        match self {
+            OpenData::Reader(reader) => (reader.format(), reader.columns().cloned()),
+            OpenData::Fed(kind) => (kind.name(), kind.columns().cloned()),
+        }
+    }
+}
+
+/// Where batches are made: on the parse thread, or between the learner's.
+pub(crate) struct BatchMaker {
+    supply: BatchSource,
+    plan: ReadPlan,
+    batcher: Batcher,
+    epoch: u32,
+    bad_lines: BadLines,
+    format: &'static str,
+    columns: Option<Columns>,
+    reading: ReadProgress,
+    /// The learner takes no more.
+    over: Arc<AtomicBool>,
+}
+
+impl BatchMaker {
+    /// On a reader that has been opened (for the first epoch).
+    fn new(opened: OpenData, plan: ReadPlan) -> BatchMaker {
+        let reading = ReadProgress::default();
+        let batcher = Batcher::new(plan.shards, plan.links);
+        let (format, columns) = opened.found();
+        let supply = match (opened, &plan.pieces) {
+            (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
+            (_, None) => unreachable!("what is fed comes in pieces"),
+            (_, Some(handing)) => {
+                let position = ReadPosition { read: reading.read.clone(), total: None };
+                BatchSource::Pieces(handing.clone(), position, FileHeads::default(), None)
+            }
+        };
+        let (bad_lines, over) = (BadLines::default(), Arc::default());
+        BatchMaker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
+    }
+
+    /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.piece = None;
+        let more = match &self.supply {
+            BatchSource::Passes(_) => self.of_passes(batch)?,
+            BatchSource::Pieces(..) => self.of_pieces(batch)?,
+        };
+        if !more {
+            return Ok(false);
+        }
+        if batch.piece.is_some_and(|piece| piece.end.is_some()) {
+            // Not a batch to learn: it has no number, and nothing is linked to it.
+            batch.keys.clear();
+            batch.local.clear();
+        } else if self.plan.in_place {
+            self.batcher.complete_in_place(batch);
+        } else {
+            self.batcher.complete(batch);
+        }
+        batch.bad_lines = self.bad_lines.count;
+        Ok(true)
+    }
+
+    fn of_passes(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let BatchSource::Passes(reader) = &mut self.supply else { return Ok(false) };
+        loop {
+            let more = match reader.next(&mut batch.block) {
+                Ok(more) => more,
+                Err(ReadError::Stopped { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            if self.epoch == 0 && self.bad_lines.count != reader.bad_lines().count {
+                self.bad_lines.clone_from(reader.bad_lines());
+            }
+            if more {
+                break;
+            }
+            if self.epoch + 1 >= self.plan.epochs {
+                return Ok(false);
+            }
+            self.epoch += 1;
+            **reader = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
+        }
+        batch.epoch = self.epoch;
+        batch.bytes_read = reader.position().bytes_read();
+        batch.bytes_total = reader.position().bytes_total();
+        Ok(true)
+    }
+
+    /// The next batch of the split that is read, or of the next one; the end of a split is a batch too, an empty one.
+    fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let BatchSource::Pieces(handing, position, heads, current) = &mut self.supply else {
+            return Ok(false);
+        };
+        let ReadPlan { data, batch: examples, .. } = &self.plan;
+        let (stop, over) = (data.stop.clone(), self.over.clone());
+        let is_to_end = || stop.is_set() || over.load(Relaxed);
+        loop {
+            let Some((piece, reader)) = current else {
+                self.reading.begin(None);
+                let taken = handing.by.take(&is_to_end).map_err(ReadError::Pieces)?;
+                let Some(piece) = taken else { return Ok(false) };
+                self.reading.begin(Some(piece.file));
+                let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
+                let data = Data { skip_bad_lines: left, ..data.clone() };
+                match handing.open(&data, *examples, &piece, position, heads)? {
+                    Some(reader) => *current = Some((piece, Box::new(reader))),
+                    None => handing.by.done(piece.index, 0).map_err(ReadError::Pieces)?,
+                }
+                continue;
+            };
+            let piece = *piece;
+            let more = match reader.next(&mut batch.block) {
+                Ok(more) => more,
+                Err(ReadError::Stopped { .. }) => return Ok(false),
+                Err(error) => return Err(handing.failed(error)),
+            };
+            let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
+            if !more {
+                // What was read of a file that changed meanwhile is not known to be what it was.
+                handing.check(&data.files[piece.file], piece.file)?;
+                if piece.epoch == 0 {
+                    self.bad_lines.add_all(reader.bad_lines());
+                }
+                *current = None;
+            }
+            let end = (!more).then_some(lines);
+            batch.piece = Some(InSplit { index: piece.index, name: piece.name, seq, end });
+            batch.epoch = piece.epoch;
+            (batch.bytes_read, batch.bytes_total) = (position.bytes_read(), None);
+            return Ok(true);
+        }
+    }
+
+    fn found(self) -> ReadSummary {
+        let batches = match &self.supply {
+            BatchSource::Passes(reader) => reader.batches(),
+            BatchSource::Pieces(..) => 0,
+        };
+        ReadSummary { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
+    }
+}
+
+/// The learner's end.
+pub(crate) enum Batches {
+    /// Batches are made ahead, on a thread.
+    Ahead {
+        ready: Receiver<Batch>,
+        /// Batches in `ready`.
+        queued: Arc<AtomicUsize>,
+        back: SyncSender<Batch>,
+        thread: JoinHandle<Result<ReadSummary, ReadError>>,
+        over: Arc<AtomicBool>,
+        patience: Option<ReadTimeLimit>,
+        /// The reading hangs: nobody waits for the thread, which ends with the process.
+        stalled: Option<ReadError>,
+    },
+    /// Batches are made when they are asked for.
+    InTurn { maker: Box<BatchMaker>, spare: Vec<Batch>, failed: Option<ReadError> },
+}
+
+/// Buffers under way: in the queue, at both ends, in flight.
+const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
+
+impl Batches {
+    /// Makes batches of a reader that has been opened (for the first epoch): ahead of the learner, or in turn with it.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
+        let maker = BatchMaker::new(opened, plan);
+        // Whoever waits for a split must not keep the learner from saying so.
+        if !ahead && maker.plan.pieces.is_none() {
+            return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
+        }
+        let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
+        let (back, returned) = sync_channel(BUFFERS);
+        for _ in 0..BUFFERS {
+            let _ = back.try_send(Batch::default());
+        }
+        let queued = Arc::<AtomicUsize>::default();
+        let over = maker.over.clone();
+        let (counted, patience) = (queued.clone(), ReadTimeLimit::of(&maker.plan, maker.reading.clone()));
+        let parse = move || run(maker, &to_learner, &counted, &returned);
+        let thread = Builder::new().name("gannet-parse".into()).spawn(parse).map_err(ReadError::Thread)?;
+        Ok(Batches::Ahead { ready, queued, back, thread, over, patience, stalled: None })
+    }
+
+    /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
+    pub fn next(&mut self) -> Option<Batch> {
+        match self {
+            Batches::Ahead { ready, queued, patience: None, .. } => {
+                let batch = ready.recv().ok()?;
+                queued.fetch_sub(1, Relaxed);
+                Some(batch)
+            }
+            Batches::Ahead { .. } => loop {
+                if let Ok(batch) = self.next_within(READ_LOOK) {
+                    return batch;
+                }
+            },
+            Batches::InTurn { maker, spare, failed } => {
+                let mut batch = spare.pop().unwrap_or_default();
+                match maker.next(&mut batch) {
+                    Ok(more) => more.then_some(batch),
+                    Err(error) => {
+                        *failed = Some(error);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`next`](Self::next), for at most so long: `Err` when there is no batch yet.
+    pub fn next_within(&mut self, most: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
+        let Batches::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
+        let came = match ready.recv_timeout(most) {
+            Ok(batch) => {
+                queued.fetch_sub(1, Relaxed);
+                Ok(Some(batch))
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(error) => {
+                *stalled = patience.as_mut().and_then(|patience| patience.wait(most));
+                if stalled.is_some() { Ok(None) } else { Err(error) }
+            }
+        };
+        if let (Ok(Some(_)), Some(patience)) = (&came, patience) {
+            patience.tell(false);
+        }
+        came
+    }
+
+    /// Batches that are made and wait.
+    pub fn queued(&self) -> usize {
+        match self {
+            Batches::Ahead { queued, .. } => queued.load(Relaxed),
+            Batches::InTurn { .. } => 0,
+        }
+    }
+
+    /// Gives a buffer back.
+    pub fn recycle(&mut self, batch: Batch) {
+        match self {
+            // Full or without a receiver: the buffer is freed.
+            Batches::Ahead { back, .. } => drop(back.try_send(batch)),
+            Batches::InTurn { spare, .. } => spare.push(batch),
+        }
+    }
+
+    /// Ends the making, also in the middle of the file.
+    ///
+    /// # Errors
+    /// The reading had failed.
+    pub fn finish(self) -> Result<ReadSummary, ReadError> {
+        match self {
+            Batches::Ahead { stalled: Some(error), .. } => Err(error),
+            Batches::Ahead { ready, back, thread, .. } => {
+                drop((ready, back));
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
+        }
+    }
+
+    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a split that this
+    /// worker holds itself, so nobody waits for the thread: it ends when it looks up next.
+    pub fn abandon(self) {
+        if let Batches::Ahead { over, .. } = self {
+            over.store(true, Relaxed);
+        }
+    }
+}
+
+fn run(
+    mut maker: BatchMaker,
+    ready: &SyncSender<Batch>,
+    queued: &AtomicUsize,
+    returned: &Receiver<Batch>,
+) -> Result<ReadSummary, ReadError> {
+    // The last one back is the next one out: its memory is still in a cache.
+    let mut spare: Vec<Batch> = Vec::with_capacity(BUFFERS);
+    loop {
+        spare.extend(returned.try_iter());
+        let Some(mut batch) = spare.pop().or_else(|| returned.recv().ok()) else { break };
+        if !maker.next(&mut batch)? {
+            break;
+        }
+        // Before it can be taken: the count never falls below none.
+        queued.fetch_add(1, Relaxed);
+        if ready.send(batch).is_err() {
+            break;
+        }
+    }
+    Ok(maker.found())
+}

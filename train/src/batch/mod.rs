@@ -1,0 +1,115 @@
+//! A batch ready to be learned: examples, unique keys in shard order, and the links to the batches before it.
+
+pub(crate) mod batches;
+pub(crate) mod dedup;
+
+use crate::batch::dedup::Dedup;
+use crate::read::block::Block;
+
+/// Examples and their keys. Batches are numbered from 0 over all epochs; the push of a batch has its number.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The examples; no example has a key twice.
+    pub block: Block,
+    /// For each occurrence of the block, the place of its key in `keys`.
+    pub local: Vec<u32>,
+    /// The unique keys, ascending by shard.
+    pub keys: Vec<u64>,
+    /// Where the run of each shard begins in `keys`, and the end of the last run.
+    pub starts: Vec<u32>,
+    /// `links[a - 1][u]`: the place of key `u` in the batch `a` batches before, or [`NO_LINK`](crate::NO_LINK).
+    pub links: Vec<Vec<u32>>,
+    /// Which of the batches of this run.
+    pub number: u64,
+    /// Which pass over the file, from 0.
+    pub epoch: u32,
+    /// Occurrences that were summed into another of the same example.
+    pub merged: usize,
+    /// Bytes of the file read when this batch was.
+    pub bytes_read: u64,
+    /// Bytes of the file, when known.
+    pub bytes_total: Option<u64>,
+    /// Bad lines skipped in the first pass when this batch was read.
+    pub bad_lines: u64,
+    /// Which split it is of, when splits are handed out.
+    pub piece: Option<InSplit>,
+}
+
+impl Batch {
+    /// The keys, with where each shard's run begins.
+    pub fn sorted_keys(&self) -> BatchKeys<'_> {
+        BatchKeys { keys: &self.keys, starts: Some(&self.starts) }
+    }
+}
+
+/// The keys of one pull. They are unique.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchKeys<'a> {
+    /// The keys.
+    pub keys: &'a [u64],
+    /// Where the run of each shard begins in `keys`, and the end of the last run, when the keys are sorted by shard.
+    /// `None`: they are in any order.
+    pub starts: Option<&'a [u32]>,
+}
+
+impl<'a> BatchKeys<'a> {
+    /// Keys in any order.
+    pub fn unsorted(keys: &'a [u64]) -> BatchKeys<'a> {
+        BatchKeys { keys, starts: None }
+    }
+}
+
+/// A batch's place in a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InSplit {
+    /// The split's number.
+    pub index: u64,
+    /// What the servers call its pushes.
+    pub name: (u64, u64),
+    /// Which of its batches this is, from 1.
+    pub seq: u64,
+    /// Nothing is to be learned: the split is at its end, and had so many examples.
+    pub end: Option<u64>,
+}
+
+/// Makes batches of blocks: de-duplicates, cuts, links.
+pub struct Batcher {
+    tables: Vec<Dedup>,
+    depth: usize,
+    number: u64,
+}
+
+impl Batcher {
+    /// For a table of `shards` shards, with links to `depth` batches.
+    pub fn new(shards: u32, depth: usize) -> Batcher {
+        Batcher { tables: (0..=depth).map(|_| Dedup::new(shards)).collect(), depth, number: 0 }
+    }
+
+    /// Completes a batch for rows that are learned in place: repeated keys are summed, nothing else.
+    pub fn complete_in_place(&mut self, batch: &mut Batch) {
+        batch.merged = 0;
+        if batch.block.may_repeat {
+            batch.merged =
+                self.tables[0].run(&mut batch.block, &mut batch.keys, &mut batch.starts, &mut batch.local);
+        }
+        batch.number = self.number;
+        self.number += 1;
+    }
+
+    /// Completes a batch whose block has been filled.
+    pub fn complete(&mut self, batch: &mut Batch) {
+        let ring = self.tables.len() as u64;
+        let table = &mut self.tables[(self.number % ring) as usize];
+        batch.merged = table.run(&mut batch.block, &mut batch.keys, &mut batch.starts, &mut batch.local);
+        batch.number = self.number;
+        batch.links.resize_with(self.depth, Vec::new);
+        for (links, back) in batch.links.iter_mut().zip(1u64..) {
+            links.clear();
+            if back <= self.number {
+                let before = &self.tables[((self.number - back) % ring) as usize];
+                links.extend(batch.keys.iter().map(|&key| before.find(key)));
+            }
+        }
+        self.number += 1;
+    }
+}

@@ -1,0 +1,79 @@
+//! Scoring: a test set against the rows of a backend, and any file against the weights of a saved model.
+
+use crate::backend::Backend;
+use crate::backend::weights::Weights;
+use crate::batch::{Batch, Batcher};
+use crate::learn::metrics::{Metrics, Quality, sigmoid};
+use crate::learn::report::TrainError;
+use crate::limits::SCORE_BATCH;
+use crate::read::block::Block;
+use crate::read::columns::Columns;
+use crate::read::data::{Data, Share};
+use crate::read::error::{BadLines, ReadError};
+use crate::read::reader::Reader;
+
+/// Scores every labelled example of `data` with the weights that the backend has now, pulled in batches; nothing is
+/// learned. `None` when no example has a label.
+///
+/// # Errors
+/// The data cannot be read, or the weights cannot be pulled.
+pub fn evaluate<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quality>, TrainError> {
+    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL)?;
+    let mut batcher = Batcher::new(backend.schema().shards, 0);
+    let (mut batch, mut weights, mut metrics) = (Batch::default(), Vec::new(), Metrics::exact());
+    while reader.next(&mut batch.block)? {
+        batcher.complete(&mut batch);
+        weights.clear();
+        weights.resize(batch.keys.len(), 0.0);
+        backend.weights(&batch.keys, &mut weights)?;
+        for (i, &label) in batch.block.labels.iter().enumerate() {
+            let range = batch.block.range(i);
+            let features = batch.local[range.clone()].iter().zip(&batch.block.values[range]);
+            let margin = features.map(|(&at, value)| weights[at as usize] * value).sum();
+            metrics.add(margin, label, batch.block.importance(i));
+        }
+    }
+    Ok(metrics.quality())
+}
+
+/// What a prediction did.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// Examples scored.
+    pub examples: u64,
+    /// Against the labels; `None` when there are none.
+    pub quality: Option<Quality>,
+    /// The columns, of a CSV file.
+    pub columns: Option<Columns>,
+    /// Bad lines skipped: they have no prediction.
+    pub bad_lines: BadLines,
+}
+
+/// Scores every example of `data` with a model's weights. `out` gets the probabilities (of label 1) in the file's
+/// order, a slice at a time; its error ends the prediction.
+///
+/// # Errors
+/// The data cannot be read, or `out` fails.
+pub fn predict<E: From<ReadError>>(
+    data: &Data,
+    weights: &Weights,
+    mut out: impl FnMut(&[f32]) -> Result<(), E>,
+) -> Result<Predicted, E> {
+    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL)?;
+    let (mut block, mut scores, mut metrics, mut examples) =
+        (Block::default(), Vec::new(), Metrics::exact(), 0);
+    while reader.next(&mut block)? {
+        scores.clear();
+        for (i, &label) in block.labels.iter().enumerate() {
+            let range = block.range(i);
+            let features = block.keys[range.clone()].iter().zip(&block.values[range]);
+            let margin = features.map(|(&key, value)| weights.get(key) * value).sum();
+            metrics.add(margin, label, block.importance(i));
+            scores.push(sigmoid(margin));
+        }
+        examples += scores.len() as u64;
+        out(&scores)?;
+    }
+    let columns = reader.columns().cloned();
+    Ok(Predicted { examples, quality: metrics.quality(), columns, bad_lines: reader.bad_lines().clone() })
+}

@@ -1,0 +1,256 @@
+//! Logistic regression, one example at a time: predict, then step along the gradient of the log loss. Sixteen features
+//! a step, for each of the rules; the formulas are those of optim, coordinate by coordinate, and give the same bits.
+
+use crate::learn::metrics::sigmoid;
+use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
+
+/// Features that are handled together.
+pub(crate) const LANES: usize = 16;
+
+/// A rule as the replay sees it: one coordinate, `P` planes.
+pub(crate) trait ReplayRule<const P: usize>: Copy {
+    /// The weight of a row.
+    fn weight(&self, row: [f32; P]) -> f32;
+    /// The row after gradient `g`; `w` is its weight before.
+    fn step(&self, row: [f32; P], w: f32, g: f32) -> [f32; P];
+}
+
+impl ReplayRule<2> for Ftrl {
+    #[inline(always)]
+    fn weight(&self, [z, n]: [f32; 2]) -> f32 {
+        Ftrl::weight(self, z, n.sqrt())
+    }
+
+    #[inline(always)]
+    fn step(&self, [z, n]: [f32; 2], w: f32, g: f32) -> [f32; 2] {
+        let (z, n) = Ftrl::step(self, z, n, w, g);
+        [z, n]
+    }
+}
+
+impl ReplayRule<2> for GroupFtrl {
+    #[inline(always)]
+    fn weight(&self, row: [f32; 2]) -> f32 {
+        let mut weight = [0.0];
+        self.weights(&row, &mut weight);
+        weight[0]
+    }
+
+    #[inline(always)]
+    fn step(&self, mut row: [f32; 2], _: f32, g: f32) -> [f32; 2] {
+        self.update(&mut row, &[g]);
+        row
+    }
+}
+
+impl ReplayRule<1> for Sgd {
+    #[inline(always)]
+    fn weight(&self, [w]: [f32; 1]) -> f32 {
+        w
+    }
+
+    #[inline(always)]
+    fn step(&self, [w]: [f32; 1], _: f32, g: f32) -> [f32; 1] {
+        [w - self.lr * g]
+    }
+}
+
+impl ReplayRule<2> for AdaGrad {
+    #[inline(always)]
+    fn weight(&self, [w, _]: [f32; 2]) -> f32 {
+        w
+    }
+
+    #[inline(always)]
+    fn step(&self, [w, s]: [f32; 2], _: f32, g: f32) -> [f32; 2] {
+        let s = s + g * g;
+        [w - self.lr * g / (s.sqrt() + self.eps), s]
+    }
+}
+
+/// Rows by place, as a table lays them out.
+pub(crate) trait RowPlaces<const P: usize> {
+    /// The row at a place.
+    fn row(&self, at: u32) -> [f32; P];
+    /// Replaces it.
+    fn set(&mut self, at: u32, row: [f32; P]);
+}
+
+impl<const P: usize> RowPlaces<P> for [[f32; P]] {
+    #[inline(always)]
+    fn row(&self, at: u32) -> [f32; P] {
+        self[at as usize]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, at: u32, row: [f32; P]) {
+        self[at as usize] = row;
+    }
+}
+
+/// Lanes of one example, kept between examples.
+pub(crate) struct ExampleLanes<const P: usize> {
+    x: Vec<[f32; LANES]>,
+    w: Vec<[f32; LANES]>,
+    planes: Vec<[[f32; LANES]; P]>,
+    /// Rows left as they were because their new values were NaN or infinite.
+    pub not_finite: u64,
+}
+
+impl<const P: usize> ExampleLanes<P> {
+    pub(crate) fn new() -> Self {
+        ExampleLanes { x: Vec::new(), w: Vec::new(), planes: Vec::new(), not_finite: 0 }
+    }
+
+    /// Predicts and learns one example; returns its margin before. `places` and `values` are the example's features, no
+    /// place twice. The gradient counts `importance` times, as in `vw --ftrl`.
+    #[inline(always)]
+    pub(crate) fn example<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
+        &mut self,
+        rule: L,
+        (label, importance): (f32, f32),
+        places: &[u32],
+        values: &[f32],
+        rows: &mut R,
+    ) -> f32 {
+        let margin = self.predict(rule, places, values, rows);
+        self.step(rule, (sigmoid(margin) - label) * importance, places, rows);
+        margin
+    }
+
+    #[inline(always)]
+    fn predict<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
+        &mut self,
+        rule: L,
+        places: &[u32],
+        values: &[f32],
+        rows: &R,
+    ) -> f32 {
+        let groups = places.len().div_ceil(LANES);
+        if groups > self.x.len() {
+            self.x.resize(groups, [0.0; LANES]);
+            self.w.resize(groups, [0.0; LANES]);
+            self.planes.resize(groups, [[0.0; LANES]; P]);
+        }
+        let mut sums = [0.0f32; LANES];
+        let features = places.chunks(LANES).zip(values.chunks(LANES));
+        let lanes = self.x.iter_mut().zip(&mut self.w).zip(&mut self.planes);
+        for ((places, values), ((x, w), planes)) in features.zip(lanes) {
+            if places.len() < LANES {
+                // Lanes without a feature: a zero row and x = 0, whose gradient is 0.
+                *x = [0.0; LANES];
+                *planes = [[0.0; LANES]; P];
+            }
+            x[..values.len()].copy_from_slice(values);
+            for (lane, &at) in places.iter().enumerate() {
+                let row = rows.row(at);
+                for p in 0..P {
+                    planes[p][lane] = row[p];
+                }
+            }
+            for lane in 0..LANES {
+                w[lane] = rule.weight(std::array::from_fn(|p| planes[p][lane]));
+                sums[lane] += w[lane] * x[lane];
+            }
+        }
+        total(sums)
+    }
+
+    /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label, times the importance.
+    #[inline(always)]
+    fn step<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
+        &mut self,
+        rule: L,
+        error: f32,
+        places: &[u32],
+        rows: &mut R,
+    ) {
+        let groups = places.len().div_ceil(LANES);
+        let (x, w, planes) = (&self.x[..groups], &self.w[..groups], &mut self.planes[..groups]);
+        // Stays 0 while every new value is finite.
+        let mut sound = [0.0f32; LANES];
+        for ((x, w), planes) in x.iter().zip(w).zip(&mut *planes) {
+            for lane in 0..LANES {
+                let row = rule.step(std::array::from_fn(|p| planes[p][lane]), w[lane], error * x[lane]);
+                for p in 0..P {
+                    planes[p][lane] = row[p];
+                    sound[lane] += row[p] * 0.0;
+                }
+            }
+        }
+        let all_finite = total(sound) == 0.0;
+        for (places, planes) in places.chunks(LANES).zip(&*planes) {
+            for (lane, &at) in places.iter().enumerate() {
+                let row: [f32; P] = std::array::from_fn(|p| planes[p][lane]);
+                if all_finite || row.iter().all(|v| v.is_finite()) {
+                    rows.set(at, row);
+                } else {
+                    self.not_finite += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The sum of the lanes, by halves.
+#[inline(always)]
+pub(crate) fn total(mut sums: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One coordinate by the learner and by optim: the same bits.
+    fn same<const P: usize, L: ReplayRule<P> + Update>(rule: L, gradients: &[f32]) {
+        let mut theirs = vec![0.0; P];
+        Update::init(&rule, &[0.0], &mut theirs);
+        let mut ours: [f32; P] = theirs.clone().try_into().unwrap();
+        for &g in gradients {
+            let mut weight = [0.0];
+            Update::weights(&rule, &theirs, &mut weight);
+            assert_eq!(rule.weight(ours).to_bits(), weight[0].to_bits());
+            ours = rule.step(ours, weight[0], g);
+            Update::update(&rule, &mut theirs, &[g]);
+            assert_eq!(
+                ours.map(f32::to_bits)[..],
+                theirs.iter().map(|v| v.to_bits()).collect::<Vec<_>>()[..]
+            );
+        }
+    }
+
+    /// AdaGrad with eps 0 divides 0 by 0 in lanes without a feature: nothing of it may show.
+    #[test]
+    fn rows_that_would_not_be_finite_stay_as_they_were() {
+        let mut rows = [[0.5f32], [0.25], [0.125]];
+        let mut scratch = ExampleLanes::<1>::new();
+        let margin = scratch.example(Sgd { lr: 1e30 }, (0.0, 1.0), &[2, 0], &[1e20, 1.0], &mut rows[..]);
+        assert!(margin > 1e18 && scratch.not_finite == 1);
+        assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
+        assert!(rows[0][0] < -1e29);
+        let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
+        let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], ExampleLanes::<2>::new());
+        scratch.example(rule, (1.0, 1.0), &[0, 1], &[1.0, 0.0], &mut rows[..]);
+        assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
+        assert!(rows[0][0] > 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_rules_are_those_of_optim(gradients in prop::collection::vec(-2.0f32..2.0, 1..50), l1 in 0.0f32..1.0) {
+            same(Ftrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3 }, &gradients);
+            same(GroupFtrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3, l21: l1 / 2.0 }, &gradients);
+            same(Sgd { lr: 0.05 }, &gradients);
+            same(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }, &gradients);
+        }
+    }
+}

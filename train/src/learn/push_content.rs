@@ -1,0 +1,80 @@
+//! What a push carries, and what it asks of the rule.
+
+use crate::backend::BackendError;
+use crate::learn::replay::Replay;
+use gannet_core::{Read, Schema, Write};
+use gannet_optim::Rule;
+
+/// What a training push carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushContent {
+    /// The change of state that learning the batch one example at a time has made ([`Replay`]).
+    Replay,
+    /// The gradient of the batch, for the rule to apply ([`Gradients`](crate::Gradients)).
+    Gradient,
+}
+
+impl PushContent {
+    /// What pushes to a table of logistic regression carry: what is asked for, or replay where the rule can.
+    ///
+    /// # Errors
+    /// The rule does not learn, or replay is asked for and it cannot.
+    pub fn choose(asked: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
+        let (rule, name) = (&schema.rule, schema.rule.name());
+        if matches!(rule, Rule::Add(_)) || schema.weights() != 1 {
+            return Err(BackendError::Schema(format!(
+                "table {:?} has rule {name} and dim {}; logistic regression needs a rule that learns (such as ftrl, \
+                 adagrad or sgd) and dim 1",
+                schema.name,
+                schema.weights()
+            )));
+        }
+        PushContent::of_rule(asked, rule, Replay::new(schema).is_some())
+    }
+
+    /// What pushes to tables of this rule carry: what is asked for, or replay where they can.
+    ///
+    /// # Errors
+    /// Replay is asked for and they cannot.
+    pub(crate) fn of_rule(
+        asked: Option<PushContent>,
+        rule: &Rule,
+        replays: bool,
+    ) -> Result<PushContent, BackendError> {
+        if asked != Some(PushContent::Replay) || replays {
+            return Ok(asked.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
+        }
+        let why = if rule.replays() {
+            "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
+             push gradients (--push gradient), or leave them out"
+        } else {
+            "its state is not a sum over the gradients, so changes of it do not add up; push gradients (--push gradient), \
+             or choose ftrl, group-ftrl, adagrad, row-adagrad or sgd"
+        };
+        Err(BackendError::Schema(format!("{} cannot replay: {why}", rule.name())))
+    }
+
+    /// "replay", "gradient".
+    pub fn name(self) -> &'static str {
+        match self {
+            PushContent::Replay => "replay",
+            PushContent::Gradient => "gradient",
+        }
+    }
+
+    /// What the pull before such a push reads.
+    pub(crate) fn read(self) -> Read {
+        match self {
+            PushContent::Replay => Read::State,
+            PushContent::Gradient => Read::Weights,
+        }
+    }
+
+    /// How such a push is written.
+    pub(crate) fn write(self) -> Write {
+        match self {
+            PushContent::Replay => Write::Change,
+            PushContent::Gradient => Write::Gradient,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Trains logistic regression: checks the options, runs the training loop, tests, and reports.
+
+use crate::backend::Backend;
+use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
+use crate::learn::evaluate::evaluate;
+use crate::learn::gradient::{Gradients, Reduce};
+use crate::learn::options::Options;
+use crate::learn::pass_sums::PassSums;
+use crate::learn::push_content::PushContent;
+use crate::learn::replay::Replay;
+use crate::learn::report::{Progress, Report, StepObserver, TrainError, no_rows};
+use crate::learn::training_loop::TrainingLoop;
+use crate::learn::update_mode::UpdateMode;
+use crate::limits::DEPTH_MAX;
+use crate::read::error::ReadError;
+use crate::read::reader::Reader;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// Trains logistic regression. The table's rule, and what pushes carry, decide how it learns. `stop` is read between
+/// batches: what has been learned is then pushed, and the report says that the training was stopped.
+/// ([`Data::stop`](crate::Data::stop_flag) ends waits for the bytes of a pipe.)
+///
+/// # Errors
+/// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.
+pub fn train<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Report, TrainError> {
+    train_watched(options, backend, stop, progress, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// [`train`], with an observer that is called after each step.
+///
+/// # Errors
+/// As for [`train`].
+pub fn train_watched<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+    watch: &mut StepObserver<'_, B>,
+) -> Result<Report, TrainError> {
+    let schema = backend.schema().clone();
+    let push = PushContent::choose(options.push, &schema)?;
+    if options.epochs > 1 {
+        options.data.must_be_files("a second epoch")?;
+    }
+    if options.threads == 0 {
+        return Err(ReadError::Limit { what: "the number of threads", value: 0, max: u64::MAX }.into());
+    }
+    if options.epochs == 0 {
+        return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
+    }
+    let depth = backend.depth().min(DEPTH_MAX);
+    let in_place = push == PushContent::Replay && backend.in_place().is_some();
+    let start = Instant::now();
+    let by = options.pieces.as_ref().map(|(by, _)| &**by);
+    let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
+    let found = opened.found();
+    Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
+    if let Some(begin) = &options.begin {
+        no_rows(backend.stats()?.rows)?;
+        begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
+    }
+    let Options { data, batch, epochs, share, .. } = options;
+    let plan = ReadPlan {
+        data: data.clone(),
+        batch: *batch,
+        share: *share,
+        epochs: *epochs,
+        shards: schema.shards,
+        // Gradients are those of the weights that a pull has seen: no own pushes are added to them.
+        links: if push == PushContent::Replay { depth } else { 0 },
+        in_place,
+        pieces: options
+            .pieces
+            .as_ref()
+            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+    };
+    let mode = match (push, Replay::new(&schema)) {
+        _ if in_place => UpdateMode::InPlace,
+        (PushContent::Replay, Some(replay)) => {
+            let (planes, damped) = (schema.floats(), backend.is_damped());
+            UpdateMode::Replay { replay, planes, damped, changes: VecDeque::new() }
+        }
+        _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
+    };
+    let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
+    let mut run = TrainingLoop::new(backend, mode, depth, start, pieces, found);
+    let mut batches = Batches::start(opened, plan, options.threads > 1)?;
+    let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
+    let mut stopped = match learned {
+        Ok(stopped) => stopped,
+        Err(error) => {
+            batches.abandon();
+            return Err(error);
+        }
+    };
+    let found = batches.finish()?;
+    run.settle()?;
+    run.backend.drain()?;
+    run.count_late();
+    run.give_up();
+    let TrainingLoop { backend, mode, mut sums, late, .. } = run;
+    let ((progressive, last_pass), PassSums { examples, merged, .. }) = (sums.quality(), sums);
+    let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
+    let test = match &options.test {
+        Some(data) if !stopped => match evaluate(data, backend) {
+            // A signal that ends the wait for the test set keeps what was learned.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                stopped = true;
+                None
+            }
+            tested => tested?,
+        },
+        _ => None,
+    };
+    let stats = backend.stats()?;
+    Ok(Report {
+        examples,
+        seconds,
+        examples_per_second: examples as f64 / seconds,
+        last_pass,
+        progressive,
+        passes: *epochs,
+        test,
+        rows: stats.rows,
+        bytes: stats.bytes,
+        bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
+        transport: backend.transport(),
+        push,
+        format: found.format,
+        columns: found.columns,
+        batches: found.batches,
+        bad_lines: found.bad_lines,
+        repeated_keys: merged,
+        not_finite: mode.not_finite() + backend.not_finite(),
+        not_admitted: backend.not_admitted(),
+        pulls_by_staleness: backend.pulls_by_staleness(),
+        dropped_late: (late.examples, backend.late_rows()),
+        wire,
+        stopped,
+    })
+}

@@ -1,0 +1,340 @@
+//! The loop of a training of logistic regression: pull ahead, learn the oldest batch, push.
+
+use crate::backend::{Backend, BackendError, PulledRows};
+use crate::batch::batches::Batches;
+use crate::batch::{Batch, InSplit};
+use crate::learn::pass_sums::PassSums;
+use crate::learn::replay::overlay;
+use crate::learn::report::{Progress, StepObserver, StepReport, TrainError};
+use crate::learn::update_mode::UpdateMode;
+use crate::limits::REST_AFTER;
+use crate::read::columns::Columns;
+use crate::read::error::ReadError;
+use crate::read::split::Splits;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Batches on their way from the reading thread to the learner.
+#[derive(Default)]
+struct PullQueue {
+    /// Batches whose pulls are under way, the oldest first.
+    in_flight: VecDeque<Batch>,
+    /// A batch that was waited for.
+    awaited: Option<Batch>,
+    /// There is nothing more to pull.
+    ended: bool,
+}
+
+/// Where this worker is in the splits that a scheduler hands out.
+struct SplitPlace {
+    source: Option<Arc<dyn Splits>>,
+    /// The place of the last batch that was pushed.
+    last_pushed: Option<InSplit>,
+    /// That batch, while its step may be made without it.
+    unsettled: Option<Batch>,
+}
+
+/// Pushes that came after their synchronous step had been made without them.
+#[derive(Default)]
+pub(crate) struct LatePushes {
+    /// Examples of each push, by its number.
+    examples_of: Vec<u32>,
+    /// The numbers of late pushes, while they are counted.
+    numbers: Vec<u64>,
+    /// Examples of late pushes.
+    pub examples: u64,
+}
+
+impl LatePushes {
+    fn count(&mut self) {
+        for push in self.numbers.drain(..) {
+            self.examples += self.examples_of.get(push as usize).copied().map_or(0, u64::from);
+        }
+    }
+}
+
+/// A training that runs.
+pub(crate) struct TrainingLoop<'a, B> {
+    pub backend: &'a mut B,
+    pub mode: UpdateMode,
+    pub sums: PassSums,
+    pub late: LatePushes,
+    pulls: PullQueue,
+    splits: SplitPlace,
+    /// Batches that are pulled ahead of the one that is learned.
+    depth: usize,
+    margins: Vec<f32>,
+    start: Instant,
+    /// Steps made.
+    steps: u64,
+    /// The format and columns of the data.
+    found: (&'static str, Option<Columns>),
+}
+
+impl<'a, B: Backend> TrainingLoop<'a, B> {
+    /// For batches that are pulled `depth` ahead, of `splits` if a scheduler hands them out.
+    pub(crate) fn new(
+        backend: &'a mut B,
+        mode: UpdateMode,
+        depth: usize,
+        start: Instant,
+        splits: Option<Arc<dyn Splits>>,
+        found: (&'static str, Option<Columns>),
+    ) -> Self {
+        TrainingLoop {
+            backend,
+            mode,
+            sums: PassSums::new(),
+            late: LatePushes::default(),
+            pulls: PullQueue::default(),
+            splits: SplitPlace { source: splits, last_pushed: None, unsettled: None },
+            depth,
+            margins: Vec::new(),
+            start,
+            steps: 0,
+            found,
+        }
+    }
+
+    /// Pulls `depth` batches ahead and learns the oldest, until the data ends or `stop`. Returns whether it was
+    /// stopped.
+    ///
+    /// A batch is pulled before the batch before it is learned. Where pulls are answered at once, it is pulled after
+    /// that and before its push: the push before is then applied, and its rows need no request.
+    pub(crate) fn run(
+        &mut self,
+        batches: &mut Batches,
+        stop: &AtomicBool,
+        every: Duration,
+        progress: &mut dyn FnMut(&Progress),
+        watch: &mut StepObserver<'_, B>,
+    ) -> Result<bool, TrainError> {
+        let (mut reported, mut broken) = (self.start, false);
+        loop {
+            if self.splits.source.is_some() && self.pulls.in_flight.is_empty() {
+                self.await_batch(batches)?;
+            }
+            let early = if self.backend.is_near(self.mode.push().read()) { 0 } else { self.depth };
+            self.pull_ahead(batches, stop, early)?;
+            let Some(batch) = self.pulls.in_flight.pop_front() else { break };
+            match batch.piece.filter(|piece| piece.end.is_some()) {
+                Some(piece) => self.end_piece(&piece)?,
+                None => {
+                    self.learn(&batch, batches, stop)?;
+                    if self.watched(watch).is_break() {
+                        (self.pulls.ended, broken) = (true, true);
+                    }
+                }
+            }
+            if reported.elapsed() >= every {
+                reported = Instant::now();
+                progress(&self.progress(&batch, batches.queued()));
+            }
+            if let Some(spare) = self.keep(batch) {
+                batches.recycle(spare);
+            }
+        }
+        Ok(broken || stop.load(Ordering::Relaxed))
+    }
+
+    /// Waits for the next split: other workers may have all that are left. Meanwhile no worker waits for this one.
+    fn await_batch(&mut self, batches: &mut Batches) -> Result<(), BackendError> {
+        let mut rests = false;
+        while self.pulls.awaited.is_none() && !self.pulls.ended {
+            match batches.next_within(REST_AFTER) {
+                Ok(batch) => (self.pulls.ended, self.pulls.awaited) = (batch.is_none(), batch),
+                Err(_) if !rests => {
+                    rests = true;
+                    // A worker that has left gets no report of late pushes: ask before it leaves.
+                    self.settle()?;
+                    self.backend.rest()?;
+                }
+                Err(_) => {}
+            }
+        }
+        if rests && !self.pulls.ended { self.backend.resume() } else { Ok(()) }
+    }
+
+    /// Pulls until more than `most` batches are under way, or there are no more.
+    fn pull_ahead(
+        &mut self,
+        batches: &mut Batches,
+        stop: &AtomicBool,
+        most: usize,
+    ) -> Result<(), BackendError> {
+        // After the end of a split there may be no batch until the scheduler knows that it is trained.
+        let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
+        while self.pulls.in_flight.len() <= most
+            && !self.pulls.ended
+            && !self.pulls.in_flight.iter().any(at_end)
+        {
+            self.pulls.ended = stop.load(Ordering::Relaxed);
+            let batch =
+                if self.pulls.ended { None } else { self.pulls.awaited.take().or_else(|| batches.next()) };
+            let Some(batch) = batch else {
+                self.pulls.ended = true;
+                break;
+            };
+            let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
+            if to_learn && !matches!(self.mode, UpdateMode::InPlace) {
+                self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
+            }
+            self.pulls.in_flight.push_back(batch);
+        }
+        Ok(())
+    }
+
+    /// Learns the oldest batch in flight, and begins its push.
+    fn learn(&mut self, batch: &Batch, batches: &mut Batches, stop: &AtomicBool) -> Result<(), TrainError> {
+        if let (UpdateMode::InPlace, Some(rows)) = (&self.mode, self.backend.in_place()) {
+            rows.learn(&batch.block, &mut self.margins)?;
+            self.sums.add(batch, &self.margins);
+            return Ok(());
+        }
+        let mut rows = self.backend.finish_pull()?;
+        if self.is_late()? {
+            // The batch before goes first: a shard takes the batches of a split in their order.
+            self.backend.forget_pull(rows)?;
+            self.settle_late()?;
+            self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
+            rows = self.backend.finish_pull()?;
+        }
+        self.compute(batch, &mut rows);
+        if let Some(most) = self.depth.checked_sub(1) {
+            self.pull_ahead(batches, stop, most)?;
+        }
+        self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
+        self.splits.last_pushed = batch.piece;
+        self.sums.add(batch, &self.margins);
+        self.late.examples_of.push(batch.block.len() as u32);
+        self.count_late();
+        Ok(())
+    }
+
+    /// Replaces the rows of a batch by what is pushed.
+    fn compute(&mut self, batch: &Batch, rows: &mut PulledRows) {
+        match &mut self.mode {
+            UpdateMode::Replay { replay, planes, damped, changes } => {
+                let width = *planes + usize::from(*damped);
+                // Damped rows end with a count of pushes. With the own pushes that it misses, it is the expected count.
+                overlay(batch, &mut rows.values, width, &rows.saw, changes.iter().map(Vec::as_slice));
+                replay.learn(batch, &mut rows.values, *planes, &mut self.margins);
+                if self.depth > 0 {
+                    let kept = if changes.len() == self.depth { changes.pop_back() } else { None };
+                    let mut kept = kept.unwrap_or_default();
+                    kept.clear();
+                    kept.extend_from_slice(&rows.values);
+                    if *damped {
+                        kept.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
+                    }
+                    changes.push_front(kept);
+                }
+            }
+            UpdateMode::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
+            UpdateMode::InPlace => {}
+        }
+    }
+
+    /// Keeps the last batch of a split while its step may be made without it. Returns a batch that is not needed any
+    /// more.
+    fn keep(&mut self, batch: Batch) -> Option<Batch> {
+        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        if to_keep { self.splits.unsettled.replace(batch) } else { Some(batch) }
+    }
+
+    /// Whether batches of splits may come too late for their step.
+    fn settles(&self) -> bool {
+        self.splits.source.is_some() && self.backend.may_be_late()
+    }
+
+    /// Whether the last batch of a split came after its step had been made without it, because the others had seen this
+    /// worker leave. Waits until that is known.
+    fn is_late(&mut self) -> Result<bool, BackendError> {
+        if !self.settles() || self.splits.unsettled.is_none() {
+            return Ok(false);
+        }
+        self.backend.drain()?;
+        self.backend.take_late(&mut self.late.numbers);
+        Ok(!std::mem::take(&mut self.late.numbers).is_empty())
+    }
+
+    /// Makes sure that the last batch of a split is in the rows. What came too late for its step is pushed in a later
+    /// step under the same name, so that the shards that have it drop it.
+    pub(crate) fn settle(&mut self) -> Result<(), BackendError> {
+        if self.is_late()? { self.settle_late() } else { Ok(()) }
+    }
+
+    /// Pushes the last batch of a split again, until a step has it.
+    fn settle_late(&mut self) -> Result<(), BackendError> {
+        while let Some(batch) = self.splits.unsettled.take() {
+            tracing::warn!(
+                piece = batch.piece.map(|piece| piece.index),
+                "a step was made without a batch of this worker: it is in a later one"
+            );
+            self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
+            let mut rows = self.backend.finish_pull()?;
+            self.compute(&batch, &mut rows);
+            self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
+            self.late.examples_of.push(batch.block.len() as u32);
+            self.splits.unsettled = Some(batch);
+            if !self.is_late()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the observer after a step.
+    fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
+        self.steps += 1;
+        let (mass, loss) = self.sums.all();
+        let (format, columns) = (self.found.0, self.found.1.as_ref());
+        watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
+    }
+
+    /// Counts the examples of pushes that came too late and are dropped. (Pushes of splits are repeated instead.)
+    pub(crate) fn count_late(&mut self) {
+        if self.settles() {
+            return;
+        }
+        self.backend.take_late(&mut self.late.numbers);
+        self.late.count();
+    }
+
+    /// A split has been learned whole. The servers may forget its pushes only when no worker can be given it again.
+    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
+        self.settle()?;
+        self.backend.drain()?;
+        self.splits.last_pushed = None;
+        if let (Some(pieces), Some(examples)) = (&self.splits.source, piece.end) {
+            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        }
+        Ok(self.backend.forget_piece(piece)?)
+    }
+
+    /// Every push has been acknowledged, and this worker stops here: another worker may go on with the split.
+    pub(crate) fn give_up(&mut self) {
+        if let (Some(pieces), Some(piece)) = (&self.splits.source, self.splits.last_pushed) {
+            pieces.acked(piece.index, piece.seq);
+        }
+    }
+
+    fn progress(&mut self, batch: &Batch, queued: usize) -> Progress {
+        Progress {
+            epoch: batch.epoch,
+            examples: self.sums.examples,
+            bytes_read: batch.bytes_read,
+            bytes_total: batch.bytes_total,
+            log_loss: self.sums.log_loss(batch.epoch),
+            auc: self.sums.auc(),
+            seconds: self.start.elapsed().as_secs_f64(),
+            bad_lines: batch.bad_lines,
+            queued,
+            in_flight: if self.depth > 0 { self.pulls.in_flight.len() } else { 0 },
+            local: self.backend.local_stats(),
+        }
+    }
+}

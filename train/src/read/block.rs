@@ -1,0 +1,93 @@
+//! A block of examples as the readers hand it out: one flat list of features and where each example's begin.
+
+use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
+use std::ops::Range;
+
+/// The key of the intercept: a feature of value 1 that every example has. No file may use this id.
+pub const INTERCEPT_KEY: u64 = u64::MAX;
+
+/// Examples in the order of the file. Feature `j` of example `i` is `keys[offsets[i] + j]` with `values[offsets[i] +
+/// j]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// 1 or 0 for each example; NaN when the file has no label.
+    pub labels: Vec<f32>,
+    /// Where each example's features begin, and the end of the last: `labels.len() + 1` entries, the first 0.
+    pub offsets: Vec<u32>,
+    /// Feature ids; the intercept, when there is one, comes first in each example.
+    pub keys: Vec<u64>,
+    /// Feature values, finite, beside `keys`.
+    pub values: Vec<f32>,
+    /// How much each example counts, finite and not negative; empty when each counts 1.
+    pub importances: Vec<f32>,
+    /// Whether some example is not known to have each key once.
+    pub(crate) may_repeat: bool,
+}
+
+impl Block {
+    /// Empties the block and keeps its memory.
+    pub fn clear(&mut self) {
+        self.labels.clear();
+        self.offsets.clear();
+        self.offsets.push(0);
+        self.keys.clear();
+        self.values.clear();
+        self.importances.clear();
+        self.may_repeat = false;
+    }
+
+    /// Number of examples.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Where example `i`'s features are.
+    ///
+    /// # Panics
+    /// When there is no such example.
+    #[inline(always)]
+    pub fn range(&self, i: usize) -> Range<usize> {
+        self.offsets[i] as usize..self.offsets[i + 1] as usize
+    }
+
+    /// Ends an example whose features have been appended.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, label: f32) {
+        self.labels.push(label);
+        self.offsets.push(self.keys.len() as u32);
+    }
+
+    /// Ends an example that counts `importance` times, in a block whose examples all end so.
+    #[inline(always)]
+    pub(crate) fn end_with(&mut self, label: f32, importance: f32) {
+        if importance != 1.0 || !self.importances.is_empty() {
+            self.importances.resize(self.labels.len(), 1.0);
+            self.importances.push(importance);
+        }
+        self.end(label);
+    }
+
+    /// How much example `i` counts.
+    #[inline(always)]
+    pub fn importance(&self, i: usize) -> f32 {
+        self.importances.get(i).copied().unwrap_or(1.0)
+    }
+
+    /// Takes back the features appended since the last whole example.
+    pub(crate) fn undo(&mut self) {
+        let whole = self.offsets.last().map_or(0, |&n| n as usize);
+        self.keys.truncate(whole);
+        self.values.truncate(whole);
+    }
+
+    /// Whether another example may not fit the offsets.
+    #[inline(always)]
+    pub(crate) fn full(&self) -> bool {
+        self.keys.len() > OCCURRENCES_PER_BLOCK_MAX
+    }
+}

@@ -1,0 +1,221 @@
+//! CSV and TSV (RFC 4180) with a header: fields to features by the columns' roles. A field that does not begin with a
+//! quote is read in place; a quoted one may hold the delimiter and doubled quotes, and ends on its line.
+//!
+//! A categorical value is one feature of value 1 under a key made of the column's name and the value. A number is the
+//! column's key with that value; an empty field or `NA` is the column's "missing" key with value 1.
+
+use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::columns::Role;
+use crate::read::labels::Labels;
+use crate::read::number::{NotANumber, parse_float};
+use crate::read::repeated_keys::RepeatedKeys;
+use crate::read::scale::Scaling;
+
+/// Where a record goes wrong, and what should stand there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CsvFault {
+    /// What was expected, and in which column.
+    pub expected: String,
+}
+
+/// How records are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub delimiter: u8,
+    pub intercept: bool,
+    pub labels: Labels,
+    /// Nobody said which column is the label's: it is the first.
+    pub label_as_first: bool,
+    pub header: Vec<String>,
+    pub roles: Vec<Role>,
+    /// What becomes of each column's numbers; empty: they are kept as they are.
+    pub scaling: Vec<Scaling>,
+    /// A quoted field without its quotes.
+    pub scratch: Vec<u8>,
+    pub repeats: RepeatedKeys,
+}
+
+/// The end of an unquoted field: the first delimiter or newline at or after `p`.
+#[inline(always)]
+fn field_end(buf: &[u8], p: usize, delimiter: u8) -> usize {
+    let rest = buf.get(p..).unwrap_or_default();
+    p + rest.iter().position(|&b| b == delimiter || b == b'\n').unwrap_or(rest.len())
+}
+
+/// Without the carriage return of a line's end.
+#[inline(always)]
+fn trimmed(field: &[u8]) -> &[u8] {
+    field.strip_suffix(b"\r").unwrap_or(field)
+}
+
+/// The quoted field whose quote is at `p`, into `out`; returns where the delimiter or newline after it is.
+#[inline(never)]
+fn quoted(buf: &[u8], mut p: usize, delimiter: u8, out: &mut Vec<u8>) -> Result<usize, &'static str> {
+    out.clear();
+    loop {
+        p += 1;
+        match buf.get(p) {
+            None | Some(b'\n') => return Err("expected the closing quote on the same line"),
+            Some(b'"') if buf.get(p + 1) == Some(&b'"') => {
+                out.push(b'"');
+                p += 1;
+            }
+            Some(b'"') => break,
+            Some(&b) => out.push(b),
+        }
+    }
+    p += 1;
+    if buf.get(p) == Some(&b'\r') && matches!(buf.get(p + 1), None | Some(b'\n')) {
+        p += 1;
+    }
+    match buf.get(p) {
+        None | Some(b'\n') => Ok(p),
+        Some(&b) if b == delimiter => Ok(p),
+        Some(_) => Err("expected the delimiter after the closing quote"),
+    }
+}
+
+/// Whether the line at `p` is empty, and so no record.
+#[inline(always)]
+pub(crate) fn nothing(buf: &[u8], p: usize) -> bool {
+    matches!((buf.get(p), buf.get(p + 1)), (None | Some(b'\n'), _) | (Some(b'\r'), None | Some(b'\n')))
+}
+
+/// The names in the header line that begins at `p`.
+///
+/// # Errors
+/// A quoted name does not end as it should.
+pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>, CsvFault> {
+    let mut p = if buf.get(p..).is_some_and(|b| b.starts_with(b"\xEF\xBB\xBF")) { p + 3 } else { p };
+    let (mut names, mut scratch) = (Vec::new(), Vec::new());
+    loop {
+        let end = if buf.get(p) == Some(&b'"') {
+            let end = quoted(buf, p, delimiter, &mut scratch);
+            end.map_err(|e| CsvFault { expected: format!("{e}, in the header") })?
+        } else {
+            let end = field_end(buf, p, delimiter);
+            scratch.clear();
+            let field = &buf[p..end];
+            scratch.extend_from_slice(if buf.get(end) == Some(&delimiter) { field } else { trimmed(field) });
+            end
+        };
+        names.push(String::from_utf8_lossy(&scratch).trim().to_owned());
+        if buf.get(end) != Some(&delimiter) {
+            return Ok(names);
+        }
+        p = end + 1;
+    }
+}
+
+/// Appends the record that begins at `p` and returns the start of the next line.
+///
+/// # Errors
+/// The block may then hold features of the record: [`Block::undo`] takes them back.
+pub(crate) fn record(
+    buf: &[u8],
+    p: usize,
+    records: &mut Records,
+    block: &mut Block,
+) -> Result<usize, CsvFault> {
+    let Records { delimiter, intercept, labels, label_as_first, header, roles, scaling, scratch, repeats } =
+        records;
+    let delimiter = *delimiter;
+    let mut label = f32::NAN;
+    if *intercept {
+        block.keys.push(INTERCEPT_KEY);
+        block.values.push(1.0);
+    }
+    let (mut p, first) = (p, block.keys.len());
+    for (at, role) in roles.iter().enumerate() {
+        let start = p;
+        let (field, end) = if buf.get(p) == Some(&b'"') {
+            match quoted(buf, p, delimiter, scratch) {
+                Ok(end) => (&scratch[..], end),
+                Err(e) => return Err(wrong(e, header, at)),
+            }
+        } else {
+            let end = field_end(buf, p, delimiter);
+            let last = buf.get(end) != Some(&delimiter);
+            let field = &buf[start..end];
+            (if last { trimmed(field) } else { field }, end)
+        };
+        let more = buf.get(end) == Some(&delimiter);
+        if more == (at + 1 == roles.len()) {
+            let found = if more { "more".to_owned() } else { (at + 1).to_string() };
+            return Err(CsvFault { expected: format!("expected {} fields, found {found}", roles.len()) });
+        }
+        match role {
+            Role::Skipped => {}
+            Role::Categorical(keys) => {
+                block.keys.push(keys.categorical(field));
+                block.values.push(1.0);
+            }
+            Role::Numeric(key, missing) => {
+                let (found, value) = number(field, *key, *missing).map_err(|e| wrong(e, header, at))?;
+                let value = match scaling.get(at) {
+                    Some(scaling) if found == *key => scaling.of(value),
+                    _ => value,
+                };
+                if !value.is_finite() {
+                    return Err(wrong(SCALED, header, at));
+                }
+                block.keys.push(found);
+                block.values.push(value);
+            }
+            Role::Label => {
+                let text = field.trim_ascii();
+                label = labels.parse(text).map_err(|e| CsvFault {
+                    expected: labels.wrong_in(&header[at], e, text, *label_as_first),
+                })?;
+            }
+        }
+        p = end + 1;
+    }
+    block.may_repeat |= repeats.any(&block.keys[first..]);
+    block.end(label);
+    Ok(p)
+}
+
+const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";
+
+/// Hands out the fields of the record that begins at `p`, each with its place in the header. The record is
+/// [sound](record): only its fields are looked for.
+pub(crate) fn fields(buf: &[u8], p: usize, records: &mut Records, mut each: impl FnMut(usize, &[u8])) {
+    let Records { delimiter, roles, scratch, .. } = records;
+    let mut p = p;
+    for at in 0..roles.len() {
+        let end = match buf.get(p) {
+            Some(b'"') => match quoted(buf, p, *delimiter, scratch) {
+                Ok(end) => {
+                    each(at, scratch);
+                    end
+                }
+                Err(_) => return,
+            },
+            _ => {
+                let end = field_end(buf, p, *delimiter);
+                each(at, trimmed(&buf[p..end]));
+                end
+            }
+        };
+        p = end + 1;
+    }
+}
+
+#[inline(always)]
+fn number(field: &[u8], key: u64, missing: u64) -> Result<(u64, f32), &'static str> {
+    let field = field.trim_ascii();
+    if field.is_empty() || field == b"NA" {
+        return Ok((missing, 1.0));
+    }
+    match parse_float(field) {
+        Ok(value) => Ok((key, value)),
+        Err(NotANumber::Missing) => Err("expected a number, or nothing or NA where it is missing"),
+        Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
+    }
+}
+
+#[cold]
+fn wrong(expected: &str, header: &[String], at: usize) -> CsvFault {
+    CsvFault { expected: format!("{expected}, in column {:?}", header[at]) }
+}

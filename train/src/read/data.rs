@@ -1,0 +1,114 @@
+//! What is read: the files, their format, and which share of their examples.
+
+use crate::read::columns::ColumnChoice;
+use crate::read::criteo::Counts;
+use crate::read::error::ReadError;
+use crate::read::labels::Labels;
+use crate::read::scale::Scale;
+use crate::read::stop_flag::StopFlag;
+
+/// The format of data files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// By the extension (.csv, .tsv, .svm, .libsvm, .svmlight, .vw, each also with .gz or .zst), else by the first
+    /// line; Criteo's logs by the first line whatever they are called.
+    #[default]
+    Auto,
+    /// `label id:value ...`
+    Libsvm,
+    /// A header and rows, by commas, or by tabs when the name says .tsv or the header has tabs and no comma.
+    Csv,
+    /// Criteo's click logs: `label`, 13 numbers, 26 hashed categories by tabs, without a header.
+    Criteo,
+    /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
+    Vw,
+}
+
+/// A share of the batches: worker `worker` of `workers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which, from 0.
+    pub worker: u32,
+    /// Of how many.
+    pub workers: u32,
+}
+
+impl Share {
+    /// All of it.
+    pub const ALL: Share = Share { worker: 0, workers: 1 };
+}
+
+/// Data files and how they are read: one after the other, as if they were one.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// The files, as [`files`](crate::read::files) lists them; `-` is standard input.
+    pub files: Vec<String>,
+    /// Their format.
+    pub format: Format,
+    /// Which columns of CSV files.
+    pub columns: ColumnChoice,
+    /// What becomes of the numbers of CSV files.
+    pub scale: Scale,
+    /// What the numbers of Criteo's logs become.
+    pub counts: Counts,
+    /// What labels may be; Criteo's are clicks, whatever is said here.
+    pub labels: Labels,
+    /// Whether each example gets an intercept.
+    pub intercept: bool,
+    /// How many bad lines (of all the files) are skipped before one is an error.
+    pub skip_bad_lines: u64,
+    /// Whether examples may lack labels (to score them): a CSV file its label column, a line of another
+    /// format its label.
+    pub unlabelled: bool,
+    /// Ends the reading where it stands, also while it waits for standard input or a FIFO.
+    pub stop: StopFlag,
+}
+
+impl Data {
+    /// The file `path`: format by its name and first line, an intercept, labels needed, no bad lines skipped.
+    pub fn new(path: &str) -> Data {
+        Data::of(vec![path.to_owned()])
+    }
+
+    /// These files, otherwise like [`new`](Self::new).
+    pub fn of(files: Vec<String>) -> Data {
+        Data {
+            files,
+            format: Format::Auto,
+            columns: ColumnChoice::default(),
+            scale: Scale::default(),
+            counts: Counts::default(),
+            labels: Labels::default(),
+            intercept: true,
+            skip_bad_lines: 0,
+            unlabelled: false,
+            stop: StopFlag::default(),
+        }
+    }
+
+    /// What messages call all of them.
+    pub(crate) fn name(&self) -> String {
+        match &self.files[..] {
+            [] => "(no file)".into(),
+            [one] => shown_name(one).into(),
+            [first, ..] => format!("{first} and {} more", self.files.len() - 1),
+        }
+    }
+
+    /// Whether every file can be read again from its beginning.
+    ///
+    /// # Errors
+    /// One is standard input or a pipe, and `what` would read it twice.
+    pub fn must_be_files(&self, what: &'static str) -> Result<(), ReadError> {
+        let once = |file: &&String| *file == "-" || std::fs::metadata(file).is_ok_and(|meta| !meta.is_file());
+        match self.files.iter().find(once) {
+            Some(file) => Err(ReadError::ReadOnce { file: shown_name(file).to_owned(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A file's name for messages.
+pub(crate) fn shown_name(file: &str) -> &str {
+    if file == "-" { "(standard input)" } else { file }
+}

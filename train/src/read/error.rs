@@ -1,0 +1,339 @@
+//! The errors of reading: each names the file and line, shows the text, and says what was expected and what to do.
+
+use crate::limits::{BAD_LINES_KEPT, LINE_BYTES_MAX, TEXT_SHOWN_BYTES};
+use std::fmt;
+use std::io;
+
+/// A line that is not an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// The file, as it was named.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: u64,
+    /// What stands there, cut to about 80 characters.
+    pub text: String,
+    /// What was expected, and what was found.
+    pub expected: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}; the line: {:?}", self.file, self.line, self.expected, self.text)
+    }
+}
+
+/// Why a data file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file is missing, unreadable, or failed while being read.
+    #[error("{file}: cannot read: {source}; check the path and its permissions")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The name ends in .gz or .zst and the bytes are not packed so.
+    #[error("{file}: the name says {packing}, the first bytes do not; if it is plain text, rename it")]
+    NotPacked {
+        /// The file.
+        file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
+    },
+    /// It is packed in another way, or no text in UTF-8.
+    #[error("{file}: is {what}; {remedy}")]
+    NotText {
+        /// The file.
+        file: String,
+        /// What its first bytes say it is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Its lines end in CR alone.
+    #[error(
+        "{file}: its lines end in CR alone, as on an old Mac; convert it: tr '\\r' '\\n' < {file} > a new file, and name that"
+    )]
+    OldMac {
+        /// The file.
+        file: String,
+    },
+    /// The packed stream ends too early.
+    #[error(
+        "{file}: the {packing} stream is truncated at its byte {at}, after {bytes} unpacked bytes; fetch or pack the file again"
+    )]
+    Truncated {
+        /// The file.
+        file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
+        /// Bytes of the file that had been consumed.
+        at: u64,
+        /// How far it went.
+        bytes: u64,
+    },
+    /// The packed stream is damaged.
+    #[error(
+        "{file}: the {packing} stream is damaged at or before its byte {at}, after {bytes} unpacked bytes ({why}); fetch or pack the file again"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// "gzip" or "zstd".
+        packing: &'static str,
+        /// Bytes of the file that had been consumed.
+        at: u64,
+        /// How far it went.
+        bytes: u64,
+        /// What the unpacker said.
+        why: String,
+    },
+    /// Its bytes do not come.
+    #[error(
+        "{file}: nothing could be read for {seconds:.0} s; see whether its disk or network mount answers, then start this \
+         worker again (what it had not finished goes to others; --worker-timeout says how long it waits)"
+    )]
+    Stalled {
+        /// The file.
+        file: String,
+        /// For how long.
+        seconds: f64,
+    },
+    /// The stop flag was set while the bytes of a pipe were waited for.
+    #[error("{file}: stopped while waiting for more of it")]
+    Stopped {
+        /// The file.
+        file: String,
+    },
+    /// What names files names none.
+    #[error("{named}: {what}; check the path, and quote a pattern so that the shell leaves it alone")]
+    NoFiles {
+        /// The pattern or the folder.
+        named: String,
+        /// What there is instead.
+        what: String,
+    },
+    /// One file would be read twice.
+    #[error(
+        "{file}: named twice (also as {before}), and its examples would count twice; name it once, or say --epochs for several passes"
+    )]
+    Twice {
+        /// The file.
+        file: String,
+        /// How it was named before.
+        before: String,
+    },
+    /// The files have not one format.
+    #[error("{file}: {what}, but {first} {first_what}; files that are read together are alike")]
+    Differs {
+        /// The file.
+        file: String,
+        /// What is in it.
+        what: String,
+        /// The first file.
+        first: String,
+        /// What is in that.
+        first_what: String,
+    },
+    /// The test set has another format than the training data.
+    #[error(
+        "--test {test} is {test_format}, and the training data, {data}, is {format}: the features of one mean nothing \
+         in the other; test on data of the same format"
+    )]
+    TestDiffers {
+        /// A file of the test set.
+        test: String,
+        /// What it is.
+        test_format: &'static str,
+        /// The training data.
+        data: String,
+        /// What it is.
+        format: &'static str,
+    },
+    /// There is not one example in it.
+    #[error(
+        "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
+    )]
+    Empty {
+        /// The file, or what they all are.
+        file: String,
+    },
+    /// The first line is of no format.
+    #[error(
+        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; say --format if it is one of them"
+    )]
+    UnknownFormat {
+        /// The file.
+        file: String,
+        /// Its first line.
+        text: String,
+    },
+    /// A line is longer than the limit.
+    #[error(
+        "{file}:{line}: the line is longer than {LINE_BYTES_MAX} bytes, the limit; is this a text file whose lines end in LF?"
+    )]
+    LineTooLong {
+        /// The file.
+        file: String,
+        /// Its line, from 1.
+        line: u64,
+    },
+    /// A line is not an example.
+    #[error("{0}; mend it, or skip such lines with --skip-bad-lines N")]
+    BadLine(BadLine),
+    /// The labels of a file are -1, 0 and 1.
+    #[error(
+        "{file}:{line}: labels are a mixture of -1, 0 and 1, first here, in {text:?}: of two classes one has the \
+         label 1 and the other 0, or \
+         else -1; take the lines of a third class out, or give them the label that they should have"
+    )]
+    MixedLabels {
+        /// The file.
+        file: String,
+        /// The first line that does not fit those before it.
+        line: u64,
+        /// What stands there.
+        text: String,
+    },
+    /// More bad lines than may be skipped.
+    #[error(
+        "{last}: bad line {count} of the {allowed} that --skip-bad-lines allows; the first were:\n{}",
+        lines(first)
+    )]
+    TooManyBadLines {
+        /// The one too many.
+        last: BadLine,
+        /// How many, it included.
+        count: u64,
+        /// How many were allowed.
+        allowed: u64,
+        /// The first few.
+        first: Vec<BadLine>,
+    },
+    /// A column that was asked for is not in the header.
+    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", few(columns))]
+    NoColumn {
+        /// The file.
+        file: String,
+        /// The name asked for.
+        column: String,
+        /// The flag that asked.
+        flag: &'static str,
+        /// What there is.
+        columns: Vec<String>,
+    },
+    /// The header or the choice of columns cannot be used.
+    #[error("{file}: {what}")]
+    Columns {
+        /// The file.
+        file: String,
+        /// What is wrong with it and what to do.
+        what: String,
+    },
+    /// Standard input and pipes cannot be read twice.
+    #[error("{file} can be read only once: {what} needs a file; save it to one and name that")]
+    ReadOnce {
+        /// Which.
+        file: String,
+        /// Who wants to read it again.
+        what: &'static str,
+    },
+    /// A file is no longer what it was.
+    #[error(
+        "{file}: has changed since the training began ({before} bytes then, {now} now): its lines would be learned twice or \
+         never; train on files that stay as they are, and begin anew"
+    )]
+    Changed {
+        /// Which.
+        file: String,
+        /// Its length then.
+        before: u64,
+        /// Its length now.
+        now: u64,
+    },
+    /// Whoever hands out splits gives no more.
+    #[error("{0}")]
+    Pieces(String),
+    /// The system gives no thread to read with.
+    #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
+    Thread(io::Error),
+    /// A number out of its range.
+    #[error("{what} is {value}; from 1 to {max} is allowed")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// Given.
+        value: u64,
+        /// The greatest allowed.
+        max: u64,
+    },
+}
+
+/// Names of columns, of many the first few, each cut.
+pub(crate) fn few(columns: &[String]) -> String {
+    const LETTERS: usize = 400;
+    let mut told = String::new();
+    for (i, name) in columns.iter().enumerate() {
+        if told.len() > LETTERS {
+            return format!("{told} and {} more", columns.len() - i);
+        }
+        told.push_str(if i == 0 { "" } else { ", " });
+        told.push_str(&shown(name.as_bytes()));
+    }
+    told
+}
+
+fn lines(bad: &[BadLine]) -> String {
+    bad.iter().map(|b| format!("  {b}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A line as a message shows it: cut, without its end, with unreadable bytes replaced.
+pub(crate) fn shown(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut text = String::from_utf8_lossy(&line[..line.len().min(TEXT_SHOWN_BYTES)]).into_owned();
+    if line.len() > TEXT_SHOWN_BYTES {
+        text.push_str("...");
+    }
+    text
+}
+
+/// The bad lines of one reading: counted, the first few kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadLines {
+    /// How many there were.
+    pub count: u64,
+    /// The first few.
+    pub first: Vec<BadLine>,
+}
+
+impl BadLines {
+    /// Counts those of another reading too.
+    pub(crate) fn add_all(&mut self, other: &BadLines) {
+        self.count += other.count;
+        let room = BAD_LINES_KEPT.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(room).cloned());
+    }
+
+    /// Counts one.
+    ///
+    /// # Errors
+    /// It is one more than `allowed`.
+    pub(crate) fn add(&mut self, bad: BadLine, allowed: u64) -> Result<(), ReadError> {
+        self.count += 1;
+        if allowed == 0 {
+            return Err(ReadError::BadLine(bad));
+        }
+        if self.count > allowed {
+            let first = self.first.clone();
+            return Err(ReadError::TooManyBadLines { last: bad, count: self.count, allowed, first });
+        }
+        if self.first.len() < BAD_LINES_KEPT {
+            self.first.push(bad);
+        }
+        Ok(())
+    }
+}

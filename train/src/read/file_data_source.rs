@@ -1,0 +1,69 @@
+//! Data files as a data server sends them to workers (in-graph): which bytes are the text of a split, and the bytes.
+
+use crate::limits::LINE_BYTES_MAX;
+use crate::read::data::shown_name;
+use crate::read::error::ReadError;
+use crate::read::split::{FileFingerprint, line_from};
+use gannet_node::{DataSource, Split};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// Files that are to stay as they were when they were looked at.
+pub struct FileDataSource {
+    files: Vec<(String, FileFingerprint)>,
+    /// The one that was read last.
+    open: Mutex<Option<(u32, File)>>,
+}
+
+impl FileDataSource {
+    /// Of these files, as they were seen.
+    pub fn new(files: &[String], seen: &[FileFingerprint]) -> FileDataSource {
+        let files = files.iter().cloned().zip(seen.iter().cloned()).collect();
+        FileDataSource { files, open: Mutex::new(None) }
+    }
+
+    /// Does something with a file, which was before and is afterwards what it was in the beginning.
+    fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
+        let none = || ReadError::Pieces(format!("file {file} of {}", self.files.len()));
+        let (path, seen) = self.files.get(file as usize).ok_or_else(none)?;
+        let io = |source| ReadError::Io { file: shown_name(path).to_owned(), source };
+        seen.check(path)?;
+        let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|(of, _)| *of != file) {
+            *kept = Some((file, File::open(path).map_err(io)?));
+        }
+        let Some((_, open)) = kept.as_mut() else { return Err(none()) };
+        let done = work(open).map_err(io);
+        if done.is_err() {
+            *kept = None;
+        }
+        // What was read of a file that changed meanwhile is not known to be what it was.
+        seen.check(path)?;
+        done
+    }
+}
+
+impl DataSource for FileDataSource {
+    fn text(&self, task: &Split) -> Result<Range<u64>, String> {
+        let whole = self.files.get(task.file as usize).is_some_and(|(_, seen)| seen.packed);
+        if whole {
+            return Ok(task.start..task.end);
+        }
+        let most = LINE_BYTES_MAX as u64 + 1;
+        let text = self.with(task.file, |file| {
+            let start = line_from(file, task.start, most)?;
+            Ok(start..line_from(file, task.end, most)?.max(start))
+        });
+        text.map_err(|error| error.to_string())
+    }
+
+    fn read(&self, file: u32, at: u64, out: &mut [u8]) -> Result<(), String> {
+        let read = self.with(file, |file| {
+            file.seek(SeekFrom::Start(at))?;
+            file.read_exact(out)
+        });
+        read.map_err(|error| error.to_string())
+    }
+}

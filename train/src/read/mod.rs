@@ -1,0 +1,30 @@
+//! Reads examples: finds the files, chooses the format, and parses lines into [`Block`](block::Block)s.
+//!
+//! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] give their bytes, [`source`] cuts whole
+//! lines, [`format`] chooses one of the readers ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`reader`] fills blocks.
+
+pub(crate) mod block;
+pub(crate) mod columns;
+pub(crate) mod criteo;
+pub(crate) mod csv;
+pub(crate) mod data;
+pub(crate) mod decompress;
+pub(crate) mod error;
+pub(crate) mod file_data_source;
+pub(crate) mod files;
+pub(crate) mod format;
+pub(crate) mod labels;
+pub(crate) mod libsvm;
+pub(crate) mod number;
+pub(crate) mod reader;
+pub(crate) mod remote_data;
+pub(crate) mod repeated_keys;
+pub(crate) mod scale;
+pub(crate) mod scheduled_splits;
+pub(crate) mod source;
+pub(crate) mod split;
+pub(crate) mod stop_flag;
+pub(crate) mod stream;
+pub(crate) mod survey;
+pub(crate) mod text_key;
+pub(crate) mod vw;

@@ -1,0 +1,452 @@
+//! Examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were one
+//! (empty lines and comments are none), so that batch i is the same for every worker whatever its share; a bad line
+//! that is skipped leaves its batch shorter. Worker i of n takes batches i mod n and scans past the others without
+//! parsing them.
+
+use crate::limits::BATCH_MAX;
+use crate::read::block::Block;
+use crate::read::columns::Columns;
+use crate::read::data::{Data, Share, shown_name};
+use crate::read::error::{BadLine, BadLines, ReadError, shown};
+use crate::read::format::LineReader;
+use crate::read::labels::Labels;
+use crate::read::libsvm;
+use crate::read::source::Source;
+use crate::read::split::{self, Split};
+use crate::read::stream::{ReadPosition, Stream};
+use std::io::{self, Read};
+
+/// What a data file is.
+#[derive(Clone, Debug)]
+pub struct DetectedFile {
+    /// Its name.
+    pub file: String,
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'static str,
+    /// Its columns, in CSV.
+    pub columns: Option<Columns>,
+}
+
+/// One pass over data files.
+pub struct Reader {
+    data: Data,
+    position: ReadPosition,
+    /// The first of the files that have not been opened.
+    next_file: usize,
+    source: Source,
+    kind: LineReader,
+    batch: usize,
+    share: Share,
+    next_batch: u64,
+    bad: BadLines,
+    /// Labels 0 (1) and -1 (2) that there were, of those that are 0 or 1.
+    zeros: u8,
+    data_lines: u64,
+    /// The byte of its file at which the source begins.
+    start: u64,
+    /// It reads a split, in which there may be nothing.
+    of_piece: bool,
+}
+
+impl Reader {
+    /// Opens the files, finds their format and, in CSV, their columns.
+    ///
+    /// # Errors
+    /// A file cannot be read, all of them are empty, the first one's format is unknown, columns are not there, or
+    /// `batch` or `share` is out of range.
+    pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, share)?;
+        let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
+        let mut next_file = 0;
+        let opened = open_next(data, &mut next_file, &position, None, |_| {})?;
+        let Some((source, kind)) = opened else { return Err(ReadError::Empty { file: data.name() }) };
+        Ok(Reader::new(data, batch, share, position, next_file, source, kind))
+    }
+
+    /// Reads examples from any bytes, plain or packed; `data.files` has their name for messages.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn over(
+        data: &Data,
+        bytes: Box<dyn Read + Send>,
+        batch: usize,
+        share: Share,
+    ) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, share)?;
+        let position = ReadPosition::default();
+        let stream = Stream::over(bytes, position.read.clone());
+        let mut source = Source::new(data.name(), stream, &data.stop)?;
+        let empty = || ReadError::Empty { file: data.name() };
+        let kind = LineReader::of(&mut source, data)?.ok_or_else(empty)?;
+        Ok(Reader::new(data, batch, share, position, data.files.len(), source, kind))
+    }
+
+    fn new(
+        data: &Data,
+        batch: usize,
+        share: Share,
+        position: ReadPosition,
+        next_file: usize,
+        source: Source,
+        kind: LineReader,
+    ) -> Reader {
+        Reader {
+            data: data.clone(),
+            position,
+            next_file,
+            source,
+            kind,
+            batch,
+            share,
+            next_batch: 0,
+            bad: BadLines::default(),
+            zeros: 0,
+            data_lines: 0,
+            start: 0,
+            of_piece: false,
+        }
+    }
+
+    /// The lines of a split of a file, in batches that are all this reader's; the first `piece.from` are gone past.
+    /// `None`: no line begins in it.
+    pub(crate) fn of_piece(
+        data: &Data,
+        batch: usize,
+        piece: &Split,
+        packed: bool,
+        position: &ReadPosition,
+    ) -> Result<Option<Reader>, ReadError> {
+        Reader::check_limits(batch, Share::ALL)?;
+        let Some((source, kind, start)) = split::open(data, piece, position, packed)? else {
+            return Ok(None);
+        };
+        let files = data.files.len();
+        let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        (reader.start, reader.of_piece) = (start, true);
+        reader.pass(piece.from)?;
+        Ok(Some(reader))
+    }
+
+    /// The same of lines that come from elsewhere, from where the split begins.
+    pub(crate) fn of_text(
+        data: &Data,
+        batch: usize,
+        piece: &Split,
+        position: &ReadPosition,
+        source: Source,
+        kind: LineReader,
+    ) -> Result<Reader, ReadError> {
+        Reader::check_limits(batch, Share::ALL)?;
+        let files = data.files.len();
+        let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        reader.of_piece = true;
+        reader.pass(piece.from)?;
+        Ok(reader)
+    }
+
+    /// Goes past so many batches.
+    fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
+        for _ in 0..batches {
+            self.pass_batch()?;
+            self.next_batch += 1;
+        }
+        Ok(())
+    }
+
+    /// Lines that were read, or gone past, and hold something: examples and bad lines.
+    pub(crate) fn data_lines(&self) -> u64 {
+        self.data_lines
+    }
+
+    fn check_limits(batch: usize, share: Share) -> Result<(), ReadError> {
+        if batch == 0 || batch > BATCH_MAX {
+            return Err(ReadError::Limit { what: "the batch", value: batch as u64, max: BATCH_MAX as u64 });
+        }
+        if share.worker >= share.workers {
+            let (value, max) = (u64::from(share.worker) + 1, u64::from(share.workers));
+            return Err(ReadError::Limit { what: "the worker's number, from 1,", value, max });
+        }
+        Ok(())
+    }
+
+    /// Looks at the beginning of every file that can be read again: what can be known before a long reading to fail in
+    /// it. The format, when there is such a file that is not empty.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and files that are not alike.
+    pub fn check(data: &Data) -> Result<Option<&'static str>, ReadError> {
+        Ok(Reader::look(data)?.map(|found| found.format))
+    }
+
+    /// The same, with what else the first of these files says.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub fn look(data: &Data) -> Result<Option<DetectedFile>, ReadError> {
+        bytes_of(data)?;
+        let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
+        let files = data.files.iter().filter(again).cloned().collect();
+        let data = Data { files, ..data.clone() };
+        let (mut next_file, mut first) = (0, None);
+        let warn = |file: &str| {
+            if data.files.len() > 1 {
+                tracing::warn!(file, "there is no line in this file");
+            }
+        };
+        let position = ReadPosition::default();
+        loop {
+            let first_one = first.as_ref().map(|(source, kind)| (source, kind));
+            let Some(opened) = open_next(&data, &mut next_file, &position, first_one, warn)? else { break };
+            first.get_or_insert(opened);
+        }
+        let found = |(source, kind): (Source, LineReader)| DetectedFile {
+            file: source.file().to_owned(),
+            format: kind.name(),
+            columns: kind.columns().cloned(),
+        };
+        Ok(first.map(found))
+    }
+
+    /// Holds that a test set has the format that training data was found to have, where that could not be known before:
+    /// of standard input and pipes.
+    ///
+    /// # Errors
+    /// It has another, or cannot be read.
+    pub(crate) fn check_test(
+        test: Option<&Data>,
+        data: &Data,
+        format: &'static str,
+    ) -> Result<(), ReadError> {
+        match test {
+            Some(test) if data.must_be_files("").is_err() => Reader::alike(test, data, format).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Holds that a test set has the format that training data has; what the test set is.
+    ///
+    /// # Errors
+    /// It has another, or cannot be read.
+    pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<DetectedFile>, ReadError> {
+        let found = Reader::look(test)?;
+        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
+        match &found {
+            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
+                let (test, data) = (file.clone(), data.name());
+                Err(ReadError::TestDiffers { test, test_format: other, data, format })
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Fills `block` with the next batch of this share; false, and an empty block, at the end of the files.
+    ///
+    /// # Errors
+    /// A bad line beyond those that may be skipped, or a file that fails; the reader is then at its end.
+    pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        block.clear();
+        loop {
+            let mine = self.next_batch % u64::from(self.share.workers) == u64::from(self.share.worker);
+            let before = self.data_lines;
+            if mine {
+                self.read_batch(block)?;
+            } else {
+                self.pass_batch()?;
+            }
+            let lines = self.data_lines - before;
+            self.next_batch += 1;
+            if lines == 0 {
+                if self.data_lines == 0 && !self.of_piece {
+                    return Err(ReadError::Empty { file: self.data.name() });
+                }
+                return Ok(false);
+            }
+            // A batch of which every line was bad is not handed out.
+            if mine && !block.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The number, from 0 and counted over all shares, of the batch that [`next`](Self::next) gave last.
+    pub fn batch_number(&self) -> u64 {
+        self.next_batch.saturating_sub(1)
+    }
+
+    /// At its end: the batches of a pass, counted over all shares.
+    pub fn batches(&self) -> u64 {
+        self.next_batch.saturating_sub(1)
+    }
+
+    /// Where it stands in the files.
+    pub fn position(&self) -> &ReadPosition {
+        &self.position
+    }
+
+    /// The bad lines so far.
+    pub fn bad_lines(&self) -> &BadLines {
+        &self.bad
+    }
+
+    /// The columns, when the files are CSV.
+    pub fn columns(&self) -> Option<&Columns> {
+        self.kind.columns()
+    }
+
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub fn format(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Whether there are lines to take, of this file or the next ones.
+    #[inline(always)]
+    fn more(&mut self) -> Result<bool, ReadError> {
+        if self.source.fill()? { Ok(true) } else { self.open_more() }
+    }
+
+    #[cold]
+    fn open_more(&mut self) -> Result<bool, ReadError> {
+        loop {
+            let Reader { data, next_file, position, source, kind, .. } = self;
+            let Some(opened) = open_next(data, next_file, position, Some((source, kind)), |_| {})? else {
+                return Ok(false);
+            };
+            (self.source, self.kind) = opened;
+            if self.source.fill()? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read_batch(&mut self, block: &mut Block) -> Result<(), ReadError> {
+        let mut left = self.batch;
+        while left > 0 && !block.full() && self.more()? {
+            let (buf, mut p, end) = self.source.lines();
+            let mut lines = 0;
+            let (mut fault, mut mixed) = (None, None);
+            while p < end && left > 0 && !block.full() {
+                lines += 1;
+                if self.kind.nothing(buf, p) {
+                    p = libsvm::next_line(buf, p);
+                    continue;
+                }
+                self.data_lines += 1;
+                left -= 1;
+                match self.kind.example(buf, p, block) {
+                    Ok(next) => {
+                        self.zeros |= zero(block);
+                        if self.zeros == 3 && self.data.labels == Labels::Signs {
+                            mixed = Some(shown(&buf[p..next]));
+                            p = next;
+                            break;
+                        }
+                        p = next;
+                    }
+                    Err(expected) => {
+                        let next = libsvm::next_line(buf, p);
+                        fault = Some((shown(&buf[p..next]), expected));
+                        p = next;
+                        break;
+                    }
+                }
+            }
+            self.source.take(p, lines);
+            if let Some(text) = mixed {
+                let (file, line) = self.place();
+                return Err(ReadError::MixedLabels { file, line, text });
+            }
+            if let Some((text, expected)) = fault {
+                block.undo();
+                let (file, line) = self.place();
+                self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file, and the number in it of the line that was taken last.
+    #[cold]
+    fn place(&self) -> (String, u64) {
+        let (file, mut line) = (self.source.file().to_owned(), self.source.line);
+        if self.start > 0 {
+            line += split::lines_before(&file, self.start);
+        }
+        (file, line)
+    }
+
+    /// Goes past another worker's batch: lines are counted, not parsed.
+    fn pass_batch(&mut self) -> Result<(), ReadError> {
+        let mut left = self.batch;
+        while left > 0 && self.more()? {
+            let (buf, mut p, end) = self.source.lines();
+            let mut lines = 0;
+            while p < end && left > 0 {
+                let empty = self.kind.nothing(buf, p);
+                p = libsvm::next_line(buf, p);
+                lines += 1;
+                if !empty {
+                    left -= 1;
+                    self.data_lines += 1;
+                }
+            }
+            self.source.take(p, lines);
+        }
+        Ok(())
+    }
+}
+
+/// What the last label of a block is among [`Reader::zeros`]; it is 0 afterwards, if it stands for that.
+#[inline(always)]
+fn zero(block: &mut Block) -> u8 {
+    match block.labels.last_mut() {
+        Some(label) if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
+        _ => 0,
+    }
+}
+
+/// Bytes of all the files, when all are files; a name that is none is found here, before anything is read.
+fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
+    let mut total = Some(0);
+    for file in &data.files {
+        if file == "-" {
+            total = None;
+            continue;
+        }
+        let io = |source| ReadError::Io { file: file.clone(), source };
+        let meta = std::fs::metadata(file).map_err(io)?;
+        if meta.is_dir() {
+            return Err(io(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
+        }
+        total = total.filter(|_| meta.is_file()).map(|total| total + meta.len());
+    }
+    Ok(total)
+}
+
+/// Opens the next file that is not empty; it is like the `first`, when there was one.
+fn open_next(
+    data: &Data,
+    next_file: &mut usize,
+    position: &ReadPosition,
+    first: Option<(&Source, &LineReader)>,
+    empty: impl Fn(&str),
+) -> Result<Option<(Source, LineReader)>, ReadError> {
+    while let Some(path) = data.files.get(*next_file) {
+        *next_file += 1;
+        let name = shown_name(path).to_owned();
+        let opened = Stream::open(path, position.read.clone(), &data.stop);
+        let stream = opened.map_err(|source| ReadError::Io { file: name.clone(), source })?;
+        let mut source = Source::new(name.clone(), stream, &data.stop)?;
+        match LineReader::of(&mut source, data)? {
+            Some(kind) => {
+                if let Some((source, first)) = first {
+                    first.alike(source.file(), &kind, &name)?;
+                }
+                return Ok(Some((source, kind)));
+            }
+            // Parts that nothing fell into are common; all of them empty is an error.
+            None => empty(&name),
+        }
+    }
+    Ok(None)
+}

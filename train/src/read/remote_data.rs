@@ -1,0 +1,232 @@
+//! Splits whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a split
+//! is read from a thread that fetches ahead of the parsing, a bounded number of bytes; batches are cut from it as
+//! from the file.
+
+use crate::limits::{FED_CHUNKS_MAX, HEAD_BYTES};
+use crate::read::data::Data;
+use crate::read::error::ReadError;
+use crate::read::format::LineReader;
+use crate::read::reader::Reader;
+use crate::read::source::Source;
+use crate::read::split::Split;
+use crate::read::stream::{ReadPosition, Stream};
+use gannet_node::{DataLink, PlanFile, TextChunk, WorkerError};
+use gannet_transport::Net;
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where the bytes of splits are, when they are in no file of this machine.
+pub trait TextSource: Send + Sync {
+    /// The first bytes of a file, at most so many, and how many it has.
+    ///
+    /// # Errors
+    /// Why there are none, in words.
+    fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String>;
+
+    /// The lines that begin in a split, and the byte of the file at which the first does.
+    ///
+    /// # Errors
+    /// As [`head`](Self::head).
+    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
+
+    /// Why a text that was opened could not be read to its end.
+    fn trouble(&self) -> Option<String>;
+
+    /// Whether a file is packed.
+    fn is_packed(&self, file: usize) -> bool;
+}
+
+/// The data that a data server sends over a link.
+pub struct RemoteTexts<N: Net> {
+    shared: Arc<SharedText<N>>,
+    files: Vec<PlanFile>,
+}
+
+struct SharedText<N: Net> {
+    link: Mutex<DataLink<N>>,
+    trouble: Mutex<Option<String>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the client says comes in its own words: it is the same for all.
+fn in_words(error: WorkerError) -> String {
+    match error {
+        WorkerError::Refused { text, .. } => text,
+        error => error.to_string(),
+    }
+}
+
+impl<N: Net> RemoteTexts<N> {
+    /// Of these files, over this link.
+    pub fn new(link: DataLink<N>, files: Vec<PlanFile>) -> RemoteTexts<N> {
+        let shared = SharedText { link: Mutex::new(link), trouble: Mutex::default() };
+        RemoteTexts { shared: Arc::new(shared), files }
+    }
+}
+
+impl<N: Net> SharedText<N> {
+    fn text(&self, index: u64, from: u64, expected: u64) -> Result<TextChunk, String> {
+        lock(&self.link).text(index, from, expected).map_err(in_words)
+    }
+}
+
+impl<N> TextSource for RemoteTexts<N>
+where
+    N: Net + Send + 'static,
+    N::Stream: Send,
+    N::Poll: Send,
+{
+    fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String> {
+        let head = lock(&self.shared.link).head(file as u32, most).map_err(in_words)?;
+        Ok((head.bytes, head.whole))
+    }
+
+    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
+        let index = piece.index;
+        let first = self.shared.text(index, 0, piece.end - piece.start)?;
+        let (start, whole, mut at) = (first.start, first.whole, first.bytes.len() as u64);
+        let (to, chunks) = sync_channel::<Result<Vec<u8>, String>>(FED_CHUNKS_MAX);
+        if at < whole {
+            let shared = self.shared.clone();
+            let fetch = move || {
+                while at < whole {
+                    let got = shared.text(index, at, whole - at).and_then(|text| match text.bytes.len() {
+                        0 => Err("the client feeds less of a piece than it has said".to_owned()),
+                        _ => Ok(text.bytes),
+                    });
+                    let ends = got.is_err();
+                    at += got.as_ref().map_or(0, Vec::len) as u64;
+                    // Whoever reads it may have gone.
+                    if to.send(got).is_err() || ends {
+                        return;
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name("gannet-fetch".into());
+            thread.spawn(fetch).map_err(|error| format!("no thread to fetch data with: {error}"))?;
+        }
+        let shared = self.shared.clone();
+        let tell = move |why: String| *lock(&shared.trouble) = Some(why);
+        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, tell: Box::new(tell) })))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        lock(&self.shared.trouble).clone()
+    }
+
+    fn is_packed(&self, file: usize) -> bool {
+        self.files[file].whole
+    }
+}
+
+/// A text, chunk after chunk.
+struct TextChunks {
+    chunks: Receiver<Result<Vec<u8>, String>>,
+    now: Vec<u8>,
+    at: usize,
+    /// Takes down why there is no more.
+    tell: Box<dyn Fn(String) + Send>,
+}
+
+impl Read for TextChunks {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.now.len() {
+            match self.chunks.recv() {
+                Ok(Ok(chunk)) => (self.now, self.at) = (chunk, 0),
+                Ok(Err(why)) => {
+                    (self.tell)(why.clone());
+                    return Err(io::Error::other(why));
+                }
+                // All has come.
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = out.len().min(self.now.len() - self.at);
+        out[..n].copy_from_slice(&self.now[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+/// What the beginning of a file says of its format, and where its lines begin; `None`: there is not one line.
+fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(LineReader, u64)>, ReadError> {
+    let name = &data.files[file];
+    for most in HEAD_BYTES {
+        let (head, whole) = texts.head(file, most).map_err(ReadError::Pieces)?;
+        let cut = (head.len() as u64) < whole;
+        // The first line must be there whole. What is packed is unpacked as far as it goes.
+        if cut && !texts.is_packed(file) && !head.contains(&b'\n') {
+            continue;
+        }
+        let stream = Stream::over(Box::new(io::Cursor::new(head)), Arc::default());
+        let mut source = Source::new(name.clone(), stream, &data.stop)?;
+        match LineReader::of(&mut source, data) {
+            Ok(Some(kind)) => return Ok(Some((kind, source.taken()))),
+            Ok(None) if !cut => return Ok(None),
+            Err(error) if !cut || most == HEAD_BYTES[1] => return Err(error),
+            _ => {}
+        }
+    }
+    let most = HEAD_BYTES[1];
+    Err(ReadError::Pieces(format!(
+        "{name}: its first line does not end in the first {most} bytes, which is as far as a fed worker looks: let the workers read it \
+         (--tasks on)"
+    )))
+}
+
+/// The format of the first file that has lines, and what it was read from.
+pub(crate) fn first(data: &Data, texts: &dyn TextSource) -> Result<LineReader, ReadError> {
+    for file in 0..data.files.len() {
+        if let Some((kind, _)) = kind_of(data, file, texts)? {
+            return Ok(kind);
+        }
+    }
+    Err(ReadError::Empty { file: data.name() })
+}
+
+/// A file, its format, and where its lines begin.
+type FileHead = (usize, Option<(LineReader, u64)>);
+
+/// The format that was found last: splits of a file come one after the other.
+#[derive(Default)]
+pub(crate) struct FileHeads {
+    last: Option<Box<FileHead>>,
+}
+
+/// Reads a split as [`Reader::of_piece`] does that of a file.
+pub(crate) fn reader(
+    data: &Data,
+    batch: usize,
+    piece: &Split,
+    position: &ReadPosition,
+    (texts, heads): (&dyn TextSource, &mut FileHeads),
+) -> Result<Option<Reader>, ReadError> {
+    let name = &data.files[piece.file];
+    let (start, mut text) = texts.open(piece).map_err(ReadError::Pieces)?;
+    if start == 0 {
+        let stream = Stream::over(text, position.read.clone());
+        let mut source = Source::new(name.clone(), stream, &data.stop)?;
+        return match LineReader::of(&mut source, data)? {
+            Some(kind) => Reader::of_text(data, batch, piece, position, source, kind).map(Some),
+            None => Ok(None),
+        };
+    }
+    if heads.last.as_ref().is_none_or(|last| last.0 != piece.file) {
+        heads.last = Some(Box::new((piece.file, kind_of(data, piece.file, texts)?)));
+    }
+    let Some((_, Some((kind, header)))) = heads.last.as_deref() else { return Ok(None) };
+    // A header's lines are none of the data's.
+    let before = header.saturating_sub(start);
+    if before > 0 {
+        let named = |source| ReadError::Io { file: name.clone(), source };
+        io::copy(&mut (&mut text).take(before), &mut io::sink()).map_err(named)?;
+    }
+    let stream = Stream::over(text, position.read.clone());
+    // Lines are counted from where the split begins: the file is elsewhere.
+    let source = Source::new(format!("{name} from byte {} on", start + before), stream, &data.stop)?;
+    Reader::of_text(data, batch, piece, position, source, kind.clone()).map(Some)
+}

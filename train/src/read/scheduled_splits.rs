@@ -1,0 +1,89 @@
+//! Splits from a job's scheduler.
+
+use crate::read::remote_data::{RemoteTexts, TextSource};
+use crate::read::split::{FileFingerprint, Split, Splits};
+use gannet_core::DATA_PUSHERS;
+use gannet_node::{ActivityKind, Heartbeat, PlanFile, SplitGrant};
+use gannet_transport::Net;
+use std::time::Duration;
+
+/// What a scheduler hands to this worker.
+pub struct Scheduled<N: Net> {
+    attendance: Heartbeat<N>,
+    /// The job's name.
+    started: u64,
+    /// The data, when it is remote: a data server sends it.
+    fed: Option<RemoteTexts<N>>,
+}
+
+impl<N: Net> Scheduled<N> {
+    /// Of a job that began at `started`.
+    pub fn new(attendance: Heartbeat<N>, started: u64) -> Scheduled<N> {
+        Scheduled { attendance, started, fed: None }
+    }
+
+    /// Splits for a worker without files, whose data a data server sends.
+    pub fn fed(attendance: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
+        Scheduled { attendance, started, fed: Some(texts) }
+    }
+
+    /// The membership that it asks by.
+    pub fn attendance(&self) -> &Heartbeat<N> {
+        &self.attendance
+    }
+
+    /// The membership, to leave with.
+    pub fn into_attendance(self) -> Heartbeat<N> {
+        self.attendance
+    }
+}
+
+/// The files as the plan of a job has them.
+pub fn plan_files(files: &[String], seen: &[FileFingerprint]) -> Vec<PlanFile> {
+    let file = |(name, seen): (&String, &FileFingerprint)| PlanFile {
+        name: name.clone(),
+        bytes: seen.bytes,
+        print: seen.print,
+        whole: seen.packed,
+    };
+    files.iter().zip(seen).map(file).collect()
+}
+
+impl<N> Splits for Scheduled<N>
+where
+    N: Net + Send + Sync + 'static,
+    N::Stream: Send,
+    N::Poll: Send,
+{
+    fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
+        let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
+            return Ok(None);
+        };
+        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job
+        // has another.
+        let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
+        let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
+        Ok(Some(Split { index, epoch, file, start, end, from, name }))
+    }
+
+    fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+        self.attendance.done(index, examples)
+    }
+
+    fn acked(&self, index: u64, batches: u64) {
+        self.attendance.acked(index, batches);
+    }
+
+    fn patience(&self) -> Duration {
+        self.attendance.read_timeout()
+    }
+
+    fn waits(&self, for_bytes: bool) {
+        self.attendance.is_at(for_bytes.then_some(ActivityKind::Reading));
+        self.attendance.moved();
+    }
+
+    fn texts(&self) -> Option<&dyn TextSource> {
+        self.fed.as_ref().map(|texts| texts as &dyn TextSource)
+    }
+}

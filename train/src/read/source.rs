@@ -1,0 +1,142 @@
+//! The text of one data file, handed out as whole lines.
+
+use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
+use crate::read::decompress::Decompressed;
+use crate::read::error::ReadError;
+use crate::read::stop_flag::StopFlag;
+use crate::read::stream::Stream;
+use std::io::{self, Read};
+
+/// The lines of one file. `buffer[at..end]` are whole lines not yet taken, each ended by a newline (one is added to a
+/// last line without), and at least [`PAD_BYTES`] readable bytes follow `end`.
+pub(crate) struct Source {
+    file: String,
+    bytes: Decompressed,
+    stop: StopFlag,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    filled: usize,
+    unpacked: u64,
+    /// Lines taken so far.
+    pub(crate) line: u64,
+    /// Whether the first bytes have been looked at.
+    begun: bool,
+    done: bool,
+    /// The last line had no newline, and was given one.
+    ended: bool,
+}
+
+/// The byte order mark of UTF-8, which some programs write before a text.
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+impl Source {
+    /// The lines of a stream; `file` names it in messages.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read or are no text, or the name says that they are packed and they are not.
+    pub fn new(file: String, stream: Stream, stop: &StopFlag) -> Result<Source, ReadError> {
+        let bytes = Decompressed::new(&file, stream, stop)?;
+        Ok(Source {
+            file,
+            bytes,
+            stop: stop.clone(),
+            buffer: vec![0; 2 * CHUNK_BYTES + PAD_BYTES],
+            at: 0,
+            end: 0,
+            filled: 0,
+            unpacked: 0,
+            line: 0,
+            begun: false,
+            done: false,
+            ended: false,
+        })
+    }
+
+    /// The file's name for messages.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The whole buffer, and the range in it of the lines not yet taken. Empty at the end of the file only after
+    /// [`fill`](Self::fill) said so.
+    #[inline(always)]
+    pub(crate) fn lines(&self) -> (&[u8], usize, usize) {
+        (&self.buffer, self.at, self.end)
+    }
+
+    /// Takes the bytes up to `at`, which were `lines` lines.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, at: usize, lines: u64) {
+        debug_assert!(self.at <= at && at <= self.end);
+        self.at = at;
+        self.line += lines;
+    }
+
+    /// Unpacked bytes of the lines that were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.unpacked + u64::from(self.ended) - (self.filled - self.at) as u64
+    }
+
+    /// Reads more when every line has been taken; false at the end of the file.
+    ///
+    /// # Errors
+    /// The file fails, what it is packed in is damaged or truncated, or a line is too long.
+    pub(crate) fn fill(&mut self) -> Result<bool, ReadError> {
+        if self.at < self.end {
+            return Ok(true);
+        }
+        self.buffer.copy_within(self.end..self.filled, 0);
+        self.filled -= self.end;
+        (self.at, self.end) = (0, 0);
+        let mut searched = 0;
+        while !self.done {
+            if self.filled + CHUNK_BYTES + PAD_BYTES > self.buffer.len() {
+                let more = (self.buffer.len() - PAD_BYTES) * 2 + PAD_BYTES;
+                self.buffer.resize(more, 0);
+            }
+            let room = self.buffer.len() - PAD_BYTES;
+            let n = self.read_some(room.min(self.filled + CHUNK_BYTES))?;
+            if n == 0 {
+                self.done = true;
+                if self.filled > 0 && self.buffer[self.filled - 1] != b'\n' {
+                    self.buffer[self.filled] = b'\n';
+                    self.filled += 1;
+                    self.ended = true;
+                }
+                self.end = self.filled;
+                break;
+            }
+            self.filled += n;
+            let fresh = &self.buffer[searched..self.filled];
+            if self.filled > LINE_BYTES_MAX {
+                let first = fresh.iter().position(|&b| b == b'\n').unwrap_or(fresh.len());
+                if searched + first > LINE_BYTES_MAX {
+                    return Err(ReadError::LineTooLong { file: self.file.clone(), line: self.line + 1 });
+                }
+            }
+            if let Some(newline) = fresh.iter().rposition(|&b| b == b'\n') {
+                self.end = searched + newline + 1;
+                break;
+            }
+            searched = self.filled;
+        }
+        if !std::mem::replace(&mut self.begun, true) && self.buffer[..self.end].starts_with(MARK) {
+            self.at = MARK.len();
+        }
+        Ok(self.end > 0)
+    }
+
+    fn read_some(&mut self, to: usize) -> Result<usize, ReadError> {
+        loop {
+            match self.bytes.read(&mut self.buffer[self.filled..to]) {
+                Ok(n) => {
+                    self.unpacked += n as u64;
+                    return Ok(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.bytes.failed(&self.file, self.unpacked, e, &self.stop)),
+            }
+        }
+    }
+}

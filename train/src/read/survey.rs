@@ -1,0 +1,144 @@
+//! A look at the columns of CSV files before the training: what stands in them, and what scaling them needs.
+
+use crate::read::block::Block;
+use crate::read::csv;
+use crate::read::data::Data;
+use crate::read::error::ReadError;
+use crate::read::format::LineReader;
+use crate::read::libsvm;
+use crate::read::number::parse_float;
+use crate::read::scale::{Scale, ScaleKind, ScaledColumn};
+use crate::read::source::Source;
+use crate::read::stream::{ReadPosition, Stream};
+use std::collections::HashSet;
+
+/// Different values of a column that are told apart.
+const DISTINCT_MAX: usize = 64;
+
+/// What stands in a column.
+#[derive(Clone, Debug, Default)]
+pub struct ColumnSurvey {
+    /// Its name.
+    pub name: String,
+    /// Values that are there: neither empty nor `NA`.
+    pub values: u64,
+    /// Those that are numbers, but for codes such as 007.
+    pub numbers: u64,
+    distinct: HashSet<Vec<u8>>,
+    mean: f64,
+    /// The sum of the squared distances from the mean.
+    squares: f64,
+    least: f64,
+    greatest: f64,
+}
+
+impl ColumnSurvey {
+    /// Whether its values are numbers, and too many different ones to be the codes of a few categories.
+    pub fn looks_numeric(&self) -> bool {
+        const CODES: usize = 32;
+        self.values > 0 && self.numbers == self.values && self.distinct.len() > CODES
+    }
+
+    fn add(&mut self, field: &[u8]) {
+        let field = field.trim_ascii();
+        if field.is_empty() || field == b"NA" {
+            return;
+        }
+        self.values += 1;
+        if self.distinct.len() < DISTINCT_MAX && !self.distinct.contains(field) {
+            self.distinct.insert(field.to_vec());
+        }
+        let Ok(x) = parse_float(field) else { return };
+        let code = field.len() > 1 && field[0] == b'0' && field[1].is_ascii_digit();
+        let x = f64::from(x);
+        self.numbers += u64::from(!code);
+        let (n, before) = (self.values as f64, self.mean);
+        self.mean += (x - before) / n;
+        self.squares += (x - before) * (x - self.mean);
+        let first = self.values == 1;
+        self.least = if first { x } else { self.least.min(x) };
+        self.greatest = if first { x } else { self.greatest.max(x) };
+    }
+
+    fn scaled(&self, kind: ScaleKind) -> ScaledColumn {
+        let (center, spread) = match kind {
+            ScaleKind::MinMax => (self.least, self.greatest - self.least),
+            _ => (self.mean, (self.squares / (self.values as f64).max(1.0)).sqrt()),
+        };
+        ScaledColumn { name: self.name.clone(), center, spread }
+    }
+}
+
+/// What stands in the columns of CSV files.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// The columns, in the header's order.
+    pub columns: Vec<ColumnSurvey>,
+    /// Lines that are examples, and lines that are none.
+    pub lines: (u64, u64),
+}
+
+impl Survey {
+    /// Looks at `data`: at the first lines of the first file, or at all of every file. Nothing is in what is no CSV.
+    ///
+    /// # Errors
+    /// A file cannot be read, or again.
+    pub fn of(data: &Data, first_lines: Option<u64>) -> Result<Survey, ReadError> {
+        if first_lines.is_none() {
+            data.must_be_files("--scale, which looks at all numbers first,")?;
+        }
+        let mut survey = Survey::default();
+        for path in &data.files {
+            let io = |source| ReadError::Io { file: path.clone(), source };
+            let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
+            let mut source = Source::new(path.clone(), stream, &data.stop)?;
+            let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };
+            survey.look(&mut source, &mut kind, first_lines.unwrap_or(u64::MAX))?;
+            if first_lines.is_some() {
+                break;
+            }
+        }
+        Ok(survey)
+    }
+
+    fn look(&mut self, source: &mut Source, kind: &mut LineReader, most: u64) -> Result<(), ReadError> {
+        let LineReader::Csv(records, _) = kind else { return Ok(()) };
+        // Files that are read together may have their columns in different orders.
+        let mut places = Vec::new();
+        for name in &records.header {
+            let known = self.columns.iter().position(|known| known.name == *name);
+            places.push(known.unwrap_or(self.columns.len()));
+            if known.is_none() {
+                self.columns.push(ColumnSurvey { name: name.clone(), ..ColumnSurvey::default() });
+            }
+        }
+        let mut block = Block::default();
+        while self.lines.0 + self.lines.1 < most && source.fill()? {
+            let (buf, p, _) = source.lines();
+            let next = libsvm::next_line(buf, p);
+            if !csv::nothing(buf, p) {
+                block.clear();
+                let sound = csv::record(buf, p, records, &mut block).is_ok();
+                (self.lines.0, self.lines.1) =
+                    (self.lines.0 + u64::from(sound), self.lines.1 + u64::from(!sound));
+                if sound {
+                    let columns = &mut self.columns;
+                    csv::fields(buf, p, records, |at, field| columns[places[at]].add(field));
+                }
+            }
+            source.take(next, 1);
+        }
+        Ok(())
+    }
+
+    /// The column of a name.
+    pub fn column(&self, name: &str) -> Option<&ColumnSurvey> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// How these columns are scaled by what stands in them.
+    pub fn scale(&self, kind: ScaleKind, numeric: &[String]) -> Scale {
+        let known = numeric.iter().filter_map(|name| self.column(name));
+        Scale { kind, columns: known.map(|column| column.scaled(kind)).collect() }
+    }
+}

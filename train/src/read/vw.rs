@@ -1,0 +1,308 @@
+//! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
+//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
+//!
+//! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm;
+//! every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A name
+//! that a line repeats is kept as often as it stands there: de-duplication sums the values (batch/dedup.rs).
+
+use crate::limits::FEATURES_PER_EXAMPLE_MAX;
+use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::labels::Labels;
+use crate::read::libsvm::{LibsvmFault, short};
+use crate::read::number::{NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned};
+use crate::read::repeated_keys::RepeatedKeys;
+use crate::read::text_key::{text_key, text_key_at};
+
+const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";
+const BAR: &str = "expected a | before the features";
+const BANDIT: &str =
+    "expected one label -1, 0 or 1; contextual-bandit and cost-sensitive labels (a:b:c) are not learned";
+const SHARED: &str =
+    "expected one label -1, 0 or 1; examples of several lines (shared, ccb, slates) are not learned";
+const LABELS: &str = "expected one label -1, 0 or 1, not several";
+const IMPORTANCE: &str = "expected an importance: a finite number that is not negative";
+const BASE: &str = "expected no base (a prediction to start from is not learned on), or 0";
+const HEAD: &str = "expected at most a label, an importance, a base and a 'tag before the |";
+const NAME: &str = "expected a name before the colon";
+const CONTROL: &str = "expected a name without control characters";
+const VALUE: &str = "expected a number after the colon";
+const VALUE_RANGE: &str = "expected a finite number that fits f32";
+const TOO_MANY: &str = "expected at most 262143 features";
+const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
+
+/// How lines are read.
+#[derive(Clone)]
+pub(crate) struct Vw {
+    intercept: bool,
+    unlabelled: bool,
+    pub labels: Labels,
+    /// Of the namespace without a name.
+    seed: u64,
+    repeats: RepeatedKeys,
+}
+
+impl Vw {
+    pub fn new(intercept: bool, unlabelled: bool, labels: Labels) -> Vw {
+        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: RepeatedKeys::default() }
+    }
+
+    /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
+    /// after `p`, and 16 readable bytes after that.
+    ///
+    /// # Errors
+    /// The block may then hold features of the line: [`Block::undo`] takes them back.
+    #[inline(always)]
+    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, LibsvmFault> {
+        let LineHead { label, importance, bar } = head(buf, p, self.labels)?;
+        if label.is_nan() && !self.unlabelled {
+            return Err(LibsvmFault { at: p, expected: LABEL });
+        }
+        if self.intercept {
+            block.keys.push(INTERCEPT_KEY);
+            block.values.push(1.0);
+        }
+        let start = block.keys.len();
+        let mut p = bar;
+        // Ascending numbers in one namespace are each there once.
+        let mut ascending = true;
+        while byte(buf, p) == b'|' {
+            let namespace = if ends_name(byte(buf, p + 1)) && byte(buf, p + 1) != b':' {
+                p += 1;
+                ascending &= block.keys.len() == start;
+                let numbers;
+                (p, numbers) = plain_features(buf, p, block)?;
+                ascending &= numbers;
+                if matches!(byte(buf, p), b'\n' | b'|') {
+                    continue;
+                }
+                Namespace { seed: self.seed, scale: 1.0, numbers: true }
+            } else {
+                let (namespace, end) = namespace(buf, p + 1)?;
+                p = end;
+                namespace
+            };
+            ascending = false;
+            p = features(buf, p, namespace, block)?;
+        }
+        if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
+            return Err(LibsvmFault { at: p, expected: TOO_MANY });
+        }
+        if !ascending {
+            block.may_repeat |= self.repeats.any(&block.keys[start..]);
+        }
+        block.end_with(label, importance);
+        Ok(p + 1)
+    }
+}
+
+/// What stands before the features, and where the first bar is.
+struct LineHead {
+    label: f32,
+    importance: f32,
+    bar: usize,
+}
+
+#[inline(always)]
+fn head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
+    // As most are: a label, a space, a bar.
+    let signed = usize::from(matches!(byte(buf, p), b'-' | b'+'));
+    let short = byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|';
+    if short && labels == Labels::Signs {
+        let label = match (byte(buf, p), byte(buf, p + signed)) {
+            (b'-', b'1') => Some(-0.0),
+            (b'0', _) => Some(0.0),
+            (_, b'1') => Some(1.0),
+            _ => None,
+        };
+        if let Some(label) = label {
+            return Ok(LineHead { label, importance: 1.0, bar: p + signed + 2 });
+        }
+    }
+    any_head(buf, p, labels)
+}
+
+#[inline(never)]
+fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
+    let rest = buf.get(p..).unwrap_or_default();
+    let end = rest.iter().position(|&b| b == b'|' || b == b'\n').unwrap_or(rest.len());
+    if rest.get(end) != Some(&b'|') {
+        return Err(LibsvmFault { at: p + end, expected: BAR });
+    }
+    let text = &rest[..end];
+    let mut tokens: Vec<&[u8]> = text.split(|&b| blank(b)).filter(|t| !t.is_empty()).collect();
+    // Every token is a split of the text: the same letters may stand before it too.
+    let at = |token: &[u8]| p + token.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+    let touches = text.last().is_some_and(|&b| !blank(b));
+    if tokens.last().is_some_and(|t| touches || t.starts_with(b"'")) {
+        tokens.pop();
+    }
+    let fault = |token: &[u8], expected| Err(LibsvmFault { at: at(token), expected });
+    let label = match tokens.first() {
+        None => f32::NAN,
+        Some(&t) if t.contains(&b':') => return fault(t, BANDIT),
+        Some(&t) if t.contains(&b',') => return fault(t, LABELS),
+        Some(&t) if [&b"shared"[..], b"ccb", b"slates"].contains(&t) => return fault(t, SHARED),
+        Some(&t) => match labels.parse(t) {
+            Ok(label) => label,
+            Err(_) if labels == Labels::Signs => return fault(t, LABEL),
+            Err(expected) => return fault(t, expected),
+        },
+    };
+    let importance = match tokens.get(1).map(|t| (t, parse_float(t))) {
+        None => 1.0,
+        Some((_, Ok(importance))) if importance >= 0.0 => importance,
+        Some((t, _)) => return fault(t, IMPORTANCE),
+    };
+    match tokens.get(2) {
+        Some(t) if parse_float(t) != Ok(0.0) => return fault(t, BASE),
+        _ => {}
+    }
+    match tokens.get(3) {
+        Some(t) => fault(t, HEAD),
+        None => Ok(LineHead { label, importance, bar: p + end }),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Namespace {
+    seed: u64,
+    scale: f32,
+    /// Whether names that are numbers are their own keys.
+    numbers: bool,
+}
+
+/// The namespace whose name begins at `p`, and what is after it.
+#[inline(always)]
+fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
+    let end = name_end(buf, p);
+    if end == p {
+        return Err(LibsvmFault { at: p, expected: if byte(buf, p) == b':' { NAME } else { CONTROL } });
+    }
+    let seed = text_key_at(0, buf, p, end - p);
+    let (scale, p) = value_after(buf, end)?;
+    Ok((Namespace { seed, scale, numbers: false }, p))
+}
+
+/// The features at `p` while they are numbers of the namespace without a name and as most files write them; where
+/// something else begins, and whether they ascend.
+#[inline(always)]
+fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize, bool), LibsvmFault> {
+    let (mut least, mut ascending) = (0, true);
+    loop {
+        p += usize::from(byte(buf, p) == b' ');
+        let id = load(buf, p);
+        let n = digits(id);
+        let (key, value);
+        if n.wrapping_sub(1) < 7 && blank(byte(buf, p + n as usize)) {
+            (key, value, p) = (digits_value(id, n), 1.0, p + n as usize);
+        } else if let Some((id, v, next)) = short(buf, p) {
+            (key, value, p) = (id, v, next);
+        } else {
+            return Ok((p, ascending));
+        }
+        ascending &= key >= least;
+        least = key + 1;
+        block.keys.push(key);
+        block.values.push(value);
+    }
+}
+
+/// The features of a namespace from `p` on; where the next bar or the newline is.
+#[inline(always)]
+fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -> Result<usize, LibsvmFault> {
+    loop {
+        let mut b = byte(buf, p);
+        while matches!(b, b' ' | b'\t' | b'\r') {
+            p += 1;
+            b = byte(buf, p);
+        }
+        let key;
+        let end = match b {
+            b'\n' | b'|' => return Ok(p),
+            b':' => return Err(LibsvmFault { at: p, expected: NAME }),
+            _ => match namespace.numbers.then(|| unsigned(buf, p)) {
+                Some(Ok((number, end))) if number != INTERCEPT_KEY && ends_name(byte(buf, end)) => {
+                    key = number;
+                    end
+                }
+                _ => {
+                    let end = name_end(buf, p);
+                    if end == p {
+                        return Err(LibsvmFault { at: p, expected: CONTROL });
+                    }
+                    key = text_key_at(namespace.seed, buf, p, end - p);
+                    end
+                }
+            },
+        };
+        let value;
+        (value, p) = value_after(buf, end)?;
+        let scaled = value * namespace.scale;
+        if !scaled.is_finite() {
+            return Err(LibsvmFault { at: end, expected: VALUE_RANGE });
+        }
+        block.keys.push(key);
+        block.values.push(scaled);
+    }
+}
+
+/// The number after the name that ends at `end`, 1 without a colon; what is after it.
+#[inline(always)]
+fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), LibsvmFault> {
+    match byte(buf, end) {
+        b':' => {}
+        b if ends_name(b) => return Ok((1.0, end)),
+        _ => return Err(LibsvmFault { at: end, expected: CONTROL }),
+    }
+    let p = end + 1;
+    match float(buf, p) {
+        Ok(found) => Ok(found),
+        Err(_) => odd_value(buf, p),
+    }
+}
+
+/// A number that a bar ends, or none.
+#[inline(never)]
+fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
+    let rest = buf.get(p..).unwrap_or_default();
+    let n = rest.iter().position(|&b| blank(b) || b == b'|').unwrap_or(rest.len());
+    match parse_float(&rest[..n]) {
+        Ok(value) => Ok((value, p + n)),
+        Err(NotANumber::Missing) => Err(LibsvmFault { at: p, expected: VALUE }),
+        Err(NotANumber::Range) => Err(LibsvmFault { at: p, expected: VALUE_RANGE }),
+    }
+}
+
+/// Whether a byte ends a name as it should.
+#[inline(always)]
+fn ends_name(b: u8) -> bool {
+    blank(b) || b == b':' || b == b'|'
+}
+
+/// Where the name that begins at `p` ends: at the first blank or control byte, colon or bar.
+#[inline(always)]
+fn name_end(buf: &[u8], mut p: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    loop {
+        let c = load(buf, p);
+        let below = |c: u64, n: u64| c.wrapping_sub(ONES * n) & !c;
+        let (colon, bar) = (c ^ (ONES * b':' as u64), c ^ (ONES * b'|' as u64));
+        // The lowest bit that is set is right; those above it may not be.
+        let ends = (below(c, 0x21) | below(colon, 1) | below(bar, 1)) & (ONES << 7);
+        if ends != 0 {
+            return p + (ends.trailing_zeros() >> 3) as usize;
+        }
+        p += 8;
+    }
+}
+
+#[inline(always)]
+fn byte(buf: &[u8], p: usize) -> u8 {
+    buf.get(p).copied().unwrap_or(b'\n')
+}
+
+/// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` is no label).
+pub(crate) fn like(buf: &[u8], p: usize) -> bool {
+    matches!(byte(buf, p), b'0'..=b'9' | b'-' | b'+' | b'|' | b'\'')
+        && Vw::new(false, true, Labels::Signs).example(buf, p, &mut Block::default()).is_ok()
+}
