@@ -147,6 +147,7 @@ fn named(name: &str) -> String {
         "RowAdaGrad" => "row-adagrad".to_owned(),
         "GroupFtrl" => "group-ftrl".to_owned(),
         "InverseSqrt" => "inverse-sqrt".to_owned(),
+        "GradientTransform" => "gradient transform".to_owned(),
         name => name.to_lowercase(),
     }
 }
@@ -157,7 +158,7 @@ mod tests {
 
     #[derive(Debug)]
     #[allow(dead_code)] // read by Debug
-    struct StoredValue {
+    struct Sample {
         first_name: Option<String>,
         all: Vec<u32>,
         pair: (u8, f32),
@@ -166,11 +167,10 @@ mod tests {
 
     #[test]
     fn data_is_told_without_punctuation_of_rust() {
-        let held =
-            StoredValue { first_name: Some("a, {b\"".into()), all: vec![1, 2], pair: (3, 0.5), on: true };
-        assert_eq!(in_words(&held), r#"held (first name "a, {b\"", all 1, 2, pair 3, 0.5, on true)"#);
-        let held = StoredValue { first_name: None, all: vec![], pair: (3, 0.5), on: false };
-        assert_eq!(in_words(&held), "held (pair 3, 0.5, on false)");
+        let sample = Sample { first_name: Some("a, {b\"".into()), all: vec![1, 2], pair: (3, 0.5), on: true };
+        assert_eq!(in_words(&sample), r#"sample (first name "a, {b\"", all 1, 2, pair 3, 0.5, on true)"#);
+        let sample = Sample { first_name: None, all: vec![], pair: (3, 0.5), on: false };
+        assert_eq!(in_words(&sample), "sample (pair 3, 0.5, on false)");
         assert_eq!(in_words(&Some(Some(3))), "3");
         assert_eq!(in_words(&Vec::<u8>::new()), "none");
         assert_eq!(in_words(&()), "none");
