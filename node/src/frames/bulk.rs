@@ -1,7 +1,7 @@
 //! The frames that move rows: pulls, pushes and scans. Pulls and pushes are on the hot path.
 
-use super::declare::{Direction, Field, FrameError, FrameKind, FrameRow, check_kind, read, reencode};
-use super::word::{Word, pair};
+use super::declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow, check_kind, read, reencode};
+use super::word::{HeadWord, pair};
 use gannet_core::{Applied, Read, Segments, Write};
 use gannet_transport::Head;
 
@@ -55,7 +55,7 @@ impl FrameKind for PullFrame {
     const ROW: FrameRow = FrameRow {
         kind: 5,
         name: "pull",
-        direction: Direction::ToServer,
+        direction: FrameDirection::ToServer,
         fields: &[
             (Field::Aux, "state 1, slots 2, newer 4"),
             (Field::W0, "table; keys"),
@@ -121,7 +121,7 @@ impl FrameKind for RowsFrame {
     const ROW: FrameRow = FrameRow {
         kind: 6,
         name: "rows",
-        direction: Direction::ToWorker,
+        direction: FrameDirection::ToWorker,
         fields: &[
             (Field::Aux, "state 1, slots 2, newer 4"),
             (Field::W0, "table; keys"),
@@ -188,7 +188,7 @@ impl FrameKind for PushFrame {
     const ROW: FrameRow = FrameRow {
         kind: 7,
         name: "push",
-        direction: Direction::ToServer,
+        direction: FrameDirection::ToServer,
         fields: &[
             (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32"),
             (Field::W0, "table; keys"),

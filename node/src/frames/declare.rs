@@ -1,11 +1,11 @@
 //! What every frame type has, and the macro that declares most of them.
 
-use super::word::Word;
+use super::word::HeadWord;
 use gannet_transport::Head;
 
 /// Which side sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum FrameDirection {
     ToServer,
     ToWorker,
 }
@@ -55,7 +55,7 @@ pub(crate) struct FrameRow {
     pub(crate) kind: u16,
     pub(crate) name: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with docs/wire.md"))]
-    pub(crate) direction: Direction,
+    pub(crate) direction: FrameDirection,
     /// The places that it uses, and what stands there. The other places are 0.
     pub(crate) fields: &'static [(Field, &'static str)],
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with docs/wire.md"))]
@@ -118,7 +118,7 @@ pub(super) fn check_kind<F: FrameKind>(head: &Head) -> Result<(), FrameError> {
 
 /// The fields that stand at one place.
 #[inline]
-pub(super) fn read<F: FrameKind, T: Word>(head: &Head, field: Field) -> Result<T, FrameError> {
+pub(super) fn read<F: FrameKind, T: HeadWord>(head: &Head, field: Field) -> Result<T, FrameError> {
     let value = field.get(head);
     T::get(value).ok_or_else(|| bad_value::<F>(field, value))
 }
@@ -162,7 +162,7 @@ macro_rules! frames {
                 const ROW: $crate::frames::FrameRow = $crate::frames::FrameRow {
                     kind: $kind,
                     name: $name,
-                    direction: $crate::frames::Direction::$direction,
+                    direction: $crate::frames::FrameDirection::$direction,
                     fields: &[$( ($crate::frames::Field::$place, $meaning) ),*],
                     payload: $payload,
                     reencode: $crate::frames::declare::reencode::<$frame>,
@@ -173,7 +173,7 @@ macro_rules! frames {
                     #[allow(unused_mut)]
                     let mut head = gannet_transport::Head::new($kind, 0, id, [0; 4]);
                     $(
-                        let word = $crate::frames::word::Word::put(($( self.$field, )+));
+                        let word = $crate::frames::word::HeadWord::put(($( self.$field, )+));
                         $crate::frames::Field::$place.put(&mut head, word);
                     )*
                     head

@@ -24,7 +24,7 @@ mod vectors;
 mod word;
 
 pub(crate) use bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
-pub(crate) use declare::{Direction, Field, FrameError, FrameKind, FrameRow};
+pub(crate) use declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow};
 pub(crate) use read_paths::{ImagesFrame, ImagesGivenFrame, RegionsAreFrame, RegionsFrame};
 pub(crate) use runs::{AllocateFrame, AllocatedFrame, RunFrame, RunIsFrame};
 pub(crate) use scheduler::{

@@ -1,6 +1,6 @@
 //! The table of frames in docs/wire.md and the frame types are equal, and only this folder knows where fields stand.
 
-use super::{ALL, Direction, Field, FrameRow, any_head, decode_as_all};
+use super::{ALL, Field, FrameDirection, FrameRow, any_head, decode_as_all};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +13,8 @@ fn root() -> PathBuf {
 /// A frame type as the document should write it.
 fn as_row(row: &FrameRow) -> String {
     let direction = match row.direction {
-        Direction::ToServer => "to server",
-        Direction::ToWorker => "to worker",
+        FrameDirection::ToServer => "to server",
+        FrameDirection::ToWorker => "to worker",
     };
     let field = |field: &Field| {
         let named = row.fields.iter().find(|(at, _)| at == field);

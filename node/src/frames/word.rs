@@ -29,12 +29,12 @@ pub(crate) trait Half: Copy {
 }
 
 /// The fields of one word.
-pub(crate) trait Word: Copy {
+pub(crate) trait HeadWord: Copy {
     fn put(self) -> u64;
     fn get(word: u64) -> Option<Self>;
 }
 
-impl<A: Whole> Word for (A,) {
+impl<A: Whole> HeadWord for (A,) {
     #[inline]
     fn put(self) -> u64 {
         self.0.to_word()
@@ -46,7 +46,7 @@ impl<A: Whole> Word for (A,) {
     }
 }
 
-impl<A: Half, B: Half> Word for (A, B) {
+impl<A: Half, B: Half> HeadWord for (A, B) {
     #[inline]
     fn put(self) -> u64 {
         pair(self.0.to_half(), self.1.to_half())
