@@ -47,7 +47,7 @@ fn a_job_learns_the_same_over_either_driver_and_without_io_uring() {
             assert_eq!(refusals(&log), [""; 0], "{io}");
             for text in [&done.err, &log] {
                 assert!(
-                    text.lines().any(|line| line.contains("moves bytes") && line.contains(moves)),
+                    text.lines().any(|line| line.contains("chose the driver of tcp") && line.contains(moves)),
                     "{io}: {text}"
                 );
             }

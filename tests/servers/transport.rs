@@ -39,7 +39,7 @@ fn a_worker_says_what_it_chose_and_why() {
         ("", "--transport shm", "shm", "it was asked for"),
         ("--io uring", "--io uring", "shm", "the server is on this host"),
         ("", "--transport tcp", "tcp", "it was asked for"),
-        ("--transport tcp", "", "tcp", "no server of this host offers shared memory there"),
+        ("--transport tcp", "", "tcp", "no server of this host offers shared memory at this address"),
     ] {
         let server = served(server);
         let done = Process::start(worker(&data, &server.addr, flags)).wait();
@@ -57,7 +57,7 @@ fn a_transport_that_is_not_there_is_named_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
     for (server, flags, says) in [
-        ("--transport tcp", "--transport shm", "no server of this host offers shared memory there"),
+        ("--transport tcp", "--transport shm", "no server of this host offers shared memory at this address"),
         // Closed or reset.
         ("--transport shm", "--transport tcp", "connection"),
     ] {
