@@ -1,5 +1,5 @@
-//! `gannet train --job-name client`: in-graph. This process has the data. It is the job's scheduler, feeds the workers, shows how far
-//! they are, and tests and saves the model as a reader of the servers.
+//! `gannet train --job-name client`: one process has the data and sends it to the workers (in-graph replication). It is
+//! the job's scheduler, shows the progress, and tests and saves the model as a reader of the servers.
 
 use super::args::{JobName, ModelName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
@@ -13,6 +13,7 @@ use super::{
     train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
+use gannet::runs::RunSetting;
 use gannet::storage::Stats;
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -103,36 +104,22 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
     tasks::are_wanted(args, &options)?;
     train::preflight(args, &options, &schema)?;
-    let seen = tasks::see(&options)?;
-    let files = plan_files(&options.data.files, &seen);
-    let settings = runs::settings(args, &options.data.files, Some(&files), Some(&options))?;
-    let plan = tasks::plan(args, &options, files, &settings)?;
-    let reader = Reader::open(&options.data, options.batch, Share::ALL);
-    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
-    let (format, columns) = (reader.format(), reader.columns().cloned());
-    drop(reader);
-    let feeding = DataServerConfig {
-        plan,
-        reading: fed_worker::reading(args),
-        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
-        board: Arc::default(),
-    };
-    feeding.check().map_err(Failure::input)?;
+    let Offer { config, settings, format, columns } = offer(args, &options)?;
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
     let mut line = job::line_of_reader(job, READER)?;
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
-    let name = schema.name.as_str();
-    let joined =
-        runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::runs::CLIENT)?;
+    let tables = [schema.name.as_str()];
+    let of_data = (settings, &options.data.scale);
+    let joined = runs::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
-    let board = feeding.board.clone();
-    let timeout = feeding.plan.worker_timeout();
-    let bytes = feeding.plan.files.iter().map(|file| file.bytes).sum();
-    let serving = listen(args, feeding, &metrics)?;
+    let board = config.board.clone();
+    let timeout = config.plan.worker_timeout();
+    let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
+    let serving = listen(args, config, &metrics)?;
     let told = Arc::<Training>::default();
     let page = told.clone();
     metrics.add(move |to| page.tell(to));
@@ -159,10 +146,49 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
         run.finish(rows, &account)
     });
+    drop(job);
+    end(args, serving, (board, timeout), stop, worked)
+}
+
+/// What the client offers to its workers.
+struct Offer {
+    config: DataServerConfig,
+    settings: Vec<RunSetting>,
+    format: &'static str,
+    columns: Option<Columns>,
+}
+
+/// Looks at the files, finds their format, and plans the splits.
+fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
+    let seen = tasks::see(options)?;
+    let files = plan_files(&options.data.files, &seen);
+    let settings = runs::settings(args, &options.data.files, Some(&files), Some(options))?;
+    let plan = tasks::plan(args, options, files, &settings)?;
+    let reader = Reader::open(&options.data, options.batch, Share::ALL);
+    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
+    let (format, columns) = (reader.format(), reader.columns().cloned());
+    let config = DataServerConfig {
+        plan,
+        reading: fed_worker::reading(args),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
+        board: Arc::default(),
+    };
+    config.check().map_err(Failure::input)?;
+    Ok(Offer { config, settings, format, columns })
+}
+
+/// Ends the job: the workers learn how it ended, and the file with the state of a finished job is removed.
+fn end(
+    args: &TrainArgs,
+    serving: Server,
+    (board, timeout): (&FeedStatus, Duration),
+    stop: &AtomicBool,
+    worked: Result<(), Failure>,
+) -> Result<(), Failure> {
     let kept = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
-        // Started again on its book it goes on; workers wait for it for their peer timeout.
+        // A restarted client goes on from its state. Until then its workers wait, at most for their --peer-timeout.
         Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
         Err(failure) => {
             board.end(&failure.to_string());
@@ -342,13 +368,13 @@ impl FedJob<'_> {
                 }
             }
             if alone_since.elapsed() > limit {
-                let (feed, seconds) =
-                    (self.args.job.feeding.feed.as_deref().unwrap_or_default(), limit.as_secs_f64());
+                let feed = self.args.job.feeding.feed.as_deref().unwrap_or_default();
+                let seconds = limit.as_secs_f64();
                 return Err(Failure::new(
                     PEER,
                     format!(
-                        "no worker has been in the job for {seconds:.0} s: start some (--job-name worker --feed {feed}), or wait longer \
-                         (--peer-timeout)"
+                        "no worker has been in the job for {seconds:.0} s: start workers (--job-name worker --feed \
+                         {feed}), or wait longer (--peer-timeout)"
                     ),
                 ));
             }

@@ -2,7 +2,7 @@
 
 use super::args::{CountsName, FormatName, TasksName, TrainArgs};
 use super::job::{self, WorkerConnection};
-use super::{Failure, data_server};
+use super::{Failure, data_server, lr_worker};
 use clap::ValueEnum;
 use gannet::job::{DataLink, JobPlan};
 use gannet::train::{FileFingerprint, RemoteTexts};
@@ -76,7 +76,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     }
     let sync = &mut args.job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    job::work(args, Some(FedClient { link, plan, line }))
+    lr_worker::run(args, Some(FedClient { link, plan, line }))
 }
 
 impl FedClient {

@@ -13,6 +13,7 @@ mod input_check;
 mod job;
 mod lbfgs;
 pub mod log;
+mod lr_worker;
 mod metrics;
 mod model;
 mod models;

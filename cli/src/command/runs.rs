@@ -265,9 +265,21 @@ impl InRun {
         Ok(())
     }
 
+    /// Waits for the others where each worker has a fixed share: worker 0 for all of them, the others for worker 0.
+    /// `share`: the batches that a worker has, if that is known.
+    pub fn wait_for_shares(
+        &self,
+        worker: &mut Worker<Transports>,
+        table: TableId,
+        share: &dyn Fn(u32) -> Option<u64>,
+        stop: &AtomicBool,
+    ) -> Result<Account, Failure> {
+        if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
+    }
+
     /// Waits until every other worker has trained its share. One that gives no sign for `--peer-timeout` is missing.
     /// `share`: the batches that a worker has, if that is known.
-    pub fn wait(
+    fn wait(
         &self,
         worker: &mut Worker<Transports>,
         table: TableId,
@@ -307,7 +319,7 @@ impl InRun {
     }
 
     /// Waits for worker 0, which tests and saves; when it does not come for `--peer-timeout`, its share is missing.
-    pub fn wait_for_chief(
+    fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,
         stop: &AtomicBool,

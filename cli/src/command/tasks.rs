@@ -219,8 +219,18 @@ impl InJob {
         });
     }
 
-    /// Tells it how far it came, with its last word. Without a loss the last one that was told stands.
-    pub fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
+    /// Reports the end of the training (examples, loss, seconds), and whether this worker saved the model; then leaves
+    /// the job.
+    pub fn end(self, options: &mut Options, (examples, loss, seconds): (u64, Option<f64>, f64), saved: bool) {
+        self.tell_end(examples, loss, seconds);
+        if saved {
+            self.saved();
+        }
+        self.leave(options);
+    }
+
+    /// Reports the last progress. Without a loss the last reported one stays.
+    fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {
             (told.examples, told.rate) = (examples, rate);
@@ -282,14 +292,14 @@ impl InJob {
     }
 
     /// This worker, which was to, has tested and saved.
-    pub fn saved(&self) {
+    fn saved(&self) {
         if let Err(why) = self.scheduled.attendance().saved() {
             tracing::warn!(why, "the model is saved, and the scheduler does not know that");
         }
     }
 
     /// Leaves the job.
-    pub fn leave(self, options: &mut Options) {
+    fn leave(self, options: &mut Options) {
         options.pieces = None;
         if let Some(scheduled) = Arc::into_inner(self.scheduled)
             && let Err(why) = scheduled.into_attendance().leave()

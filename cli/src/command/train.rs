@@ -9,8 +9,8 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Watching;
 use super::{
-    Failure, data_server, fed_worker, input, input_check, job, lbfgs, models, optimizer, runs, saved_model,
-    server, signals, sync_flags, tasks, warm_start,
+    Failure, data_server, fed_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
+    saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -58,7 +58,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => job::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::worker(&args),
         Some(JobName::Worker) => models::worker(&args),
     }
 }

@@ -2,6 +2,7 @@
 //! queue, in buffers that come back; or in turn with it, on its own thread.
 
 use crate::batch::{Batch, Batcher, InSplit};
+use crate::learn::options::Options;
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
@@ -30,6 +31,23 @@ pub(crate) struct ReadPlan {
     pub in_place: bool,
     /// Who hands out splits, and the files as they were.
     pub pieces: Option<SplitQueue>,
+}
+
+impl ReadPlan {
+    /// Reads what `options` say, for a table of so many shards. Batches are not linked, and not for updates in place.
+    pub fn of(options: &Options, shards: u32) -> ReadPlan {
+        let splits = options.pieces.as_ref();
+        ReadPlan {
+            data: options.data.clone(),
+            batch: options.batch,
+            share: options.share,
+            epochs: options.epochs,
+            shards,
+            links: 0,
+            in_place: false,
+            pieces: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+        }
+    }
 }
 
 /// Splits of files, handed out one at a time.

@@ -1,10 +1,10 @@
 //! The training loop of the models: batches come from a feed; this thread pulls the rows of a batch, of all tables
 //! together, learns its examples one after the other, and pushes.
 
-use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Objective};
+use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
-use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
+use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
 use crate::batch::{Batch, BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
@@ -67,19 +67,7 @@ pub fn fit_watched<T: Tables>(
     let (format, columns) = (reader.format(), reader.columns().cloned());
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
-    let plan = ReadPlan {
-        data: options.data.clone(),
-        batch: options.batch,
-        share: options.share,
-        epochs: options.epochs,
-        shards: learner.model.sparse().shards,
-        links: 0,
-        in_place: false,
-        pieces: options
-            .pieces
-            .as_ref()
-            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
-    };
+    let plan = ReadPlan::of(options, learner.model.sparse().shards);
     let mut feed = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
@@ -101,41 +89,29 @@ pub fn fit_watched<T: Tables>(
     learner.count_late();
     learner.tables.leave()?;
     learner.give_up();
-    let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
-    let test = match &options.test {
-        Some(data) if !stopped => match score(data, model, tables) {
-            // Whoever ends the wait for the test set keeps what was learned.
+    let test = score_test(options, &mut learner, &mut stopped)?;
+    let fitted = learner.fitted(found, seconds, push)?;
+    Ok(Fitted { test, stopped, ..fitted })
+}
+
+/// The quality on the test set, if there is one and the training was not stopped.
+fn score_test<T: Tables>(
+    options: &Options,
+    learner: &mut ModelLearner<'_, T>,
+    stopped: &mut bool,
+) -> Result<Option<Measured>, TrainError> {
+    match &options.test {
+        Some(data) if !*stopped => match score(data, learner.model, learner.tables) {
+            // A signal that ends the wait for the test set does not discard what was learned.
             Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                stopped = true;
-                None
+                *stopped = true;
+                Ok(None)
             }
-            tested => tested?,
+            tested => tested,
         },
-        _ => None,
-    };
-    let (rows, bytes) = sizes(model, tables)?;
-    Ok(Fitted {
-        examples,
-        steps,
-        seconds,
-        progressive: passes[0].measured(),
-        last_pass: passes.last_mut().and_then(Measures::measured),
-        test,
-        rows,
-        bytes,
-        transport: tables.transport(),
-        push,
-        format: found.format,
-        columns: found.columns,
-        batches: found.batches,
-        bad_lines: found.bad_lines,
-        not_finite: not_finite + tables.not_finite(),
-        not_admitted: tables.not_admitted(),
-        pulls_by_staleness: tables.pulls_by_staleness(),
-        dropped_late: (late_examples, tables.late_rows()),
-        stopped,
-    })
+        _ => Ok(None),
+    }
 }
 
 /// Rows and bytes of a model's tables.
@@ -452,5 +428,32 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             loss: self.passes.last().map_or(f64::NAN, Measures::loss),
             seconds: start.elapsed().as_secs_f64(),
         }
+    }
+
+    /// What was learned, without a test and not stopped.
+    fn fitted(self, found: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
+        let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
+        let (rows, bytes) = sizes(model, tables)?;
+        Ok(Fitted {
+            examples,
+            steps,
+            seconds,
+            progressive: passes[0].measured(),
+            last_pass: passes.last_mut().and_then(Measures::measured),
+            test: None,
+            rows,
+            bytes,
+            transport: tables.transport(),
+            push,
+            format: found.format,
+            columns: found.columns,
+            batches: found.batches,
+            bad_lines: found.bad_lines,
+            not_finite: not_finite + tables.not_finite(),
+            not_admitted: tables.not_admitted(),
+            pulls_by_staleness: tables.pulls_by_staleness(),
+            dropped_late: (late_examples, tables.late_rows()),
+            stopped: false,
+        })
     }
 }
