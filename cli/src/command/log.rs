@@ -61,7 +61,7 @@ pub fn is_json() -> bool {
     JSON.load(Relaxed)
 }
 
-/// Says a line on standard error, whatever the level; whoever should read it may have gone, which is no reason to panic.
+/// Writes a line to standard error at every log level. A closed standard error is ignored, so this does not panic.
 pub fn complain(line: fmt::Arguments<'_>) {
     if is_json() {
         let line = line.to_string();

@@ -198,8 +198,8 @@ fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn
 }
 
 impl InJob {
-    /// Opens the job's tables and tells the scheduler what their rows are: when these are not the rows that the job has trained,
-    /// it ends for all its workers.
+    /// Opens the job's tables and reports their identity to the scheduler. If these are not the rows that the job has
+    /// trained, the job ends for all its workers.
     pub fn open_tables(&self, worker: &mut Worker<Transports>) -> Result<(), Failure> {
         for schema in &self.schemas {
             let opened = worker.open_table(schema).map_err(Failure::from);

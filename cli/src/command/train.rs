@@ -131,8 +131,8 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
-        // Rows that are to outlive the process, or to be admitted, live in shards; otherwise in a table laid out for one
-        // process.
+        // Rows that must survive the process, or that need admission, are in shards. Otherwise a table for one process is
+        // faster.
         true => {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
             metrics.add_store(&store);
@@ -171,8 +171,8 @@ fn train_and_save<B: Backend>(
     Ok(trained)
 }
 
-/// What can be known before the training to fail after it, besides what the [data](look::look) says: a folder that cannot
-/// be written.
+/// Finds errors that would otherwise show only after the training, such as a folder that cannot be written. The
+/// [data](look::look) is checked separately.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
     if options.epochs > 1 {
         let once = options.data.must_be_files("a second epoch");

@@ -169,8 +169,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with others
-/// they would change at once.
+/// Whether a rule can continue with the state of another. The weights of FTRL depend on its settings: with other
+/// settings they would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
     match to {
         Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,

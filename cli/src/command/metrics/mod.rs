@@ -1,5 +1,5 @@
-//! `--metrics`: the numbers of a process while it runs, for Prometheus. Each part of the process tells its own; this puts
-//! them on one page. docs/metrics.md has the table of all of them.
+//! `--metrics`: metrics of a running process, for Prometheus. Each part of the process writes its own metrics; this
+//! module puts them on one page. docs/metrics.md lists all of them.
 
 mod http;
 mod process;
