@@ -76,7 +76,7 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         ("server --listen 0.0.0.0:0".into(), "--insecure"),
         ("server --threads 0".into(), "1..=256"),
         ("server --listen 127.0.0.1:99999".into(), "65535"),
-        (format!("train {data} --issync 1"), "--issync 1: for a process of a job"),
+        (format!("train {data} --issync 1"), "--issync 1: works only in a process of a job"),
         (format!("train {data} --test {data}.not"), "a.csv.not"),
         (format!("train {data} --out {data}/x"), "a.csv"),
         (format!("train {svm} --label a"), "libsvm"),
@@ -101,17 +101,17 @@ fn bad_flags_of_a_job_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} {job} --job-name worker --sync bsp --issync 0"), "contradict"),
         (
             format!("train {data} {job} --job-name worker --deterministic --sync asp"),
-            "--deterministic cannot be had with --sync",
+            "--deterministic cannot be combined with --sync",
         ),
         (
             format!("train {data} {job} --job-name worker --deterministic --issync 0"),
-            "--deterministic cannot be had with --issync",
+            "--deterministic cannot be combined with --issync",
         ),
         (
             format!(
                 "train {data} {job},127.0.0.1:3 --job-name worker --deterministic --replicas-to-aggregate 1"
             ),
-            "--deterministic cannot be had with --replicas-to-aggregate",
+            "--deterministic cannot be combined with --replicas-to-aggregate",
         ),
         (format!("train {data} {job} --job-name worker --replicas-to-aggregate 1"), "--sync bsp"),
         (
@@ -121,13 +121,13 @@ fn bad_flags_of_a_job_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} {job} --job-name worker --tasks off --worker-timeout 5"), "--worker-timeout"),
         (
             format!("train {data} {job} --job-name worker --tasks on --deterministic"),
-            "--deterministic cannot be had with --tasks on",
+            "--deterministic cannot be combined with --tasks on",
         ),
         (
             format!(
                 "train {data} {job},127.0.0.1:3 --job-name worker --tasks on --sync bsp --replicas-to-aggregate 1"
             ),
-            "--tasks on cannot be had with --replicas-to-aggregate",
+            "--tasks on cannot be combined with --replicas-to-aggregate",
         ),
         (format!("train {data} {job} --job-name worker --sync bsp --worker-timeout 0"), "at most a day"),
         (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Time between two looks at something that a loop waits for.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Flags that this process has no use for, alone or as what it is in a job, are more likely a mistake than nothing.
+/// Refuses flags that have no effect in this process: they are probably a mistake.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let TrainArgs { job, memory, sessions, .. } = args;
     let ps = job.job_name == Some(JobName::Ps);
@@ -29,23 +29,19 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (
             worker && job.tls_server.tls_client_ca.is_some(),
             "--tls-client-ca",
-            "a ps; a worker believes servers by --tls-ca",
+            "a ps; a worker trusts servers by --tls-ca",
         ),
         (
             (worker || client) && memory.memory_limit.is_some(),
             "--memory-limit",
-            "a process that has tables, which a worker has not",
+            "a process that has tables; a worker has none",
         ),
         (runs::misplaced(job).is_some(), runs::misplaced(job).unwrap_or_default(), "a worker or a client"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
-        (
-            worker && job.data_dir.is_some(),
-            "--data-dir",
-            "a ps or a client; servers keep the rows, and a worker keeps nothing",
-        ),
+        (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),
     ];
     if let Some(flag) = misplaced_alone(job) {
-        return Err(Failure::input(format!("{flag}: for a process of a job (--job-name)")));
+        return Err(Failure::input(format!("{flag}: works only in a process of a job (--job-name)")));
     }
     let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
     let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
@@ -53,7 +49,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let of_lr =
         cache_flags::given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
     match (misplaced.or(of_sessions), of_lr) {
-        (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: for {whose}"))),
+        (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: works only in {whose}"))),
         (None, Some(flag)) => Err(Failure::input(format!(
             "{flag} works only in a worker of a job with --model lr, and not with --optimizer lbfgs"
         ))),
@@ -61,7 +57,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// A flag of a job in a process that belongs to none.
+/// A flag of jobs that was given to a process without a job.
 fn misplaced_alone(job: &JobArgs) -> Option<String> {
     if job.job_name.is_some() {
         return None;
@@ -121,7 +117,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who worker `index` is to the shards.
+/// The pusher id of worker `index` at the shards.
 pub fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
@@ -131,17 +127,17 @@ pub fn pusher(index: u32) -> u64 {
 pub struct WorkerConnection {
     /// Its network.
     pub net: Transports,
-    /// Whom it calls, and who it is.
+    /// The servers, and who this worker is.
     pub config: WorkerConfig,
-    /// The servers and the scheduler: who knows of incarnations.
+    /// The servers and the scheduler, which allocate incarnations.
     counting: Vec<String>,
-    /// Its counts.
+    /// Its counters.
     pub tally: Arc<WorkerCounters>,
-    /// A page of metrics has the counts.
+    /// The counters are part of the metrics.
     told: bool,
 }
 
-/// What the worker of this process connects with: its life is a new one, which a server numbers.
+/// What the worker of this process connects with. A server allocates its incarnation.
 pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
     let scheduler = tasks::scheduler(job);
@@ -156,7 +152,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
     Ok(line)
 }
 
-/// The same for somebody who never pushes.
+/// What a process connects with that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
@@ -190,7 +186,7 @@ impl WorkerConnection {
         self.told = true;
     }
 
-    /// Takes an incarnation that no life of any worker has had.
+    /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
         let config = WorkerConfig { servers: self.counting.clone(), ..self.config.clone() };
         Worker::allocate_incarnation_told(self.net.clone(), &config, self.tally.clone())

@@ -89,7 +89,7 @@ pub fn fail(failure: &Failure) {
     }
 }
 
-/// A command line that could not be read, or asked for help: says so and exits.
+/// Prints the help or the error of a command line, and exits.
 pub fn misused(error: &clap::Error) -> ! {
     let json = LogArgs { json: true, level: None };
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--log-json") && start(&json).is_ok() {

@@ -74,7 +74,7 @@ fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
 
 /// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA,
 /// which is not: beyond loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where
-/// TLS was asked for.
+/// Whether a flag requests TLS.
 fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<bool, Failure> {
     match (net.transport(), insecure) {
         (Transport::Verbs, false) => Err(Failure::input(format!(

@@ -1,4 +1,4 @@
-//! What the flags of `--sync` come to: how a worker of a job keeps step with the others.
+//! What the flags of `--sync` mean: how a worker of a job keeps step with the others.
 
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
@@ -30,14 +30,14 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     if deterministic {
         if let Some(other) = asked.filter(|asked| *asked != SyncName::Bsp) {
             return input(format!(
-                "--deterministic cannot be had with {flag}, which says {}: the order in which pushes are applied is then one of \
+                "--deterministic cannot be combined with {flag}, which says {}: the order in which pushes are applied is then one of \
                  timing; leave {flag} out (bsp is meant)",
                 shown(other)
             ));
         }
         if replicas_to_aggregate.is_some_and(|k| k != workers) {
             return input(format!(
-                "--deterministic cannot be had with --replicas-to-aggregate {}: whose batches are dropped is a matter of timing; \
+                "--deterministic cannot be combined with --replicas-to-aggregate {}: whose batches are dropped is a matter of timing; \
                  leave it out",
                 replicas_to_aggregate.unwrap_or_default()
             ));
@@ -59,11 +59,11 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         return input(text.into());
     }
     if deterministic && tasks == TasksName::On {
-        let text = "--deterministic cannot be had with --tasks on: which worker learns what is then one of timing; leave one of them out";
+        let text = "--deterministic cannot be combined with --tasks on: which worker learns what is then one of timing; leave one of them out";
         return input(text.into());
     }
     if replicas_to_aggregate.is_some_and(|k| k < workers) && tasks == TasksName::On {
-        let text = "--tasks on cannot be had with --replicas-to-aggregate below the number of workers: batches that come too late are \
+        let text = "--tasks on cannot be combined with --replicas-to-aggregate below the number of workers: batches that come too late are \
                     dropped, and every record of what is handed out is to be learned; leave one of them out";
         return input(text.into());
     }
@@ -121,7 +121,7 @@ pub fn is_damped(job: &JobArgs, push: PushContent) -> Result<bool, Failure> {
             Err("--damping on: only changes of state are damped; --push gradient pushes none")
         }
         PushContent::Replay if is_bsp(&job.sync) => {
-            Err("--damping on cannot be had with bsp, which averages the changes of state of a step")
+            Err("--damping on cannot be combined with bsp, which averages the changes of state of a step")
         }
         PushContent::Replay => Ok(job.worker_hosts.len() >= DAMPED_FROM),
     };

@@ -80,7 +80,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !args.test.is_empty() {
         options.test = Some(input::data(&args.test, &args.input, !args.no_intercept)?);
     }
-    // A worker that is fed has no data of its own; one that neither tests nor saves finds out when it reads.
+    // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     if !args.data.is_empty() && (with_test || args.input.scale.is_some()) {
         let tells = with_test && args.job.task_index == 0 && !args.json;
         input_check::look(args, &mut options.data, options.test.as_mut(), tells)?;
@@ -91,7 +91,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         Some(n @ 1..=2) => n as usize,
         Some(n) => {
             let text = format!(
-                "--threads {n}: training reads and learns, with 1 thread in turn, with 2 side by side"
+                "--threads {n}: training has 1 thread (reads and learns in turn) or 2 (side by side)"
             );
             return Err(Failure::input(text));
         }
@@ -184,7 +184,7 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
     Ok(())
 }
 
-/// What becomes of a model that was stopped early.
+/// Says where the model was saved, and whether the training was stopped early.
 pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
@@ -270,12 +270,12 @@ pub fn finish<B: Backend>(
     Ok(())
 }
 
-/// The exit of a run that a signal ended.
+/// The exit of a training that a signal ended.
 pub fn ended(trained: &Report) -> Result<(), Failure> {
     ended_early(trained.stopped, trained.examples)
 }
 
-/// The same, of any model.
+/// The exit of a training of any model that a signal ended.
 pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     if stopped {
         let text = format!("stopped by a signal after {examples} examples");

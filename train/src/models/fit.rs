@@ -1,5 +1,5 @@
-//! The training loop of the models: batches come from a feed; this thread pulls the rows of a batch, of all tables
-//! together, learns its examples one after the other, and pushes.
+//! The training loop of the models. For each batch, this thread pulls its rows of all tables together, learns its
+//! examples one after the other, and pushes.
 
 use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
@@ -25,7 +25,7 @@ use std::time::Instant;
 /// looked at between batches.
 ///
 /// # Errors
-/// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be had.
+/// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be read.
 ///
 /// # Panics
 /// When tables were opened before.
@@ -39,11 +39,10 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag
-/// does.
+/// Called after each step, with the model and its tables. Returning `Break` ends the training like the stop flag.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
-/// [`fit`], with somebody who looks on after each step.
+/// [`fit`], with an observer that is called after each step.
 ///
 /// # Errors
 /// As for [`fit`].
@@ -128,7 +127,7 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
 /// What pushes to the model's tables carry.
 ///
 /// # Errors
-/// The model's rule does not fit what was asked for.
+/// The model's rule cannot push what the options say.
 pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
@@ -165,7 +164,7 @@ struct ModelLearner<'a, T> {
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// Who hands out splits, and the place of the last batch that was pushed.
+    /// The source of splits, and the place of the last batch that was pushed.
     pieces: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
     /// That batch, while its step may be made without it.
@@ -216,7 +215,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         })
     }
 
-    /// Learns until the feed ends or `stop`; true when stopped.
+    /// Learns until the data ends or `stop`. Returns true when it was stopped.
     fn run(
         &mut self,
         feed: &mut Batches,
@@ -285,7 +284,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(self.tables.forget_piece(piece)?)
     }
 
-    /// Every push has been acknowledged, and this worker learns no further: somebody else may go on from here.
+    /// Every push has been acknowledged and this worker ends: another worker may continue its split from here.
     fn give_up(&mut self) {
         if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
             pieces.acked(piece.index, piece.seq);
@@ -363,7 +362,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         while let Some(batch) = self.unsettled.take() {
             tracing::warn!(
                 piece = batch.piece.map(|piece| piece.index),
-                "a step was made without a batch of this worker: it is in a later one"
+                "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.pull(&batch)?;
             for i in 0..batch.block.len() {

@@ -68,7 +68,7 @@ impl Drop for Endpoint {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of the metrics died of a bug");
+            tracing::error!("the thread that serves metrics has panicked");
         }
     }
 }

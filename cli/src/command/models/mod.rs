@@ -119,7 +119,8 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
         factors: of.factors.unwrap_or(default_factors) as usize,
         hidden: hidden.iter().map(|&units| units as usize).collect(),
     };
-    let model = build(&shape, settings).ok_or_else(|| Failure::input("--model lr is trained elsewhere"))?;
+    let model =
+        build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
     for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }
@@ -214,8 +215,8 @@ fn membership(
         && tables > 1
     {
         return Err(Failure::input(format!(
-            "--replicas-to-aggregate {aggregate}: --model {model} has {tables} tables that are learned in step, and each could take other \
-             workers into a step; leave the flag out (all {workers} make a step)"
+            "--replicas-to-aggregate {aggregate}: --model {model} has {tables} tables, and the tables could aggregate different \
+             workers in a step; leave the flag out (all {workers} make a step)"
         )));
     }
     Ok(member)
@@ -228,11 +229,11 @@ fn keep_step(tables: &mut RemoteTables<Transports>, member: SyncConfig) {
     }
 }
 
-/// Topics take fixed shares of the documents, whose words they remember from pass to pass.
+/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
 fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     if tasks::are_wanted(args, options)? {
-        let what = "--tasks on: the documents of --model lda are not handed out, since their worker remembers the topics of their words; \
-                    leave the flag out: each worker takes a fixed share";
+        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
+                    the flag out, so that each worker takes a fixed share";
         return Err(Failure::input(what));
     }
     Ok(())

@@ -25,7 +25,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     job::check(job)?;
     if job.damping.damping.is_some() {
-        return Err(Failure::input("--damping: only pushes of --model lr are damped so far; leave it out"));
+        return Err(Failure::input("--damping: works only with --model lr; leave it out"));
     }
     if args.model.model == ModelName::Lda {
         return topics::worker(args);
