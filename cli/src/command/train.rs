@@ -131,7 +131,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
-        // Rows that must survive the process, or that need admission, are in shards. Otherwise a table for one process is
+        // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
         // faster.
         true => {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;

@@ -10,7 +10,7 @@ pub const NO_LINK: u32 = u32::MAX;
 #[derive(Clone, Copy, Default)]
 struct DedupEntry {
     key: u64,
-    /// Number of the last example with the key. If it is below the batch's first example, the entry is of an older batch.
+    /// Number of the last example with the key. An entry below the batch's first example is of an older batch.
     serial: u32,
     /// Which of the batch's unique keys, in order of appearance.
     index: u32,

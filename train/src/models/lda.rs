@@ -114,7 +114,7 @@ struct Sampler<'a, T> {
     /// Counts of the batch's words, and as they were pulled.
     counts: Vec<f32>,
     before: Vec<f32>,
-    /// The same of the topics.
+    /// Counts of the topics, and as they were pulled.
     totals: Vec<f32>,
     totals_before: Vec<f32>,
     /// Of the document that is drawn: its counts plus the prior.
