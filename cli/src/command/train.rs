@@ -172,7 +172,7 @@ fn train_and_save<B: Backend>(
 }
 
 /// Finds errors that would otherwise show only after the training, such as a folder that cannot be written. The
-/// [data](look::look) is checked separately.
+/// [data](super::input_check::look) is checked separately.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
     if options.epochs > 1 {
         let once = options.data.must_be_files("a second epoch");
