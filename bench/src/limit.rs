@@ -1,7 +1,7 @@
 //! The limit that `gannet bench` compares itself with, measured in the same run: what one server thread could do if
 //! look-ups, framing and system calls were free.
 //!
-//! `1 / (seconds a row of a gather (pull) or scatter-SGD (push) on one core + wire bytes a row / loopback bytes a second)`,
+//! `1 / (seconds a row of a gather (pull) or scatter-SGD (push) on one core + wire bytes a row / loopback bytes/s)`,
 //! with random rows whose places are known, in huge pages, and 8 + 4 x dim bytes a row on the wire.
 
 use memmap2::{Advice, MmapMut};
@@ -22,8 +22,8 @@ impl Size {
     /// The canonical work.
     pub const CANONICAL: Size = Size { rows: 4_000_000, batch: 65_536 };
 
-    /// How many different batches go round: a million keys, so that small batches do not stay in the cache, or as many as
-    /// there are rows.
+    /// How many different batches are used: so many that they have a million keys, or as many keys as there are rows.
+    /// Small batches then do not stay in the cache.
     pub(super) fn batches(self) -> usize {
         (self.rows.min(1 << 20) as usize / self.batch).max(4)
     }

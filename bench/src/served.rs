@@ -41,7 +41,7 @@ pub struct Rates {
     pub cycle: Rate,
     /// Bytes a row on the server, at the end.
     pub bytes_per_row: f64,
-    /// CPU seconds a second that the server's process had while the worker only kept its links, when rows had been pulled.
+    /// CPU seconds a second of the server's process while the worker only kept its links, after rows were pulled.
     pub idle_server_cores: Option<f64>,
 }
 
@@ -211,8 +211,8 @@ impl Bench {
         Ok(before.zip(cpu(self)).map(|(before, after)| (after - before) / took))
     }
 
-    /// Does the work until it goes as it will go on: for so long, every batch once, and, where rows may be read without asking,
-    /// until nearly all of them are.
+    /// Works until the speed is steady: for this time, with every batch once. Where rows may be read without a request,
+    /// until nearly all rows are read so.
     fn warm(&mut self, work: BenchWork, seconds: f64) -> Result<(), WorkerError> {
         let start = Instant::now();
         let hopes = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";

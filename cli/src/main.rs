@@ -1,7 +1,7 @@
 //! The `gannet` command: parses the command line, sets up logs, and ends with a documented exit code.
 #![forbid(unsafe_code)]
 
-/// A line on standard output; whoever should read it may have gone (`| head`), which is no reason to panic.
+/// Prints a line on standard output. A closed standard output (`| head`) is ignored, so this does not panic.
 macro_rules! say {
     ($($line:tt)*) => {{
         use std::io::Write as _;
@@ -9,7 +9,7 @@ macro_rules! say {
     }};
 }
 
-/// The same on standard error, as JSON if that is what stands there.
+/// Prints a line on standard error, as JSON with `--log-json`.
 macro_rules! complain {
     ($($line:tt)*) => {
         $crate::command::log::complain(format_args!($($line)*))

@@ -45,13 +45,22 @@ fn bad_data_gets_exit_2_and_says_where() {
     }
 }
 
+/// Runs each line, and expects exit code 2 and this text in its message.
+fn assert_refused(lines: &[(String, &str)]) {
+    for (line, expected) in lines {
+        let done = run(line);
+        let system = line.contains("--out"); // the disk's word, not the flag's
+        assert_eq!(done.code, Some(if system { 1 } else { 2 }), "{line}: {done:?}");
+        assert!(done.err.contains(expected), "{line}: {expected} in {done:?}");
+    }
+}
+
 #[test]
 fn bad_flags_get_exit_2_and_say_what_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "a.csv", b"label,a\n1,x\n0,y\n");
     let svm = write(folder.path(), "a.svm", b"1 3:1\n");
-    let job = "--ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2";
-    for (line, expected) in [
+    assert_refused(&[
         (format!("train {data} --optimizer lion"), "ftrl"),
         (format!("train {data} --alpha -1"), "alpha"),
         (format!("train {data} --optimizer sgd --l1 1"), "--l1 is no setting of --optimizer sgd"),
@@ -61,29 +70,48 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
             format!("train {data} --shards 8"),
             "--shards works only in a worker of a job with --model lr, and not with",
         ),
+        (format!("train {data} --categorical b"), "a.csv"),
+        (format!("train {data} --sync bsp"), "--sync"),
+        (format!("predict --model {} {data}", folder.path().display()), "MANIFEST"),
+        ("server --listen 0.0.0.0:0".into(), "--insecure"),
+        ("server --threads 0".into(), "1..=256"),
+        ("server --listen 127.0.0.1:99999".into(), "65535"),
+        (format!("train {data} --issync 1"), "--issync 1: works only in a process of a job"),
+        (format!("train {data} --test {data}.not"), "a.csv.not"),
+        (format!("train {data} --out {data}/x"), "a.csv"),
+        (format!("train {svm} --label a"), "libsvm"),
+        ("bench --dims 0".into(), "--dims 0"),
+    ]);
+}
+
+#[test]
+fn bad_flags_of_a_job_get_exit_2_and_say_what_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = write(folder.path(), "a.csv", b"label,a\n1,x\n0,y\n");
+    let job = "--ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2";
+    assert_refused(&[
         (format!("train {data} {job} --job-name worker --shards 3"), "a power of two from 1 to 4096"),
         (
             format!("train {data} --ps-hosts a:1,b:1,a:1 --worker-hosts a:2 --job-name worker"),
             "--ps-hosts names a:1 twice",
         ),
-        (format!("train {data} --categorical b"), "a.csv"),
         (format!("train {data} {job} --job-name worker --issync 2"), "issync"),
         (format!("train {data} {job} --job-name worker --sync ssp"), "ssp:N"),
         (format!("train {data} {job} --job-name worker --sync bulk"), "ssp:N"),
         (format!("train {data} {job} --job-name worker --sync bsp --issync 0"), "contradict"),
         (
             format!("train {data} {job} --job-name worker --deterministic --sync asp"),
-            "--deterministic cannot be had with --sync",
+            "--deterministic cannot be combined with --sync",
         ),
         (
             format!("train {data} {job} --job-name worker --deterministic --issync 0"),
-            "--deterministic cannot be had with --issync",
+            "--deterministic cannot be combined with --issync",
         ),
         (
             format!(
                 "train {data} {job},127.0.0.1:3 --job-name worker --deterministic --replicas-to-aggregate 1"
             ),
-            "--deterministic cannot be had with --replicas-to-aggregate",
+            "--deterministic cannot be combined with --replicas-to-aggregate",
         ),
         (format!("train {data} {job} --job-name worker --replicas-to-aggregate 1"), "--sync bsp"),
         (
@@ -93,34 +121,19 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} {job} --job-name worker --tasks off --worker-timeout 5"), "--worker-timeout"),
         (
             format!("train {data} {job} --job-name worker --tasks on --deterministic"),
-            "--deterministic cannot be had with --tasks on",
+            "--deterministic cannot be combined with --tasks on",
         ),
         (
             format!(
                 "train {data} {job},127.0.0.1:3 --job-name worker --tasks on --sync bsp --replicas-to-aggregate 1"
             ),
-            "--tasks on cannot be had with --replicas-to-aggregate",
+            "--tasks on cannot be combined with --replicas-to-aggregate",
         ),
         (format!("train {data} {job} --job-name worker --sync bsp --worker-timeout 0"), "at most a day"),
-        (format!("train {data} --sync bsp"), "--sync"),
         (format!("train {data} {job} --job-name worker --task-index 1"), "--worker-hosts names 1"),
         (format!("train {data} {job} --job-name chief"), "worker"),
         (format!("train {data} --ps-hosts here --worker-hosts there:1 --job-name ps"), "HOST:PORT"),
-        (format!("predict --model {} {data}", folder.path().display()), "MANIFEST"),
-        ("server --listen 0.0.0.0:0".into(), "--insecure"),
-        ("server --threads 0".into(), "1..=256"),
-        ("server --listen 127.0.0.1:99999".into(), "65535"),
-        (format!("train {data} --issync 1"), "--issync 1: for a process of a job"),
-        (format!("train {data} --test {data}.not"), "a.csv.not"),
-        (format!("train {data} --out {data}/x"), "a.csv"),
-        (format!("train {svm} --label a"), "libsvm"),
-        ("bench --dims 0".into(), "--dims 0"),
-    ] {
-        let done = run(&line);
-        let system = line.contains("--out"); // the disk's word, not the flag's
-        assert_eq!(done.code, Some(if system { 1 } else { 2 }), "{line}: {done:?}");
-        assert!(done.err.contains(expected), "{line}: {expected} in {done:?}");
-    }
+    ]);
 }
 
 #[test]

@@ -226,13 +226,13 @@ fn flags_of_a_job_were_accepted_and_ignored() {
         "--scheduler 127.0.0.1:9",
     ] {
         let name = flag.split([' ', '=']).next().unwrap().replace('_', "-");
-        let says = format!("{name}: for a process of a job (--job-name)");
+        let says = format!("{name}: works only in a process of a job (--job-name)");
         refused(&format!("train {data} --label churned {flag}"), &[&says]);
     }
     ok(&format!("train {data} --label churned --tasks auto"));
     let job = format!("--ps-hosts {NOBODY} --worker-hosts 127.0.0.1:2 --job-name worker --peer-timeout 1");
     let line = format!("train {data} --label churned {job} --data-dir {}", in_folder(folder.path(), "rows"));
-    refused(&line, &["--data-dir: for a ps or a client", "servers keep the rows"]);
+    refused(&line, &["--data-dir: works only in a ps or a client", "a worker keeps no rows"]);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn what_was_typed_was_repeated_in_other_words() {
         let says = format!("--issync {typed} and --sync {sync} contradict");
         refused(&format!("train {data} {job} --issync {typed} --sync {sync}"), &[&says]);
     }
-    refused(&format!("train {data} --issync True"), &["--issync True: for a process of a job"]);
+    refused(&format!("train {data} --issync True"), &["--issync True: works only in a process of a job"]);
 }
 
 #[test]

@@ -273,13 +273,13 @@ fn weights_of_another_optimizer_could_not_be_begun_from() {
     for flags in ["", "--optimizer lbfgs --l2 1", "--optimizer adam"] {
         ok(&format!("train {a} {flags} --out {first}"));
         let done = ok(&format!("train {a} --optimizer sgd --alpha 1e-30 --warm-start {first} --out {on}"));
-        assert!(done.err.contains("begins anew") && done.err.contains("sgd"), "{flags}: {done:?}");
+        assert!(done.err.contains("starts from zero") && done.err.contains("sgd"), "{flags}: {done:?}");
         close(&on, &first, &a);
     }
     // FTRL's weights depend on its rate. With another rate they would change at once.
     ok(&format!("train {a} --out {first}"));
     let done = ok(&format!("train {a} --alpha 1e-30 --warm-start {first} --out {on}"));
-    assert!(done.err.contains("begins anew"), "{done:?}");
+    assert!(done.err.contains("starts from zero"), "{done:?}");
     close(&on, &first, &a);
     // Saved rows are loaded, whatever the admission of new rows says.
     ok(&format!("train {a} --admit-count 100 --warm-start {first} --out {on}"));

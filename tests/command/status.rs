@@ -55,7 +55,7 @@ fn a_run_of_fixed_shares_was_said_never_to_have_been() {
     assert_eq!(ok(&format!("status --ps-hosts {}", server.addr)).out, out);
     worker.signal(Signal::KILL);
     let _ = worker.wait();
-    let out = until(&status, "run        off  not finished, nobody of it lives, generation 1");
+    let out = until(&status, "run        off  not finished, no worker is alive, generation 1");
     assert!(out.contains("worker 0   gone, not done, 0 batches trained\n"), "{out}");
 }
 

@@ -172,7 +172,7 @@ fn data_was_not_handed_out_unless_it_was_asked_for() {
     let done = run(&world.line(&server.addr, 2, 0, "--log info"));
     let told = ok(&done);
     assert_eq!(told["examples"], 3_000, "{done:?}");
-    assert!(done.err.contains("handed out in pieces (--tasks auto)"), "{done:?}");
+    assert!(done.err.contains("hands out the data in splits (--tasks auto)"), "{done:?}");
     // A second worker with the same index comes late to a finished run, and does not begin it again.
     let late = run(&world.line(&server.addr, 2, 1, ""));
     assert_eq!(ok(&late)["examples"], 0, "{late:?}");

@@ -172,7 +172,10 @@ fn models_are_handed_their_data_too() {
     }
     let job = Job::new();
     let topics = run(&job.line("127.0.0.1:1", 0, "--model lda --tasks on").replace("--epochs 2 ", ""));
-    assert!(topics.code == Some(2) && topics.err.contains("--model lda are not handed out"), "{topics:?}");
+    assert!(
+        topics.code == Some(2) && topics.err.contains("--tasks on: does not work with --model lda"),
+        "{topics:?}"
+    );
 }
 
 /// Once two workers that named the servers in two orders made two schedulers, and each handed out all of the data.
@@ -310,7 +313,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let pipe = run(&job.line(addr, 0, "").replace(job.data.to_str().unwrap(), "-"));
     assert!(pipe.code == Some(2) && pipe.err.contains("can be read only once"), "{pipe:?}");
     let off = run(&job.line(addr, 0, "--tasks off").replace("--worker-timeout 2 ", ""));
-    assert!(off.code == Some(2) && off.err.contains("--task-bytes: for data that is handed out"), "{off:?}");
+    assert!(off.code == Some(2) && off.err.contains("--task-bytes: works only with --tasks on"), "{off:?}");
     first.signal(Signal::CONT);
     // The data changes during the job: every worker gets the same message.
     let text = std::fs::read_to_string(&job.data).unwrap();
@@ -411,7 +414,7 @@ fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
     scheduler.kill();
     let other = workers[1 - chief].take().unwrap().wait();
     assert!(
-        other.code == Some(3) && other.err.contains("nobody is known to have saved the model"),
+        other.code == Some(3) && other.err.contains("does not know whether another one has saved the model"),
         "{other:?}"
     );
     // The chief knows that it is the chief, so it continues.

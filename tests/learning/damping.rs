@@ -51,15 +51,18 @@ fn what_makes_no_sense_is_refused() {
     let data = clicks(&folder.path().join("train.svm"), 50, 1);
     for (flags, says) in [
         ("--damping on --push gradient", "--damping on: only changes of state are damped"),
-        ("--damping on --sync bsp --push replay", "--damping on cannot be had with bsp"),
-        ("--damping on --model fm", "--damping: only pushes of --model lr"),
+        ("--damping on --sync bsp --push replay", "--damping on cannot be combined with bsp"),
+        ("--damping on --model fm", "--damping: works only with --model lr"),
         ("--damping maybe", "maybe"),
-        ("--cache-bytes 1MiB", "--cache-bytes cannot be had with damped replay"),
+        ("--cache-bytes 1MiB", "--cache-bytes cannot be combined with damped replay"),
     ] {
         let flags = format!("{flags} --peer-timeout 2");
         let done = run(&line(&data, "127.0.0.1:9", 3, 0, &flags));
         assert!(done.code == Some(2) && done.err.contains(says), "{flags}: {done:?}");
     }
     let alone = run(&format!("train {} --damping on", data.display()));
-    assert!(alone.code == Some(2) && alone.err.contains("--damping: for a process of a job"), "{alone:?}");
+    assert!(
+        alone.code == Some(2) && alone.err.contains("--damping: works only in a process of a job"),
+        "{alone:?}"
+    );
 }

@@ -155,11 +155,11 @@ fn what_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 50, 1);
     for (flags, says) in [
-        ("--history 5", "--history: for --optimizer lbfgs"),
+        ("--history 5", "--history: works only with --optimizer lbfgs"),
         ("--optimizer lbfgs --alpha 0.1", "--alpha is no setting of --optimizer lbfgs, which has --l1, --l2"),
         ("--optimizer lbfgs --epochs 3", "--max-iter"),
-        ("--optimizer lbfgs --model linear", "--optimizer lbfgs: for --model lr"),
-        ("--model fm --history 5", "--history: for --optimizer lbfgs"),
+        ("--optimizer lbfgs --model linear", "--optimizer lbfgs: works only with --model lr"),
+        ("--model fm --history 5", "--history: works only with --optimizer lbfgs"),
         ("--optimizer lbfgs --l2 -1", "--l2 -1: a number, at least 0, is needed"),
         ("--optimizer lbfgs --push gradient", "--push is no setting"),
         ("--optimizer lbfgs --batch 5", "--batch: L-BFGS looks at the whole data"),
@@ -183,11 +183,11 @@ fn what_makes_no_sense_is_refused() {
         ("--replicas-to-aggregate 1", "--replicas-to-aggregate: L-BFGS needs the gradients of all workers"),
         ("--worker-timeout 5", "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
         ("--damping on", "--damping: L-BFGS pushes no changes of state"),
-        ("--deterministic", "--deterministic cannot be had with --optimizer lbfgs"),
-        ("--tasks on", "--tasks on cannot be had with --optimizer lbfgs"),
+        ("--deterministic", "--deterministic cannot be combined with --optimizer lbfgs"),
+        ("--tasks on", "--tasks on cannot be combined with --optimizer lbfgs"),
         ("--tasks on --sync bsp", "--sync:"),
-        ("--task-bytes 1MiB", "--task-bytes: for data that is handed out in pieces"),
-        ("--scheduler 127.0.0.1:9", "--scheduler: for data that is handed out in pieces"),
+        ("--task-bytes 1MiB", "--task-bytes: does not work with L-BFGS"),
+        ("--scheduler 127.0.0.1:9", "--scheduler: does not work with L-BFGS"),
     ] {
         let job = "--job-name worker --ps-hosts 127.0.0.1:9 --worker-hosts 127.0.0.1:10,127.0.0.1:11";
         let done = run(&format!("train {} --optimizer lbfgs {job} {flags}", data.display()));

@@ -65,9 +65,9 @@ fn a_limit_of_what_a_process_does_not_have_is_a_bad_flag() {
     let worker = "train x --ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2 --job-name worker";
     for (line, says) in [
         (format!("{worker} --memory-limit 1GiB"), "--memory-limit: for a process that has tables"),
-        (format!("{worker} --session-memory 1GiB"), "--session-memory: for a ps"),
-        ("train x --credit-requests 9".into(), "--credit-requests: for a ps"),
-        ("train x --insecure".into(), "--insecure: for a process of a job"),
+        (format!("{worker} --session-memory 1GiB"), "--session-memory: works only in a ps"),
+        ("train x --credit-requests 9".into(), "--credit-requests: works only in a ps"),
+        ("train x --insecure".into(), "--insecure: works only in a process of a job"),
     ] {
         let done = run(&line);
         assert!(done.code == Some(2) && done.err.contains(says), "{line}: {done:?}");

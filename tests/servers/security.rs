@@ -309,7 +309,7 @@ fn tls_files_that_cannot_be_used_are_named_before_anything_else() {
         (format!("--tls-ca {key}"), "--tls-ca"),
         (format!("--tls-ca {ca} --tls-name ###"), "--tls-name \"###\""),
         (format!("--tls-cert {cert} --tls-key {key}"), "give --tls-ca too"),
-        (format!("{shown} --tls-ca {ca} --tls-client-ca {ca}"), "--tls-client-ca: for a ps"),
+        (format!("{shown} --tls-ca {ca} --tls-client-ca {ca}"), "--tls-client-ca: works only in a ps"),
     ] {
         fails(&Process::start(worker(&data, "127.0.0.1:9", &flags)).wait(), 2, &[says]);
     }

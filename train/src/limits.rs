@@ -26,7 +26,7 @@ pub const FED_CHUNKS_MAX: usize = 2;
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Batches between the parse thread and the learning thread.
 pub const FEED_QUEUE_MAX: usize = 4;
-/// A worker that has had nothing to learn for so long is not waited for by those that keep step with it.
+/// After this time without anything to learn, a worker rests: workers that keep step do not wait for it.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
 /// How often a learner that waits for the bytes of a split looks whether some have come.
 pub const READ_LOOK: Duration = Duration::from_millis(50);

@@ -62,8 +62,8 @@ fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
 }
 
-/// A worker's process: one dimension, one kind of measure. Says on standard output that it is ready (the first worker has
-/// filled the table then), waits for a line, and answers with a JSON object.
+/// Runs in a worker's process: one dimension, one kind of measure. Prints that it is ready (the first worker has then
+/// filled the table), waits for a line on standard input, and prints a JSON object.
 fn part(
     addr: &str,
     args: &BenchArgs,

@@ -1,4 +1,4 @@
-//! What the flags of the cache come to, and with what it cannot be had.
+//! What the flags of the cache mean, and which flags they cannot be combined with.
 
 use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
@@ -9,10 +9,10 @@ use gannet::train::PushContent;
 use gannet::worker::{CACHE_BYTES_MIN, CacheConfig};
 use std::time::Duration;
 
-/// Batches for which a row may be used: docs/benchmarks.md has what others cost and save.
+/// Batches for which a cached row may be used. docs/benchmarks.md compares other values.
 const STALENESS: u64 = 8;
 
-/// The first of the flags that is given.
+/// The first of the flags that was given.
 pub fn given(args: &CacheArgs) -> Option<&'static str> {
     let given = [
         (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
@@ -23,22 +23,22 @@ pub fn given(args: &CacheArgs) -> Option<&'static str> {
     given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
 }
 
-/// Whether what is trained pulls rows and pushes changes to them again.
+/// Whether the training pulls rows and pushes changes to them.
 pub fn learns_so(args: &TrainArgs) -> bool {
     args.model.model == ModelName::Lr && args.optimizer.optimizer != Some(OptimizerName::Lbfgs)
 }
 
-/// The cache that is asked for.
+/// The cache that the flags request.
 pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
     let bytes = args.cache_bytes.map_or(0, |bytes| bytes.as_u64());
     if bytes == 0 {
         return match given(args) {
-            Some(flag) => Err(Failure::input(format!("{flag}: only with a cache (--cache-bytes)"))),
+            Some(flag) => Err(Failure::input(format!("{flag}: works only with a cache (--cache-bytes)"))),
             None => Ok(None),
         };
     }
     if bytes < CACHE_BYTES_MIN {
-        let text = format!("--cache-bytes {bytes}: {CACHE_BYTES_MIN} bytes are the least");
+        let text = format!("--cache-bytes {bytes}: at least {CACHE_BYTES_MIN} bytes are needed");
         return Err(Failure::input(text));
     }
     let staleness = args.cache_staleness.unwrap_or(Staleness::Pulls(STALENESS));
@@ -55,23 +55,23 @@ pub fn of_training(
     mode: SyncMode,
 ) -> Result<Option<CacheConfig>, Failure> {
     let Some(config) = config(&args.job.cache)? else { return Ok(None) };
-    let refused = |why: &str| Err(Failure::input(format!("--cache-bytes cannot be had with {why}")));
+    let refused = |why: &str| Err(Failure::input(format!("--cache-bytes cannot be combined with {why}")));
     if args.job.sync.deterministic {
-        return refused("--deterministic: a step reads the rows as the step before has made them");
+        return refused("--deterministic: a step must read the rows of the step before; leave one out");
     }
     if matches!(mode, SyncMode::Bsp(_)) {
         return refused(
-            "--sync bsp: a step reads the rows as the step before has made them; ssp:N uses a cache within its bound",
+            "--sync bsp: a step must read the rows of the step before; --sync ssp:N uses a cache within its bound",
         );
     }
     if push == PushContent::Gradient {
         return refused(
-            "pushes of gradients (--push): what they make of a row only the servers know, so no row could be kept",
+            "pushes of gradients (--push): only the servers know the new row, so the worker cannot cache it",
         );
     }
     if schema.admission != Admission::All {
         return refused(
-            "--admit-count or --admit-probability: whether a push makes its row only the servers know",
+            "--admit-count or --admit-probability: only the servers know whether a push creates its row",
         );
     }
     Ok(Some(config))

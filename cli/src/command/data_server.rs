@@ -1,5 +1,5 @@
-//! `gannet train --job-name client`: in-graph. This process has the data. It is the job's scheduler, feeds the workers, shows how far
-//! they are, and tests and saves the model as a reader of the servers.
+//! `gannet train --job-name client`: one process has the data and sends it to the workers (in-graph replication). It is
+//! the job's scheduler, shows the progress, and tests and saves the model as a reader of the servers.
 
 use super::args::{JobName, ModelName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
@@ -13,6 +13,7 @@ use super::{
     train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
+use gannet::runs::RunSetting;
 use gannet::storage::Stats;
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -26,13 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Who the client is to the servers, of which it only reads: no worker has such an index.
+/// The pusher id of the client at the servers. It only reads, and no worker has such an index.
 const READER: u64 = u32::MAX as u64 - 1;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the workers of a job that cannot go on have to hear why.
+/// How long a failed job waits for its workers to learn why.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Flags that in-graph feeding has no use for, or which only one side of it has.
+/// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     let given = job.feeding.feed.is_some();
@@ -42,26 +43,29 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     let reads = reads || input.format != super::args::FormatName::Auto || input.criteo_counts.is_some();
     let misplaced = [
-        (given && !client && !fed, "--feed: for a worker of a job, or its client"),
+        (given && !client && !fed, "--feed: works only in a worker or the client of a job"),
         (
             client && !given,
-            "--job-name client: say where it listens and its workers find it (--feed HOST:PORT)",
+            "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers",
         ),
         (
             client && args.data.is_empty(),
-            "--job-name client: DATA is missing, which the client feeds to the workers",
+            "--job-name client: DATA is missing: name the files that the client sends to the workers",
         ),
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
-        (fed && !args.data.is_empty(), "DATA: with --feed the client has it; leave it out"),
+        (fed && !args.data.is_empty(), "DATA: with --feed only the client reads the data; leave it out"),
         (
             fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
             "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
-             --no-intercept: the client says how its data is read; leave them out",
+             --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),
-        (fed && job.tasks.task_bytes.is_some(), "--task-bytes: the client cuts the data; leave it out"),
+        (
+            fed && job.tasks.task_bytes.is_some(),
+            "--task-bytes: with --feed the client makes the splits; leave it out",
+        ),
         (
             fed && (!args.test.is_empty() || args.out.is_some()),
-            "--test, --out: the client tests and saves; leave them out",
+            "--test, --out: with --feed the client tests and saves; leave them out",
         ),
         (
             given && job.tasks.scheduler.is_some(),
@@ -69,7 +73,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         ),
         (
             fed && job.data_dir.is_some(),
-            "--data-dir: a worker keeps nothing; the client keeps its book there, a ps its shards",
+            "--data-dir: works only in the client (the job's state) or a ps (its shards); leave it out",
         ),
     ];
     match misplaced.iter().find(|(wrong, _)| *wrong) {
@@ -78,15 +82,16 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// What cannot be learned from data that is handed out.
+/// Refuses what cannot be trained on data that a client sends.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
     if args.input.scale.is_some() {
-        let text = "--scale: the workers of a client do not see its files before; scale the numbers when they are \
-        made (leave --scale out)";
+        let text = "--scale: the workers of a client cannot read its files before the training; scale the numbers \
+                    when you write the files, and leave --scale out";
         return Err(Failure::input(text));
     }
     if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
-        let text = "--feed: only --model lr by updates of batches is fed; the workers of other models read for themselves (leave --feed out)";
+        let text = "--feed: works only with --model lr, and not with --optimizer lbfgs; leave --feed out, and let the \
+                    workers read the data";
         return Err(Failure::input(text));
     }
     Ok(())
@@ -103,36 +108,22 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
     tasks::are_wanted(args, &options)?;
     train::preflight(args, &options, &schema)?;
-    let seen = tasks::see(&options)?;
-    let files = plan_files(&options.data.files, &seen);
-    let settings = runs::settings(args, &options.data.files, Some(&files), Some(&options))?;
-    let plan = tasks::plan(args, &options, files, &settings)?;
-    let reader = Reader::open(&options.data, options.batch, Share::ALL);
-    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
-    let (format, columns) = (reader.format(), reader.columns().cloned());
-    drop(reader);
-    let feeding = DataServerConfig {
-        plan,
-        reading: fed_worker::reading(args),
-        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
-        board: Arc::default(),
-    };
-    feeding.check().map_err(Failure::input)?;
+    let Offer { config, settings, format, columns } = offer(args, &options)?;
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
     let mut line = job::line_of_reader(job, READER)?;
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
-    let name = schema.name.as_str();
-    let joined =
-        runs::join(args, &mut of_run, (settings, &options.data.scale), &[name], gannet::runs::CLIENT)?;
+    let tables = [schema.name.as_str()];
+    let of_data = (settings, &options.data.scale);
+    let joined = runs::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
-    let board = feeding.board.clone();
-    let timeout = feeding.plan.worker_timeout();
-    let bytes = feeding.plan.files.iter().map(|file| file.bytes).sum();
-    let serving = listen(args, feeding, &metrics)?;
+    let board = config.board.clone();
+    let timeout = config.plan.worker_timeout();
+    let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
+    let serving = listen(args, config, &metrics)?;
     let told = Arc::<Training>::default();
     let page = told.clone();
     metrics.add(move |to| page.tell(to));
@@ -159,10 +150,49 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
         run.finish(rows, &account)
     });
+    drop(job);
+    end(args, serving, (board, timeout), stop, worked)
+}
+
+/// What the client offers to its workers.
+struct Offer {
+    config: DataServerConfig,
+    settings: Vec<RunSetting>,
+    format: &'static str,
+    columns: Option<Columns>,
+}
+
+/// Looks at the files, finds their format, and plans the splits.
+fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
+    let seen = tasks::see(options)?;
+    let files = plan_files(&options.data.files, &seen);
+    let settings = runs::settings(args, &options.data.files, Some(&files), Some(options))?;
+    let plan = tasks::plan(args, options, files, &settings)?;
+    let reader = Reader::open(&options.data, options.batch, Share::ALL);
+    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
+    let (format, columns) = (reader.format(), reader.columns().cloned());
+    let config = DataServerConfig {
+        plan,
+        reading: fed_worker::reading(args),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
+        board: Arc::default(),
+    };
+    config.check().map_err(Failure::input)?;
+    Ok(Offer { config, settings, format, columns })
+}
+
+/// Ends the job: the workers learn how it ended, and the file with the state of a finished job is removed.
+fn end(
+    args: &TrainArgs,
+    serving: Server,
+    (board, timeout): (&FeedStatus, Duration),
+    stop: &AtomicBool,
+    worked: Result<(), Failure>,
+) -> Result<(), Failure> {
     let kept = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
-        // Started again on its book it goes on; workers wait for it for their peer timeout.
+        // A restarted client goes on from its state. Until then its workers wait, at most for their --peer-timeout.
         Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
         Err(failure) => {
             board.end(&failure.to_string());
@@ -181,7 +211,7 @@ fn board_failed(board: &FeedStatus) -> bool {
     board.job().is_some_and(|job| job.failed.is_some())
 }
 
-/// Lets the workers hear how it ended, and leave.
+/// Waits until the workers have learned how the job ended, and have left.
 fn see_off(board: &FeedStatus, patience: Duration) {
     let since = Instant::now();
     while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
@@ -213,7 +243,7 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
     Ok(server)
 }
 
-/// A job that is fed.
+/// A job whose data this process sends to the workers.
 struct FedJob<'a> {
     args: &'a TrainArgs,
     options: &'a Options,
@@ -230,7 +260,7 @@ struct FedJob<'a> {
     columns: Option<Columns>,
 }
 
-/// What the workers say together: examples, their mean loss, examples a second.
+/// Sums the reports of all workers: examples, their mean loss, examples a second.
 fn together(job: &JobStatus) -> (u64, f64, f64) {
     let learned: u64 = job.members.iter().map(|member| member.told.examples).sum();
     let loss: f64 = job.members.iter().map(|m| m.told.loss * m.told.examples as f64).sum();
@@ -239,7 +269,7 @@ fn together(job: &JobStatus) -> (u64, f64, f64) {
 }
 
 impl FedJob<'_> {
-    /// Looks on until all is trained, then sums up; the rows.
+    /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
         let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
         let mut teller = Teller::of(self.args);
@@ -273,7 +303,7 @@ impl FedJob<'_> {
             _ => None,
         };
         if !stopped {
-            // They say with their last word how they did.
+            // The last report of a worker has its final numbers.
             see_off(self.board, self.timeout);
         }
         let report = JobOutcome {
@@ -292,7 +322,7 @@ impl FedJob<'_> {
         Ok(report.stats.rows)
     }
 
-    /// Until all tasks are trained; `None`: a signal came first.
+    /// Watches until all splits are trained. `None`: a signal came first.
     fn look_on(
         &mut self,
         mut backend: &mut RemoteBackend<Transports>,
@@ -306,7 +336,10 @@ impl FedJob<'_> {
                 return Ok(None);
             }
             if let Some(why) = self.serving.wait_for_death(Duration::ZERO) {
-                return Err(Failure::new(SYSTEM, format!("the workers are fed no more: {why}")));
+                return Err(Failure::new(
+                    SYSTEM,
+                    format!("the server that sends data to the workers has died: {why}"),
+                ));
             }
             let job = self.board.job();
             if job.is_none() {
@@ -342,13 +375,13 @@ impl FedJob<'_> {
                 }
             }
             if alone_since.elapsed() > limit {
-                let (feed, seconds) =
-                    (self.args.job.feeding.feed.as_deref().unwrap_or_default(), limit.as_secs_f64());
+                let feed = self.args.job.feeding.feed.as_deref().unwrap_or_default();
+                let seconds = limit.as_secs_f64();
                 return Err(Failure::new(
                     PEER,
                     format!(
-                        "no worker has been in the job for {seconds:.0} s: start some (--job-name worker --feed {feed}), or wait longer \
-                         (--peer-timeout)"
+                        "no worker has been in the job for {seconds:.0} s: start workers (--job-name worker --feed \
+                         {feed}), or wait longer (--peer-timeout)"
                     ),
                 ));
             }

@@ -1,8 +1,8 @@
-//! A worker without data, which a client feeds: what it takes over from the client, and what it must not be given.
+//! A worker whose data comes from a client (`--feed`): which settings it takes from the client.
 
 use super::args::{CountsName, FormatName, TasksName, TrainArgs};
 use super::job::{self, WorkerConnection};
-use super::{Failure, data_server};
+use super::{Failure, data_server, lr_worker};
 use clap::ValueEnum;
 use gannet::job::{DataLink, JobPlan};
 use gannet::train::{FileFingerprint, RemoteTexts};
@@ -16,7 +16,7 @@ pub struct FedClient {
     line: WorkerConnection,
 }
 
-/// How a client reads its data, for its workers.
+/// How the client reads its data, as JSON for its workers.
 pub fn reading(args: &TrainArgs) -> String {
     let input = &args.input;
     let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
@@ -34,7 +34,7 @@ pub fn reading(args: &TrainArgs) -> String {
     .to_string()
 }
 
-/// Takes over how the data is read.
+/// Takes the settings of the reading from the client's JSON.
 fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     let said: Value = serde_json::from_str(reading).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -53,7 +53,7 @@ fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     Some(())
 }
 
-/// Runs a worker that is fed.
+/// Runs a worker whose data comes from a client.
 pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     data_server::check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
@@ -65,7 +65,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     let offer = link.offer()?;
     let nonsense = || {
         Failure::input(format!(
-            "the client {client} says in other words how its data is read: run the same gannet"
+            "the client {client} describes its data in a way that this version does not know: run the same version of gannet everywhere"
         ))
     };
     take_over(args, &offer.reading).ok_or_else(nonsense)?;
@@ -76,7 +76,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     }
     let sync = &mut args.job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    job::work(args, Some(FedClient { link, plan, line }))
+    lr_worker::run(args, Some(FedClient { link, plan, line }))
 }
 
 impl FedClient {
@@ -95,7 +95,7 @@ impl FedClient {
         self.plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect()
     }
 
-    /// What this worker connects with: the client knows it by its life.
+    /// What this worker connects with. The client knows its incarnation already.
     pub fn line(&self) -> WorkerConnection {
         self.line.clone()
     }

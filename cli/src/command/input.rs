@@ -49,15 +49,14 @@ pub fn counts(args: &InputArgs) -> Counts {
     }
 }
 
-/// The two values that labels have in this process, of which all its readers are to have one opinion. The first call
-/// says which.
+/// The two values of labels, which are the same for all readers of this process. The first call decides.
 pub fn two(positive: &str, other: Option<&str>) -> TwoLabels {
     let two = *TWO.get_or_init(|| TwoLabels::new(positive, None));
     other.into_iter().for_each(|other| two.settle(other));
     two
 }
 
-/// The same, if labels have such.
+/// The two values of labels, if a reader has set them.
 pub fn known_two() -> Option<TwoLabels> {
     TWO.get().copied()
 }

@@ -33,9 +33,9 @@ const PASS_SECONDS: f64 = 600.0;
 pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
     let asked = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     match args.lbfgs.given() {
-        Some(flag) if !asked => Err(Failure::input(format!("{flag}: for --optimizer lbfgs"))),
+        Some(flag) if !asked => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
         _ if asked && args.model.model != ModelName::Lr => {
-            Err(Failure::input("--optimizer lbfgs: for --model lr, logistic regression"))
+            Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
         }
         _ => Ok(asked),
     }
@@ -80,19 +80,25 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
         (worker_timeout.is_some(), "--worker-timeout: L-BFGS waits for its workers for --pass-timeout"),
         (
             deterministic,
-            "--deterministic cannot be had with --optimizer lbfgs: sums over rows are in the order in which the rows came, which is one \
+            "--deterministic cannot be combined with --optimizer lbfgs: sums over rows are in the order in which the rows came, which is one \
              of timing",
         ),
         (
             tasks == TasksName::On,
-            "--tasks on cannot be had with --optimizer lbfgs: each worker keeps its share of the data in memory (leave --tasks out)",
+            "--tasks on cannot be combined with --optimizer lbfgs: each worker keeps its share of the data in memory (leave --tasks out)",
         ),
         (
             task_bytes.is_some(),
-            "--task-bytes: for data that is handed out in pieces, which L-BFGS cannot have",
+            "--task-bytes: does not work with L-BFGS, whose workers have fixed shares; leave it out",
         ),
-        (start_together, "--start-together: for data that is handed out in pieces, which L-BFGS cannot have"),
-        (scheduler.is_some(), "--scheduler: for data that is handed out in pieces, which L-BFGS cannot have"),
+        (
+            start_together,
+            "--start-together: does not work with L-BFGS, whose workers have fixed shares; leave it out",
+        ),
+        (
+            scheduler.is_some(),
+            "--scheduler: does not work with L-BFGS, whose workers have fixed shares; leave it out",
+        ),
     ];
     misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
 }

@@ -61,7 +61,7 @@ pub fn is_json() -> bool {
     JSON.load(Relaxed)
 }
 
-/// Says a line on standard error, whatever the level; whoever should read it may have gone, which is no reason to panic.
+/// Writes a line to standard error at every log level. A closed standard error is ignored, so this does not panic.
 pub fn complain(line: fmt::Arguments<'_>) {
     if is_json() {
         let line = line.to_string();
@@ -89,7 +89,7 @@ pub fn fail(failure: &Failure) {
     }
 }
 
-/// A command line that could not be read, or asked for help: says so and exits.
+/// Prints the help or the error of a command line, and exits.
 pub fn misused(error: &clap::Error) -> ! {
     let json = LogArgs { json: true, level: None };
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--log-json") && start(&json).is_ok() {

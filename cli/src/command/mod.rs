@@ -1,4 +1,4 @@
-//! The commands: each turns its arguments into calls of the library and prints what came of it.
+//! The commands. Each turns its arguments into calls of the library, and prints the results.
 
 pub mod args;
 mod bench;
@@ -13,6 +13,7 @@ mod input_check;
 mod job;
 mod lbfgs;
 pub mod log;
+mod lr_worker;
 mod metrics;
 mod model;
 mod models;

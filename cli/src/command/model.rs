@@ -58,7 +58,7 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
             false => format!("; this training is {}", ours.name),
         };
         return Err(Failure::input(format!(
-            "--out {} holds a model of {name}{this}, and would replace it: name another folder, or remove that one",
+            "--out {} holds a model of {name}{this}, which would be replaced: name another folder, or remove that one",
             folder.display()
         )));
     }
@@ -242,7 +242,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         Some("vw") => Format::Vw,
         Some(other) => {
             return Err(Failure::input(format!(
-                "{}: was trained on {other}, a format that this gannet does not know; use the one that wrote it",
+                "{}: was trained on {other}, a format that this version of gannet does not know; use the version that wrote it",
                 folder.display()
             )));
         }

@@ -1,4 +1,5 @@
-//! What the optimizer's flags mean: the rule that the table gets, what shapes gradients before it, and what pushes carry.
+//! What the flags of the optimizer mean: the table's rule, the transforms of gradients before it, and what pushes
+//! carry.
 
 use super::Failure;
 use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 pub enum Ended {
     /// The data, or the model's rows.
     Failed(TrainError),
-    /// Whoever read our output has gone (`| head`).
+    /// The reader of standard output has closed it (`| head`).
     Closed,
     /// The system does not take it.
     Write(io::Error),

@@ -66,7 +66,7 @@ fn by_staleness(pulls: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     named.map(move |(steps, &pulls)| (format!("{steps}{}", if steps == last { "+" } else { "" }), pulls))
 }
 
-/// The same in bins that double: 0, 1, 2-3, 4-7 and so on.
+/// Merges counts into bins that double: 0, 1, 2-3, 4-7 and so on.
 fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     let last = pulls.len().saturating_sub(1);
     let mut bins = Vec::new();
@@ -96,7 +96,7 @@ pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     if late != (0, 0) {
         let (examples, rows) = late;
         say!(
-            "late         batches of {examples} examples ({rows} rows) came when their step was over: dropped"
+            "late         batches of {examples} examples ({rows} rows) came after the end of their step and were dropped"
         );
     }
 }
@@ -143,13 +143,13 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         let rows = wire.cache_hits + wire.cache_asked;
         let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
         say!(
-            "cache        {rows} rows pulled: {:.1} % had, {:.1} % asked about and the same, {:.1} % sent",
+            "cache        {rows} rows pulled: {:.1} % cached, {:.1} % validated as unchanged, {:.1} % sent",
             percent(wire.cache_hits),
             percent(wire.cache_same),
             percent(wire.cache_asked - wire.cache_same)
         );
         if wire.cache_refreshed > 0 {
-            say!("             {} rows sent unasked (--active-pull)", wire.cache_refreshed);
+            say!("             {} rows sent without a request (--active-pull)", wire.cache_refreshed);
         }
     }
     if report.not_admitted > 0 {
@@ -200,12 +200,12 @@ pub fn warn_of_one_class(label: u8) {
         (None, _) => format!("every example had the label {label}"),
     };
     complain!(
-        "gannet: {what}: a model of one class has nothing to tell apart; see whether lines were skipped, and which \
+        "gannet: {what}: a model of one class is useless; check whether lines were skipped, and which \
          column is the label"
     );
 }
 
-/// The same of a worker that does not sum up: others may have had the other class, but not what nobody has.
+/// Warns a worker that is not the chief. Another worker may have seen the missing class.
 pub fn warn_of_no_positive(examples: u64) {
     if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
         complain!(

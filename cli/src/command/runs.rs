@@ -1,4 +1,4 @@
-//! A process's place in a run: whose rows it trains, who else is there, and what is missing at the end.
+//! A process in a run: which rows it trains, which other workers there are, and which shares are missing at the end.
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
@@ -19,18 +19,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What becomes of the data when a training of fixed shares is started again.
-const AGAIN_IN_A_JOB: &str = "This worker trains its share of the data from the beginning, on top of what the run has learned: \
-                              --fresh begins with new rows; with --tasks on each record is trained once";
-/// And in one process.
-const AGAIN_ALONE: &str = "The data is trained from the beginning, on top of what the run has learned: --fresh begins with new rows";
+/// What happens to the data when a worker with a fixed share is started again.
+const AGAIN_IN_A_JOB: &str = "This worker trains its whole share again, on top of what the run has learned. \
+                              --fresh begins with new rows; with --tasks on each record is trained once a pass";
+/// What happens to the data when a training in one process is started again.
+const AGAIN_ALONE: &str =
+    "The whole data is trained again, on top of what the run has learned. --fresh begins with new rows";
 
-/// Between two words about whom a run waits for.
+/// Time between two messages about whom a run waits for.
 const SAY_EVERY: Duration = Duration::from_secs(5);
-/// A worker that gives signs of life and pushes nothing is waited for so many times as long as one that gives none.
+/// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
 const PATIENCE: u32 = 5;
 
-/// What is told of a run at the end, beside what was learned.
+/// What the report says about the run.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     run: Option<(RunId, RunDecision)>,
@@ -50,7 +51,7 @@ impl Account {
     }
 }
 
-/// A process's place in a run on servers.
+/// A process in a run on servers.
 pub struct InRun {
     seat: RunClient<Transports>,
     /// How the rows' numbers are scaled.
@@ -66,7 +67,7 @@ fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What is wanted of a run.
+/// Whether the flags begin a new run, or continue one.
 fn want(args: &RunArgs) -> RunIntent {
     match (args.go_on, args.fresh) {
         (true, _) => RunIntent::Continue,
@@ -81,8 +82,8 @@ fn check(args: &TrainArgs) -> Result<(), Failure> {
     RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
     if run.go_on && args.model.model == ModelName::Lda {
         return Err(Failure::input(
-            "--continue: the tables of --model lda count each word of its documents once, and no worker knows the topics of \
-             those that are counted; --fresh samples all documents anew",
+            "--continue: does not work with --model lda, because no worker knows the topics of the words that are \
+             already counted; use --fresh, which samples all documents again",
         ));
     }
     Ok(())
@@ -101,26 +102,26 @@ pub fn settings(
     }
 }
 
-/// Says what became of the process, where that is not what a first start expects; `again`: what is done anew.
+/// Says how the run continues, if that is not what a first start expects. `again`: which data is trained again.
 fn tell(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
         (RunDecision::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
         (RunDecision::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
         (RunDecision::Resumed, _) if !again.is_empty() => {
-            complain!("gannet: run {name:?} is not finished and goes on with its rows. {again}");
+            complain!("gannet: run {name:?} is not finished and continues with its rows. {again}");
         }
         (RunDecision::Resumed, _) => {
-            complain!("gannet: run {name:?} is not finished and goes on with its rows")
+            complain!("gannet: run {name:?} is not finished and continues with its rows")
         }
         (RunDecision::Begun, RunIntent::Continue) => {
-            complain!("gannet: run {name:?} begins: nothing is here that could be continued")
+            complain!("gannet: run {name:?} begins: there is no run to continue")
         }
         _ => {}
     }
 }
 
-/// Comes into the run: what `line` opens afterwards are the run's tables. `None`: it is over, and that has been said.
+/// Joins the run. Afterwards `line` opens the run's tables. `None`: the run is finished, and the user knows.
 pub fn join(
     args: &TrainArgs,
     line: &mut WorkerConnection,
@@ -140,16 +141,16 @@ pub fn join(
     };
     let seat =
         RunClient::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
-            // Words for whoever started it: the server's name is no part of them.
+            // The text is for the user: it does not need the server's name.
             WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
             error => error.into(),
         })?;
     // A client first says where it listens.
     if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
-            // It keeps its place itself.
+            // L-BFGS keeps its own state in the tables.
             (_, Some(OptimizerName::Lbfgs), _) => "",
-            // Its workers keep their words' topics: pieces are not for it.
+            // Its workers keep the topics of their words, so splits cannot move between workers.
             (_, _, ModelName::Lda) => AGAIN_ALONE,
             (TasksName::Off, ..) => AGAIN_IN_A_JOB,
             _ => "",
@@ -186,7 +187,7 @@ fn scale_of(notes: &str) -> Option<Scale> {
 fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
     let Some(kept) = kept.filter(|kept| **kept != data.scale) else { return };
     complain!(
-        "gannet: run {:?}: numbers are scaled as when its rows were begun (--scale {})",
+        "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",
         id.name,
         kept.kind.name()
     );
@@ -219,8 +220,8 @@ impl InRun {
     fn tell_late(&self, as_json: bool) {
         let name = &self.seat.id().name;
         complain!(
-            "gannet: run {name:?} is over: worker {} came too late, and nothing was left for it to train (--continue trains its \
-             rows further, --fresh begins with new ones)",
+            "gannet: run {name:?} is finished: nothing was left to train for worker {}, which came too late (--continue trains the \
+             rows further, --fresh begins with new rows)",
             self.rank
         );
         if as_json {
@@ -230,7 +231,7 @@ impl InRun {
         }
     }
 
-    /// This worker has trained what it had to.
+    /// Reports that this worker has trained its share.
     pub fn done(&self) -> Result<(), Failure> {
         Ok(self.seat.done()?)
     }
@@ -265,9 +266,21 @@ impl InRun {
         Ok(())
     }
 
+    /// Waits for the others where each worker has a fixed share: worker 0 for all of them, the others for worker 0.
+    /// `share`: the batches that a worker has, if that is known.
+    pub fn wait_for_shares(
+        &self,
+        worker: &mut Worker<Transports>,
+        table: TableId,
+        share: &dyn Fn(u32) -> Option<u64>,
+        stop: &AtomicBool,
+    ) -> Result<Account, Failure> {
+        if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
+    }
+
     /// Waits until every other worker has trained its share. One that gives no sign for `--peer-timeout` is missing.
     /// `share`: the batches that a worker has, if that is known.
-    pub fn wait(
+    fn wait(
         &self,
         worker: &mut Worker<Transports>,
         table: TableId,
@@ -307,7 +320,7 @@ impl InRun {
     }
 
     /// Waits for worker 0, which tests and saves; when it does not come for `--peer-timeout`, its share is missing.
-    pub fn wait_for_chief(
+    fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,
         stop: &AtomicBool,
@@ -331,7 +344,7 @@ impl InRun {
                 said = Some(Instant::now());
                 let chief = self.named(0);
                 complain!(
-                    "gannet: run {:?} waits for {chief}, which is not there; it tests and saves",
+                    "gannet: run {:?} waits for {chief}, which tests and saves: start it",
                     self.seat.id().name
                 );
             }
@@ -339,7 +352,7 @@ impl InRun {
         }
     }
 
-    /// The exit of a worker of a run in which shares are missing; `saved`: it was the one to save.
+    /// The exit of a worker of a run with missing shares. `saved`: where it saved the model.
     pub fn ended(&self, account: &Account, saved: Option<&Path>) -> Result<(), Failure> {
         if account.missing.is_empty() {
             return Ok(());
@@ -362,7 +375,7 @@ impl InRun {
             return Err(Failure::new(
                 PEER,
                 format!(
-                    "{text}. Nothing is saved without worker 0: start it, or start the whole job again with --fresh"
+                    "{text}. Without worker 0 no model is saved: start it, or start the whole job again with --fresh"
                 ),
             ));
         }
@@ -373,8 +386,8 @@ impl InRun {
         Err(Failure::new(
             PEER,
             format!(
-                "{text}. Start all its workers again with --fresh, or with --tasks on --fresh, which gives the data of a \
-                 worker that is away to others; --allow-missing-workers makes this a warning"
+                "{text}. Start all its workers again with --fresh, or with --tasks on --fresh, where other workers \
+                 train the data of a missing one; --allow-missing-workers makes this a warning"
             ),
         ))
     }
@@ -432,17 +445,17 @@ impl AwaitedWorker {
     }
 }
 
-/// Refuses flags of a run where nothing outlives the process.
+/// Refuses flags of a run where no rows survive the process.
 pub fn none(run: &RunArgs) -> Result<(), Failure> {
     match run.given() {
-        Some(flag) => Err(Failure::input(format!(
-            "{flag}: for a job (--job-name) or rows that are kept in a folder (--data-dir)"
-        ))),
+        Some(flag) => {
+            Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
+        }
         None => Ok(()),
     }
 }
 
-/// The place of a process that keeps the rows of a run itself, in a folder.
+/// The run of a process that keeps its rows in a folder.
 pub struct LocalRun {
     registry: Registry,
     id: RunId,
@@ -451,7 +464,7 @@ pub struct LocalRun {
     scale: Option<Scale>,
 }
 
-/// Comes into the run of a folder. Without one nothing outlives the process, and there are no runs.
+/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs.
 pub fn alone(
     args: &TrainArgs,
     store: &Store,

@@ -30,8 +30,8 @@ pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
     early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
-/// Keeps the model in `folder` as `folder/previous`, before another is saved there. A model of a training that ended early
-/// does not take the place of a whole one, nor one of this run that of one before it.
+/// Moves the model in `folder` to `folder/previous`, before another is saved there. A model of a training that ended
+/// early does not replace a complete one there. A model of this run does not replace one of an earlier run.
 pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     if own.iter().any(|own| own == folder) {
@@ -83,8 +83,8 @@ fn layers(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(other).collect()
 }
 
-/// Whether a model of so many examples, and rows, may be saved in `folder`: it has learned something, here or in another
-/// process of its job.
+/// Whether a model of so many examples and rows may be saved in `folder`. It must have learned something, in this
+/// process or in another one of its job.
 ///
 /// # Errors
 /// It has learned nothing, and no signal was the reason.

@@ -72,9 +72,8 @@ fn token(args: &SecurityArgs) -> Result<Option<Token>, Failure> {
     token.transpose().map_err(|error| Failure::input(error.to_string()))
 }
 
-/// Whether what is sent is encrypted, with TLS flags (`tls`) or without. `--transport verbs` sends over RDMA,
-/// which is not: beyond loopback it is refused by name, or told of with `--insecure`. `auto` takes no RDMA where
-/// TLS was asked for.
+/// Whether traffic is encrypted, with TLS flags (`tls`) or without. RDMA (`--transport verbs`) is not encrypted: beyond
+/// loopback it is refused, or with `--insecure` it is logged. `auto` does not choose RDMA if a flag requests TLS.
 fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<bool, Failure> {
     match (net.transport(), insecure) {
         (Transport::Verbs, false) => Err(Failure::input(format!(

@@ -48,7 +48,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
 pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), Failure> {
     match (out, data_dir) {
         (Some(out), Some(shards)) if out == shards => Err(Failure::input(format!(
-            "--out {0} and --data-dir {0} are one folder: the model would be saved among the shards; name two",
+            "--out {0} and --data-dir {0} are the same folder: name a different folder for each",
             out.display()
         ))),
         _ => Ok(()),
@@ -58,14 +58,14 @@ pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), 
 /// Where this process keeps its shards, within its limits.
 ///
 /// # Errors
-/// The folder is a saved model's, or cannot be had.
+/// The folder holds a saved model, or cannot be used.
 pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
     let is_model =
         |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
     if let Some(folder) = data_dir.filter(is_model) {
         return Err(Failure::input(format!(
-            "--data-dir {}: holds a saved model (--out), and no shards; name another folder (to go on from the model, \
-             say --warm-start {0})",
+            "--data-dir {}: holds a saved model (--out), not shards; name another folder (to train the model further, \
+             use --warm-start {0})",
             folder.display()
         )));
     }

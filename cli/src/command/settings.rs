@@ -86,8 +86,8 @@ fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
     RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
 }
 
-/// The files: compared by their lengths and a hash of both their ends, shown with the lengths (the registry of runs adds
-/// the hashes where the lengths are the same).
+/// The files. They are compared by length and a hash of both ends, and shown with their lengths. The registry of runs
+/// adds the hashes if the lengths are equal.
 fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     let shown = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
         ("-", _) => "standard input".to_owned(),

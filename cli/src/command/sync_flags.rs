@@ -1,4 +1,4 @@
-//! What the flags of `--sync` come to: how a worker of a job keeps step with the others.
+//! What the flags of `--sync` mean: how a worker of a job keeps step with the others.
 
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Seconds that a worker without a sign is waited for.
 const WORKER_TIMEOUT: f64 = 60.0;
 
-/// What is asked for, whoever asks; the answer is what does not fit.
+/// Checks the flags against each other.
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = job.sync;
     let (workers, tasks) = (job.worker_hosts.len() as u32, job.tasks.tasks);
@@ -30,14 +30,14 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     if deterministic {
         if let Some(other) = asked.filter(|asked| *asked != SyncName::Bsp) {
             return input(format!(
-                "--deterministic cannot be had with {flag}, which says {}: the order in which pushes are applied is then one of \
+                "--deterministic cannot be combined with {flag}, which says {}: the order in which pushes are applied is then one of \
                  timing; leave {flag} out (bsp is meant)",
                 shown(other)
             ));
         }
         if replicas_to_aggregate.is_some_and(|k| k != workers) {
             return input(format!(
-                "--deterministic cannot be had with --replicas-to-aggregate {}: whose batches are dropped is a matter of timing; \
+                "--deterministic cannot be combined with --replicas-to-aggregate {}: whose batches are dropped is a matter of timing; \
                  leave it out",
                 replicas_to_aggregate.unwrap_or_default()
             ));
@@ -59,11 +59,11 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         return input(text.into());
     }
     if deterministic && tasks == TasksName::On {
-        let text = "--deterministic cannot be had with --tasks on: which worker learns what is then one of timing; leave one of them out";
+        let text = "--deterministic cannot be combined with --tasks on: which worker learns what is then one of timing; leave one of them out";
         return input(text.into());
     }
     if replicas_to_aggregate.is_some_and(|k| k < workers) && tasks == TasksName::On {
-        let text = "--tasks on cannot be had with --replicas-to-aggregate below the number of workers: batches that come too late are \
+        let text = "--tasks on cannot be combined with --replicas-to-aggregate below the number of workers: batches that come too late are \
                     dropped, and every record of what is handed out is to be learned; leave one of them out";
         return input(text.into());
     }
@@ -95,23 +95,23 @@ pub fn misplaced(job: &JobArgs) -> Option<String> {
     given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned())
 }
 
-/// What pushes of a worker carry unless it is said: in synchronous steps gradients, whose sum is that of one large batch; changes of
-/// state would have to be averaged, which learns less (docs/consistency.md).
+/// What a worker's pushes carry without `--push`. In synchronous steps they are gradients, whose sum is that of one
+/// large batch. Changes of state would have to be averaged, which learns less (docs/consistency.md).
 pub fn push(job: &JobArgs) -> Option<PushContent> {
     // A client cuts the batches that its workers make.
     let worker = matches!(job.job_name, Some(JobName::Worker | JobName::Client));
     (worker && is_bsp(&job.sync)).then_some(PushContent::Gradient)
 }
 
-/// What pushes carry unless it is said where changes of state are not damped: from as many workers on as they would be, gradients.
-/// The plain sum of so many changes can go astray (docs/benchmarks.md).
+/// What pushes carry without `--push` where changes of state cannot be damped. From as many workers on as damping would
+/// begin, they are gradients. The plain sum of so many changes can diverge (docs/benchmarks.md).
 pub fn push_of_many(job: &JobArgs) -> Option<PushContent> {
     let worker = job.job_name == Some(JobName::Worker);
     (worker && job.worker_hosts.len() >= DAMPED_FROM).then_some(PushContent::Gradient)
 }
 
-/// From so many workers on changes of state are damped unless it is said: the plain sum of two learns as well as one worker
-/// (docs/benchmarks.md).
+/// From so many workers on, changes of state are damped without `--damping`. The plain sum of the changes of two
+/// workers learns as well as one worker (docs/benchmarks.md).
 const DAMPED_FROM: usize = 3;
 
 /// Whether changes of state are damped by those of other workers.
@@ -121,7 +121,7 @@ pub fn is_damped(job: &JobArgs, push: PushContent) -> Result<bool, Failure> {
             Err("--damping on: only changes of state are damped; --push gradient pushes none")
         }
         PushContent::Replay if is_bsp(&job.sync) => {
-            Err("--damping on cannot be had with bsp, which averages the changes of state of a step")
+            Err("--damping on cannot be combined with bsp, which averages the changes of state of a step")
         }
         PushContent::Replay => Ok(job.worker_hosts.len() >= DAMPED_FROM),
     };
@@ -133,7 +133,7 @@ pub fn is_damped(job: &JobArgs, push: PushContent) -> Result<bool, Failure> {
     }
 }
 
-/// How long a worker without a sign is waited for.
+/// How long the others wait for a worker that gives no sign.
 pub fn timeout(args: &SyncArgs) -> Duration {
     Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT))
 }
@@ -143,8 +143,8 @@ pub fn is_bsp(args: &SyncArgs) -> bool {
     args.deterministic || matches!((args.sync, args.issync), (Some(SyncName::Bsp), _) | (None, Some(1)))
 }
 
-/// How worker `rank` of `workers` keeps step. Pushes of changes of state are averaged; gradients are joined as those of a batch
-/// are reduced.
+/// How worker `rank` of `workers` keeps step. Pushes of changes of state are averaged. Gradients are combined like
+/// those of a batch.
 pub fn membership(args: &SyncArgs, rank: u32, workers: u32, push: PushContent, reduce: Reduce) -> SyncConfig {
     let merge = match (push, reduce) {
         (PushContent::Gradient, Reduce::Sum) => Merge::Sum,

@@ -1,4 +1,5 @@
-//! A worker's part in a job whose data a scheduler hands out: what it trains on, its membership, its duty to fence.
+//! A worker in a job whose scheduler hands out splits of the data: how it joins, trains splits, fences dead workers and
+//! leaves.
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
@@ -15,20 +16,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Bytes of a piece, when not asked for: small enough that the last ones keep all workers busy.
+/// The least and most bytes of a split without `--task-bytes`: small enough that the last splits keep all workers busy.
 const TASK_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 const TASKS_A_WORKER: u64 = 16;
 
-/// A worker's seat in a job.
+/// A worker's membership in a job.
 pub struct InJob {
     scheduled: Arc<Scheduled<Transports>>,
-    /// Its data is fed: whoever feeds it sums up.
+    /// Its data comes from a client, which tests and saves.
     fed: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
 }
 
-/// Settles what `--tasks auto` comes to, for a worker that is not fed, and says so.
+/// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
 pub fn settle(args: &mut TrainArgs) {
     let job = &args.job;
     let of_it = job.job_name == Some(JobName::Worker) && job.feeding.feed.is_none();
@@ -38,7 +39,7 @@ pub fn settle(args: &mut TrainArgs) {
     let why_not = why_not(args);
     args.job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
     match why_not {
-        None => tracing::info!("the data is handed out in pieces (--tasks auto)"),
+        None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
         Some(why) => {
             complain!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
@@ -79,7 +80,7 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
         (job.tasks.start_together, "--start-together"),
     ];
     if let (false, Some((_, flag))) = (on, given.iter().find(|(given, _)| *given)) {
-        return Err(Failure::input(format!("{flag}: for data that is handed out in pieces (--tasks on)")));
+        return Err(Failure::input(format!("{flag}: works only with --tasks on")));
     }
     Ok(on)
 }
@@ -120,7 +121,7 @@ fn in_words(setting: &RunSetting) -> String {
     format!("{} {}", setting.flag, setting.value)
 }
 
-/// Comes into the job, which trains these tables: afterwards the options' data comes in pieces.
+/// Joins the job that trains these tables. Afterwards the data of `options` comes in splits from the scheduler.
 pub fn join(
     args: &TrainArgs,
     options: &mut Options,
@@ -153,7 +154,7 @@ pub fn join(
         })?;
     let joined = membership.joined();
     if joined.done > 0 {
-        tracing::info!(done = joined.done, tasks = joined.tasks, "the job goes on where it stood");
+        tracing::info!(done = joined.done, tasks = joined.tasks, "the job continues");
     }
     let hands = hands(net.clone(), config.clone(), schemas.to_vec());
     let attendance = Heartbeat::begin(membership, hands, line.tally.clone())
@@ -179,12 +180,13 @@ pub fn scheduler(job: &JobArgs) -> &str {
     named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
 }
 
-/// The server that is the scheduler where none is named: the same in whatever order the servers are named.
+/// The server that is the scheduler without `--scheduler`. It does not depend on the order of `--ps-hosts`.
 pub fn default_scheduler(ps_hosts: &[String]) -> &str {
     ps_hosts.iter().min().map_or("", |least| least)
 }
 
-/// Fences a life at every shard owner of these tables, over links of its own: those of the training may be waiting.
+/// Fences an incarnation at every shard owner of these tables. It uses its own links, because those of the training may
+/// be waiting.
 fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
     Box::new(move |dead: WorkerIncarnation| -> Result<(), WorkerError> {
         let limit = Duration::from_secs(5).min(config.peer_timeout);
@@ -198,8 +200,8 @@ fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn
 }
 
 impl InJob {
-    /// Opens the job's tables and tells the scheduler what their rows are: when these are not the rows that the job has trained,
-    /// it ends for all its workers.
+    /// Opens the job's tables and reports their identity to the scheduler. If these are not the rows that the job has
+    /// trained, the job ends for all its workers.
     pub fn open_tables(&self, worker: &mut Worker<Transports>) -> Result<(), Failure> {
         for schema in &self.schemas {
             let opened = worker.open_table(schema).map_err(Failure::from);
@@ -219,8 +221,18 @@ impl InJob {
         });
     }
 
-    /// Tells it how far it came, with its last word. Without a loss the last one that was told stands.
-    pub fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
+    /// Reports the end of the training (examples, loss, seconds), and whether this worker saved the model; then leaves
+    /// the job.
+    pub fn end(self, options: &mut Options, (examples, loss, seconds): (u64, Option<f64>, f64), saved: bool) {
+        self.tell_end(examples, loss, seconds);
+        if saved {
+            self.saved();
+        }
+        self.leave(options);
+    }
+
+    /// Reports the last progress. Without a loss the last reported one stays.
+    fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {
             (told.examples, told.rate) = (examples, rate);
@@ -228,7 +240,7 @@ impl InJob {
         });
     }
 
-    /// Waits until all workers of the job have come, if that is asked for; `stop` ends it.
+    /// With `--start-together`, waits until all workers have joined. `stop` ends the wait.
     pub fn start_together(&self, job: &JobArgs, stop: &AtomicBool) -> Result<(), Failure> {
         if job.tasks.start_together {
             let limit = Duration::from_secs_f64(job.peer_timeout);
@@ -236,15 +248,15 @@ impl InJob {
             met.map_err(|why| {
                 Failure::new(
                     PEER,
-                    format!("{why} (--start-together): start them within --peer-timeout, or give it more"),
+                    format!("{why} (--start-together): start all workers within --peer-timeout, or raise it"),
                 )
             })?;
         }
         Ok(())
     }
 
-    /// Why the training failed: what the scheduler said comes before what came of it.
-    /// What is wrong with the data, and that rows are gone, is told to all: none of them can go on.
+    /// Why the training failed. An error of the scheduler is the cause of the others, so it is returned first.
+    /// If the data is bad or rows are gone, no worker can continue: the scheduler tells all of them.
     pub fn failed(&self, failure: Failure) -> Failure {
         if failure.code == INPUT || failure.rows_gone {
             self.scheduled.attendance().fail(&failure.to_string());
@@ -256,14 +268,14 @@ impl InJob {
         }
     }
 
-    /// Whether this worker is to test and to save what there is so far, while it trains.
+    /// Whether this worker tests and saves during the training.
     pub fn is_chief(&self) -> bool {
         !self.fed && self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
     }
 
-    /// Whether this worker is to test and to save, now that it trains no more. Unless it is, it waits until another
-    /// has: who ends without an error knows that the model is saved. A scheduler that is lost knows of no chief any
-    /// more, and another worker may have been told by its next life that it is the one: so nobody saves without it.
+    /// Whether this worker tests and saves, now that all data is trained. If it does not, it waits until another worker
+    /// has saved, so a worker that ends without an error knows that the model is saved. Nobody saves while the
+    /// scheduler is away: its next incarnation may have chosen another chief.
     pub fn sums_up(&self, stop: &AtomicBool) -> Result<bool, Failure> {
         if self.fed {
             return Ok(false);
@@ -273,28 +285,28 @@ impl InJob {
             Failure::new(
                 PEER,
                 format!(
-                    "this worker has trained what there was to train, but nobody is known to have saved the \
-                     model: {why}. The rows are at the servers: see that the scheduler runs (with its --data-dir), \
-                     and start this worker again to save them"
+                    "all data is trained, but this worker does not know whether another one has saved the \
+                     model: {why}. The servers have the rows. Make sure that the scheduler runs (with its \
+                     --data-dir), and start this worker again to save the model"
                 ),
             )
         })
     }
 
-    /// This worker, which was to, has tested and saved.
-    pub fn saved(&self) {
+    /// Reports to the scheduler that this worker has tested and saved.
+    fn saved(&self) {
         if let Err(why) = self.scheduled.attendance().saved() {
-            tracing::warn!(why, "the model is saved, and the scheduler does not know that");
+            tracing::warn!(why, "the model is saved, but the scheduler could not be told");
         }
     }
 
     /// Leaves the job.
-    pub fn leave(self, options: &mut Options) {
+    fn leave(self, options: &mut Options) {
         options.pieces = None;
         if let Some(scheduled) = Arc::into_inner(self.scheduled)
             && let Err(why) = scheduled.into_attendance().leave()
         {
-            tracing::warn!(why, "left without a word to the scheduler");
+            tracing::warn!(why, "this worker left the job, but the scheduler could not be told");
         }
     }
 }

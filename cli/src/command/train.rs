@@ -9,8 +9,8 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Watching;
 use super::{
-    Failure, data_server, fed_worker, input, input_check, job, lbfgs, models, optimizer, runs, saved_model,
-    server, signals, sync_flags, tasks, warm_start,
+    Failure, data_server, fed_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
+    saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -58,7 +58,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => job::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::worker(&args),
         Some(JobName::Worker) => models::worker(&args),
     }
 }
@@ -80,7 +80,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !args.test.is_empty() {
         options.test = Some(input::data(&args.test, &args.input, !args.no_intercept)?);
     }
-    // A worker that is fed has no data of its own; one that neither tests nor saves finds out when it reads.
+    // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     if !args.data.is_empty() && (with_test || args.input.scale.is_some()) {
         let tells = with_test && args.job.task_index == 0 && !args.json;
         input_check::look(args, &mut options.data, options.test.as_mut(), tells)?;
@@ -91,7 +91,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         Some(n @ 1..=2) => n as usize,
         Some(n) => {
             let text = format!(
-                "--threads {n}: training reads and learns, with 1 thread in turn, with 2 side by side"
+                "--threads {n}: training has 1 thread (reads and learns in turn) or 2 (side by side)"
             );
             return Err(Failure::input(text));
         }
@@ -131,8 +131,8 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
-        // Rows that are to outlive the process, or to be admitted, live in shards; otherwise in a table laid out for one
-        // process.
+        // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
+        // faster.
         true => {
             let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
             metrics.add_store(&store);
@@ -171,8 +171,8 @@ fn train_and_save<B: Backend>(
     Ok(trained)
 }
 
-/// What can be known before the training to fail after it, besides what the [data](look::look) says: a folder that cannot
-/// be written.
+/// Finds errors that would otherwise show only after the training, such as a folder that cannot be written. The
+/// [data](super::input_check::look) is checked separately.
 pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result<(), Failure> {
     if options.epochs > 1 {
         let once = options.data.must_be_files("a second epoch");
@@ -184,7 +184,7 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
     Ok(())
 }
 
-/// What becomes of a model that was stopped early.
+/// Says where the model was saved, and whether the training was stopped early.
 pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
@@ -270,12 +270,12 @@ pub fn finish<B: Backend>(
     Ok(())
 }
 
-/// The exit of a run that a signal ended.
+/// The exit of a training that a signal ended.
 pub fn ended(trained: &Report) -> Result<(), Failure> {
     ended_early(trained.stopped, trained.examples)
 }
 
-/// The same, of any model.
+/// The exit of a training of any model that a signal ended.
 pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     if stopped {
         let text = format!("stopped by a signal after {examples} examples");

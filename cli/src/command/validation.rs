@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Who looks on while a model is trained.
+/// Validates and saves between the steps of a training.
 pub struct Watching<'a> {
     args: &'a TrainArgs,
     test: Option<Data>,
-    /// Whether this process is the one to do it, asked when something is due.
+    /// Whether this process validates and saves. It is called when either is due.
     chief: &'a dyn Fn() -> bool,
     task: Objective,
     /// Importance and losses at the last validation.
@@ -24,7 +24,7 @@ pub struct Watching<'a> {
     saved: Instant,
     validations: Vec<Value>,
     failure: Option<Failure>,
-    /// Is told the number of each step.
+    /// Gets the number of each step.
     trained: Option<&'a dyn Fn(u64)>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Watching<'a> {
         Watching { args, test, chief, task, before, saved, validations, failure, trained }
     }
 
-    /// Has somebody told the number of each step.
+    /// Sets a function that gets the number of each step.
     pub fn telling(self, trained: &'a dyn Fn(u64)) -> Watching<'a> {
         Watching { trained: Some(trained), ..self }
     }
@@ -98,7 +98,7 @@ impl<'a> Watching<'a> {
     ) -> Result<ControlFlow<()>, Failure> {
         let Some(test) = &self.test else { return Ok(ControlFlow::Continue(())) };
         let measured = match model.score(test) {
-            // Whoever ends the wait for the test set keeps what was learned.
+            // A signal that ends the wait for the test set does not discard the model.
             Err(TrainError::Read(ReadError::Stopped { .. })) => return Ok(ControlFlow::Break(())),
             measured => measured.map_err(train_failure)?,
         };

@@ -13,21 +13,21 @@ use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Refuses it where it cannot be had.
+/// Refuses the flag where it does not work.
 pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     if args.lbfgs.warm_start.is_none() || lbfgs {
         return Ok(());
     }
     if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
         return Err(Failure::input(
-            "--warm-start: for training in one process, and for --optimizer lbfgs; train here without --ps-hosts, or \
-             start the job without it (a job goes on by itself from the --data-dir of its servers)",
+            "--warm-start: works in one process, or with --optimizer lbfgs; train without --ps-hosts, or leave the \
+             flag out (a job continues from the --data-dir of its servers)",
         ));
     }
     if args.model.model == ModelName::Lda {
         return Err(Failure::input(
-            "--warm-start: --model lda counts the topics of its documents' words, which a saved model has not; leave \
-             the flag out",
+            "--warm-start: --model lda counts topics of words in its documents, and a saved model does not have those \
+             counts; leave the flag out",
         ));
     }
     Ok(())
@@ -46,8 +46,8 @@ fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
 
 fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
     Failure::input(format!(
-        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; a training goes on with what it \
-         began with",
+        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; train with the settings \
+         of the model",
         folder.display()
     ))
 }
@@ -135,8 +135,8 @@ pub fn begin(
             (from, _) => from.name().to_owned(),
         };
         complain!(
-            "gannet: --warm-start {}: the model was trained with {with}; its weights are taken over, the state of {} \
-             begins anew",
+            "gannet: --warm-start {}: the model was trained with {with}; its weights are used, and the state of {} \
+             starts from zero",
             folder.display(),
             to.name()
         );
@@ -169,8 +169,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can go on with the state that the other left. The weights of FTRL are those of its settings: with others
-/// they would change at once.
+/// Whether a rule can continue with the state of another. The weights of FTRL depend on its settings: with other
+/// settings they would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
     match to {
         Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,

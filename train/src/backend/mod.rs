@@ -32,7 +32,7 @@ pub enum BackendError {
     Push(#[from] PushError),
     /// The table of this process is full.
     #[error(
-        "the table in this process has {rows} rows, {limit} cells are its limit: train over servers (--ps-hosts)"
+        "the table in this process has {rows} rows, and its limit is {limit} cells: train with servers (--ps-hosts)"
     )]
     Full {
         /// Rows that it has.
@@ -42,8 +42,8 @@ pub enum BackendError {
     },
     /// The table of this process would pass its memory limit.
     #[error(
-        "the table in this process has {rows} rows and needs {bytes} bytes to grow, its memory limit is {limit}: raise it \
-         (--memory-limit), or train over servers (--ps-hosts)"
+        "the table in this process has {rows} rows and needs {bytes} bytes to grow, but its memory limit is {limit}: raise it \
+         (--memory-limit), or train with servers (--ps-hosts)"
     )]
     Memory {
         /// Rows that it has.
@@ -57,7 +57,7 @@ pub enum BackendError {
     #[error("{0}")]
     Schema(String),
     /// The images could not be closed.
-    #[error("the images cannot be written out: {0}")]
+    #[error("the images cannot be written to disk: {0}")]
     Close(#[from] std::io::Error),
     /// Calls out of order: a bug of the caller.
     #[error("{0}")]
@@ -116,13 +116,13 @@ pub trait Backend {
     /// Begins to pull the weights or the state of the rows of `keys`.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
     /// The rows of the oldest pull begun.
     ///
     /// # Errors
-    /// The rows cannot be had, or no pull was begun.
+    /// The rows cannot be read, or no pull was begun.
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError>;
 
     /// Gives up the pull that was finished last, whose answer is `rows`: no push follows it.
@@ -180,13 +180,13 @@ pub trait Backend {
     /// The weights of `keys` into `weights`, as all pushes drained have made them.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError>;
 
     /// Calls `page` with keys and stored floats until all rows have come, each once: for export.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
     /// Puts rows that were saved, as [`scan`](Self::scan) hands them out, into the table, in the place of those that
@@ -216,7 +216,7 @@ pub trait Backend {
         Vec::new()
     }
 
-    /// Adds the numbers of pushes of which rows came when their step had been applied without them, since this was
+    /// Adds the numbers of pushes of which rows came after their step was applied without them, since this was
     /// asked last.
     fn take_late(&mut self, _late: &mut Vec<u64>) {}
 

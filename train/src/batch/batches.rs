@@ -1,7 +1,9 @@
-//! Batches for the learner: read, de-duplicated, cut and linked by a parse thread ahead of it, through a bounded
-//! queue, in buffers that come back; or in turn with it, on its own thread.
+//! Makes batches for the learner: reads, removes duplicate keys, sorts keys by shard and links batches. This happens on
+//! a parse thread ahead of the learner, through a bounded queue whose buffers are reused; or in turn with it, on its
+//! own thread.
 
 use crate::batch::{Batch, Batcher, InSplit};
+use crate::learn::options::Options;
 use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
@@ -17,7 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// What is read, and how it is cut.
+/// What is read, and how batches are made of it.
 #[derive(Clone)]
 pub(crate) struct ReadPlan {
     pub data: Data,
@@ -28,8 +30,25 @@ pub(crate) struct ReadPlan {
     /// Batches before each that it is linked to.
     pub links: usize,
     pub in_place: bool,
-    /// Who hands out splits, and the files as they were.
+    /// The source of splits, and the files as they were at the start.
     pub pieces: Option<SplitQueue>,
+}
+
+impl ReadPlan {
+    /// Reads what `options` say, for a table of so many shards. Batches are not linked, and not for updates in place.
+    pub fn of(options: &Options, shards: u32) -> ReadPlan {
+        let splits = options.pieces.as_ref();
+        ReadPlan {
+            data: options.data.clone(),
+            batch: options.batch,
+            share: options.share,
+            epochs: options.epochs,
+            shards,
+            links: 0,
+            in_place: false,
+            pieces: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+        }
+    }
 }
 
 /// Splits of files, handed out one at a time.
@@ -40,7 +59,7 @@ pub(crate) struct SplitQueue {
 }
 
 impl SplitQueue {
-    /// Holds that a file of this machine is what it was; one that is elsewhere is looked after there.
+    /// Checks that a file of this machine has not changed. The client checks its own files.
     fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
         if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
     }
@@ -74,7 +93,7 @@ impl SplitQueue {
 /// How far the reading of splits is, for the learner that waits for it.
 #[derive(Clone, Default)]
 struct ReadProgress {
-    /// The file that is read + 1; 0: none is, since the next split is waited for, for which others answer.
+    /// The index of the file that is read, plus 1. 0 means none: the reader waits for a split of the scheduler.
     file: Arc<AtomicUsize>,
     /// Bytes read, and other things done.
     read: Arc<AtomicU64>,
@@ -92,8 +111,8 @@ impl ReadProgress {
     }
 }
 
-/// The learner's patience with the reading of splits: the bytes of a file may never come (a dead network mount), and
-/// nobody could go on with what this worker has.
+/// The learner's time limit for reading a split. The bytes of a file may never come (a dead network mount), and no
+/// other worker could train this worker's split.
 pub(crate) struct ReadTimeLimit {
     reading: ReadProgress,
     by: Arc<dyn Splits>,
@@ -101,13 +120,13 @@ pub(crate) struct ReadTimeLimit {
     /// Where the reading stood, and for how long it has. Counted in waits, so that a stop of the whole process is none.
     seen: (usize, u64, u64),
     waited: Duration,
-    /// It was told that bytes are waited for.
+    /// The split source knows that this worker waits for bytes.
     told: bool,
 }
 
 impl ReadTimeLimit {
     fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
-        // Bytes that come from a client have a limit there, and their client a name.
+        // The link to a client has its own time limit, whose error names the client.
         let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
         let files = plan.data.files.clone();
         Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
@@ -130,7 +149,7 @@ impl ReadTimeLimit {
         Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
     }
 
-    /// Says that bytes are waited for, and came or did not.
+    /// Reports whether this worker waits for bytes.
     fn tell(&mut self, waits: bool) {
         if waits || self.told {
             self.by.waits(waits);
@@ -160,9 +179,9 @@ pub(crate) struct ReadSummary {
 
 /// The data, opened to know its format.
 pub(crate) enum OpenData {
-    /// Here.
+    /// Files on this machine.
     Reader(Box<Reader>),
-    /// Elsewhere.
+    /// Data that a client sends.
     Fed(Box<LineReader>),
 }
 
@@ -211,7 +230,7 @@ impl BatchMaker {
         let (format, columns) = opened.found();
         let supply = match (opened, &plan.pieces) {
             (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
-            (_, None) => unreachable!("what is fed comes in pieces"),
+            (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(handing)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
                 BatchSource::Pieces(handing.clone(), position, FileHeads::default(), None)
@@ -338,7 +357,7 @@ pub(crate) enum Batches {
         /// The reading hangs: nobody waits for the thread, which ends with the process.
         stalled: Option<ReadError>,
     },
-    /// Batches are made when they are asked for.
+    /// Batches are made when the learner takes them.
     InTurn { maker: Box<BatchMaker>, spare: Vec<Batch>, failed: Option<ReadError> },
 }
 
@@ -352,7 +371,7 @@ impl Batches {
     /// The system gives no thread.
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
         let maker = BatchMaker::new(opened, plan);
-        // Whoever waits for a split must not keep the learner from saying so.
+        // A wait for a split must not keep the learner from reporting.
         if !ahead && maker.plan.pieces.is_none() {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }

@@ -10,7 +10,7 @@ pub const NO_LINK: u32 = u32::MAX;
 #[derive(Clone, Copy, Default)]
 struct DedupEntry {
     key: u64,
-    /// Number of the last example that had the key; the entry is of this batch when it is not below the batch's first.
+    /// Number of the last example with the key. An entry below the batch's first example is of an older batch.
     serial: u32,
     /// Which of the batch's unique keys, in order of appearance.
     index: u32,

@@ -161,7 +161,7 @@ impl<'a, C: Columns> Chief<'a, C> {
                     self.done.stopped = true;
                     break;
                 }
-                Err(Halt::Again) => tracing::warn!("a worker has started again: the iteration begins again"),
+                Err(Halt::Again) => tracing::warn!("a worker has restarted: repeating the iteration"),
                 Err(Halt::Error(error)) => return Err(error),
             }
         }

@@ -24,7 +24,7 @@ pub trait Columns {
     /// Reads a segment of the rows of `keys`.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn pull(&mut self, segment: usize, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), BackendError>;
 
     /// Adds two floats to the sum of a pass in each row of `keys`; returns when all have been added. Passes of later
@@ -55,7 +55,7 @@ pub trait Columns {
     /// Calls `page` with keys and stored floats until all rows have come, each once.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
     /// Rows and bytes of the table of vectors.

@@ -1,4 +1,4 @@
-//! What a training by L-BFGS is asked for, and what came of it.
+//! The settings of a training by L-BFGS, and its report.
 
 use std::time::Duration;
 

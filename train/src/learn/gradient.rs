@@ -1,9 +1,8 @@
-//! Gradients: the worker computes each key's gradient over a batch at the weights that it pulled and pushes it; the
-//! rule runs where the rows are. For the rules whose state does not add up (DESIGN.md section 6), and for whoever
-//! asks.
+//! Gradients: the worker computes each key's gradient over a batch at the weights that it pulled, and pushes it. The
+//! server runs the rule. This mode is for rules whose state does not add up, and for `--push gradient`.
 //!
-//! A pull of weights misses the own pushes that are still under way, at most as many as batches are pulled ahead: they
-//! cannot be overlaid as changes of state can, only the rule knows what comes of a gradient.
+//! A pull of weights misses the own pushes that are still in flight: at most as many as batches are pulled ahead. They
+//! cannot be added to the pulled weights like changes of state, because only the rule knows what a gradient does.
 
 use crate::batch::Batch;
 use crate::learn::lr::{LANES, total};
@@ -21,7 +20,7 @@ pub enum Reduce {
 
 impl Reduce {
     /// What suits a rule. FTRL and AdaGrad divide by the gradients they have seen, and learn more from a sum (a mean
-    /// per key loses more: spikes/train/FACTS.md); Adam and RMSProp do not mind the scale. A step of SGD and of
+    /// per key loses more); Adam and RMSProp do not mind the scale. A step of SGD and of
     /// momentum is as long as the gradient: the rates that are published for them are for means, and a sum over a
     /// batch of some hundred examples of a common key overshoots until it diverges. The mean is a key's own, not the
     /// batch's, so that a rare key moves as far as in online learning.
@@ -46,7 +45,7 @@ impl Reduce {
 pub struct Gradients {
     reduce: Reduce,
     gradients: Vec<f32>,
-    /// Examples that have each key, where the mean is asked for.
+    /// Examples that have each key, for --reduce mean.
     counts: Vec<u32>,
     not_finite: u64,
 }

@@ -1,4 +1,4 @@
-//! What a training is asked for.
+//! The options of a training.
 
 use crate::learn::gradient::Reduce;
 use crate::learn::push_content::PushContent;
@@ -32,7 +32,7 @@ pub struct Options {
     pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,
-    /// Who hands out splits, instead of `epochs` passes over this `share` of it. The files were looked at
+    /// The source of splits, instead of `epochs` passes over this `share` of it. The files were looked at
     /// before the first was given out.
     pub pieces: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
     /// What the table begins with, which has no rows then.

@@ -1,6 +1,6 @@
 //! Replay: the worker learns a batch one example at a time on its own copy of the rows' state and pushes the change of
 //! state, which the servers add. With one worker that is the online learner itself, at every batch size and depth:
-//! gradients summed over a batch lose to it (spikes/train/FACTS.md; DESIGN.md section 6).
+//! gradients summed over a batch lose to it.
 
 use crate::batch::Batch;
 use crate::batch::dedup::NO_LINK;

@@ -1,4 +1,4 @@
-//! What a training tells: how far it is, each of its steps, and in the end what it did or why it failed.
+//! What a training reports: its progress, each of its steps, and in the end what it did or why it failed.
 
 use crate::backend::BackendError;
 use crate::learn::metrics::Quality;
@@ -25,7 +25,7 @@ pub struct StepReport<'a> {
     pub columns: Option<&'a Columns>,
 }
 
-/// Looks on after each step, with the rows at hand. What breaks ends the training as the stop flag does.
+/// Called after each step, with the backend. Returning `Break` ends the training like the stop flag.
 pub type StepObserver<'w, B> = dyn FnMut(&StepReport<'_>, &mut B) -> ControlFlow<()> + 'w;
 
 /// Rows to begin from: those of a model that was saved.
@@ -92,7 +92,7 @@ pub struct Report {
     pub progressive: Option<Quality>,
     /// Progressive log loss of the last pass: that of the first when there is one only. `None` without examples.
     pub last_pass: Option<f64>,
-    /// Passes that were asked for.
+    /// Passes requested.
     pub passes: u32,
     /// Quality on the test set.
     pub test: Option<Quality>,
@@ -114,7 +114,7 @@ pub struct Report {
     pub batches: u64,
     /// Bad lines skipped in the first pass.
     pub bad_lines: BadLines,
-    /// Occurrences of a key that its example had already, summed into the first.
+    /// Repeated occurrences of a key in an example; they are summed into the first one.
     pub repeated_keys: u64,
     /// Rows of pushes dropped because they were NaN or infinite.
     pub not_finite: u64,
@@ -123,7 +123,7 @@ pub struct Report {
     /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
     /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
-    /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
+    /// Examples, and rows of pushes, that came after their synchronous step was applied without them.
     pub dropped_late: (u64, u64),
     /// What went over the wire, the test excluded; `None` where the rows are in this process.
     pub wire: Option<Counters>,

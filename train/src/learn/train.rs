@@ -1,9 +1,10 @@
 //! Trains logistic regression: checks the options, runs the training loop, tests, and reports.
 
 use crate::backend::Backend;
-use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
+use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
 use crate::learn::evaluate::evaluate;
 use crate::learn::gradient::{Gradients, Reduce};
+use crate::learn::metrics::Quality;
 use crate::learn::options::Options;
 use crate::learn::pass_sums::PassSums;
 use crate::learn::push_content::PushContent;
@@ -14,6 +15,8 @@ use crate::learn::update_mode::UpdateMode;
 use crate::limits::DEPTH_MAX;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
+use gannet_core::Schema;
+use gannet_node::Counters;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -47,15 +50,7 @@ pub fn train_watched<B: Backend>(
 ) -> Result<Report, TrainError> {
     let schema = backend.schema().clone();
     let push = PushContent::choose(options.push, &schema)?;
-    if options.epochs > 1 {
-        options.data.must_be_files("a second epoch")?;
-    }
-    if options.threads == 0 {
-        return Err(ReadError::Limit { what: "the number of threads", value: 0, max: u64::MAX }.into());
-    }
-    if options.epochs == 0 {
-        return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() }.into());
-    }
+    check(options)?;
     let depth = backend.depth().min(DEPTH_MAX);
     let in_place = push == PushContent::Replay && backend.in_place().is_some();
     let start = Instant::now();
@@ -67,29 +62,13 @@ pub fn train_watched<B: Backend>(
         no_rows(backend.stats()?.rows)?;
         begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
     }
-    let Options { data, batch, epochs, share, .. } = options;
     let plan = ReadPlan {
-        data: data.clone(),
-        batch: *batch,
-        share: *share,
-        epochs: *epochs,
-        shards: schema.shards,
         // Gradients are those of the weights that a pull has seen: no own pushes are added to them.
         links: if push == PushContent::Replay { depth } else { 0 },
         in_place,
-        pieces: options
-            .pieces
-            .as_ref()
-            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+        ..ReadPlan::of(options, schema.shards)
     };
-    let mode = match (push, Replay::new(&schema)) {
-        _ if in_place => UpdateMode::InPlace,
-        (PushContent::Replay, Some(replay)) => {
-            let (planes, damped) = (schema.floats(), backend.is_damped());
-            UpdateMode::Replay { replay, planes, damped, changes: VecDeque::new() }
-        }
-        _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
-    };
+    let mode = update_mode(options, backend, &schema, push, in_place);
     let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
     let mut run = TrainingLoop::new(backend, mode, depth, start, pieces, found);
     let mut batches = Batches::start(opened, plan, options.threads > 1)?;
@@ -106,20 +85,81 @@ pub fn train_watched<B: Backend>(
     run.backend.drain()?;
     run.count_late();
     run.give_up();
+    let wire = run.backend.counters();
+    let seconds = start.elapsed().as_secs_f64();
+    let test = evaluate_test(options, run.backend, &mut stopped)?;
+    report(run, found, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
+}
+
+/// Refuses options that no training can have.
+fn check(options: &Options) -> Result<(), ReadError> {
+    if options.epochs > 1 {
+        options.data.must_be_files("a second epoch")?;
+    }
+    if options.threads == 0 {
+        return Err(ReadError::Limit { what: "the number of threads", value: 0, max: u64::MAX });
+    }
+    if options.epochs == 0 {
+        return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() });
+    }
+    Ok(())
+}
+
+/// How pulled rows become pushes.
+fn update_mode<B: Backend>(
+    options: &Options,
+    backend: &B,
+    schema: &Schema,
+    push: PushContent,
+    in_place: bool,
+) -> UpdateMode {
+    match (push, Replay::new(schema)) {
+        _ if in_place => UpdateMode::InPlace,
+        (PushContent::Replay, Some(replay)) => {
+            let (planes, damped) = (schema.floats(), backend.is_damped());
+            UpdateMode::Replay { replay, planes, damped, changes: VecDeque::new() }
+        }
+        _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
+    }
+}
+
+/// The quality on the test set, if there is one and the training was not stopped.
+fn evaluate_test<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stopped: &mut bool,
+) -> Result<Option<Quality>, TrainError> {
+    match &options.test {
+        Some(data) if !*stopped => match evaluate(data, backend) {
+            // A signal that ends the wait for the test set does not discard what was learned.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                *stopped = true;
+                Ok(None)
+            }
+            tested => tested,
+        },
+        _ => Ok(None),
+    }
+}
+
+/// What is known of a training when its loop has ended.
+struct Outcome {
+    passes: u32,
+    push: PushContent,
+    seconds: f64,
+    test: Option<Quality>,
+    wire: Option<Counters>,
+    stopped: bool,
+}
+
+fn report<B: Backend>(
+    run: TrainingLoop<'_, B>,
+    found: ReadSummary,
+    outcome: Outcome,
+) -> Result<Report, TrainError> {
     let TrainingLoop { backend, mode, mut sums, late, .. } = run;
     let ((progressive, last_pass), PassSums { examples, merged, .. }) = (sums.quality(), sums);
-    let (seconds, wire) = (start.elapsed().as_secs_f64(), backend.counters());
-    let test = match &options.test {
-        Some(data) if !stopped => match evaluate(data, backend) {
-            // A signal that ends the wait for the test set keeps what was learned.
-            Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                stopped = true;
-                None
-            }
-            tested => tested?,
-        },
-        _ => None,
-    };
+    let Outcome { passes, push, seconds, test, wire, stopped } = outcome;
     let stats = backend.stats()?;
     Ok(Report {
         examples,
@@ -127,7 +167,7 @@ pub fn train_watched<B: Backend>(
         examples_per_second: examples as f64 / seconds,
         last_pass,
         progressive,
-        passes: *epochs,
+        passes,
         test,
         rows: stats.rows,
         bytes: stats.bytes,

@@ -37,7 +37,7 @@ struct SplitPlace {
     unsettled: Option<Batch>,
 }
 
-/// Pushes that came after their synchronous step had been made without them.
+/// Pushes that came after their synchronous step was applied without them.
 #[derive(Default)]
 pub(crate) struct LatePushes {
     /// Examples of each push, by its number.
@@ -272,7 +272,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         while let Some(batch) = self.splits.unsettled.take() {
             tracing::warn!(
                 piece = batch.piece.map(|piece| piece.index),
-                "a step was made without a batch of this worker: it is in a later one"
+                "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
             let mut rows = self.backend.finish_pull()?;

@@ -1,10 +1,10 @@
-//! The training loop of the models: batches come from a feed; this thread pulls the rows of a batch, of all tables
-//! together, learns its examples one after the other, and pushes.
+//! The training loop of the models. For each batch, this thread pulls its rows of all tables together, learns its
+//! examples one after the other, and pushes.
 
-use super::{BatchRows, Example, Fitted, Fitting, Measures, Model, Objective};
+use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
-use crate::batch::batches::{Batches, OpenData, ReadPlan, SplitQueue};
+use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
 use crate::batch::{Batch, BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
@@ -25,7 +25,7 @@ use std::time::Instant;
 /// looked at between batches.
 ///
 /// # Errors
-/// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be had.
+/// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be read.
 ///
 /// # Panics
 /// When tables were opened before.
@@ -39,11 +39,10 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Looks on after each step, with the model and its tables at hand. What breaks ends the training as the stop flag
-/// does.
+/// Called after each step, with the model and its tables. Returning `Break` ends the training like the stop flag.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
-/// [`fit`], with somebody who looks on after each step.
+/// [`fit`], with an observer that is called after each step.
 ///
 /// # Errors
 /// As for [`fit`].
@@ -67,19 +66,7 @@ pub fn fit_watched<T: Tables>(
     let (format, columns) = (reader.format(), reader.columns().cloned());
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
-    let plan = ReadPlan {
-        data: options.data.clone(),
-        batch: options.batch,
-        share: options.share,
-        epochs: options.epochs,
-        shards: learner.model.sparse().shards,
-        links: 0,
-        in_place: false,
-        pieces: options
-            .pieces
-            .as_ref()
-            .map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
-    };
+    let plan = ReadPlan::of(options, learner.model.sparse().shards);
     let mut feed = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
@@ -101,41 +88,29 @@ pub fn fit_watched<T: Tables>(
     learner.count_late();
     learner.tables.leave()?;
     learner.give_up();
-    let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = learner;
     let seconds = start.elapsed().as_secs_f64();
-    let test = match &options.test {
-        Some(data) if !stopped => match score(data, model, tables) {
-            // Whoever ends the wait for the test set keeps what was learned.
+    let test = score_test(options, &mut learner, &mut stopped)?;
+    let fitted = learner.fitted(found, seconds, push)?;
+    Ok(Fitted { test, stopped, ..fitted })
+}
+
+/// The quality on the test set, if there is one and the training was not stopped.
+fn score_test<T: Tables>(
+    options: &Options,
+    learner: &mut ModelLearner<'_, T>,
+    stopped: &mut bool,
+) -> Result<Option<Measured>, TrainError> {
+    match &options.test {
+        Some(data) if !*stopped => match score(data, learner.model, learner.tables) {
+            // A signal that ends the wait for the test set does not discard what was learned.
             Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                stopped = true;
-                None
+                *stopped = true;
+                Ok(None)
             }
-            tested => tested?,
+            tested => tested,
         },
-        _ => None,
-    };
-    let (rows, bytes) = sizes(model, tables)?;
-    Ok(Fitted {
-        examples,
-        steps,
-        seconds,
-        progressive: passes[0].measured(),
-        last_pass: passes.last_mut().and_then(Measures::measured),
-        test,
-        rows,
-        bytes,
-        transport: tables.transport(),
-        push,
-        format: found.format,
-        columns: found.columns,
-        batches: found.batches,
-        bad_lines: found.bad_lines,
-        not_finite: not_finite + tables.not_finite(),
-        not_admitted: tables.not_admitted(),
-        pulls_by_staleness: tables.pulls_by_staleness(),
-        dropped_late: (late_examples, tables.late_rows()),
-        stopped,
-    })
+        _ => Ok(None),
+    }
 }
 
 /// Rows and bytes of a model's tables.
@@ -152,7 +127,7 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
 /// What pushes to the model's tables carry.
 ///
 /// # Errors
-/// The model's rule does not fit what was asked for.
+/// The model's rule cannot push what the options say.
 pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
@@ -189,7 +164,7 @@ struct ModelLearner<'a, T> {
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// Who hands out splits, and the place of the last batch that was pushed.
+    /// The source of splits, and the place of the last batch that was pushed.
     pieces: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
     /// That batch, while its step may be made without it.
@@ -240,7 +215,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         })
     }
 
-    /// Learns until the feed ends or `stop`; true when stopped.
+    /// Learns until the data ends or `stop`. Returns true when it was stopped.
     fn run(
         &mut self,
         feed: &mut Batches,
@@ -309,7 +284,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(self.tables.forget_piece(piece)?)
     }
 
-    /// Every push has been acknowledged, and this worker learns no further: somebody else may go on from here.
+    /// Every push has been acknowledged and this worker ends: another worker may continue its split from here.
     fn give_up(&mut self) {
         if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
             pieces.acked(piece.index, piece.seq);
@@ -387,7 +362,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         while let Some(batch) = self.unsettled.take() {
             tracing::warn!(
                 piece = batch.piece.map(|piece| piece.index),
-                "a step was made without a batch of this worker: it is in a later one"
+                "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.pull(&batch)?;
             for i in 0..batch.block.len() {
@@ -452,5 +427,32 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             loss: self.passes.last().map_or(f64::NAN, Measures::loss),
             seconds: start.elapsed().as_secs_f64(),
         }
+    }
+
+    /// What was learned, without a test and not stopped.
+    fn fitted(self, found: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
+        let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
+        let (rows, bytes) = sizes(model, tables)?;
+        Ok(Fitted {
+            examples,
+            steps,
+            seconds,
+            progressive: passes[0].measured(),
+            last_pass: passes.last_mut().and_then(Measures::measured),
+            test: None,
+            rows,
+            bytes,
+            transport: tables.transport(),
+            push,
+            format: found.format,
+            columns: found.columns,
+            batches: found.batches,
+            bad_lines: found.bad_lines,
+            not_finite: not_finite + tables.not_finite(),
+            not_admitted: tables.not_admitted(),
+            pulls_by_staleness: tables.pulls_by_staleness(),
+            dropped_late: (late_examples, tables.late_rows()),
+            stopped: false,
+        })
     }
 }

@@ -65,7 +65,7 @@ pub struct Fitted {
     /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
     /// without other workers.
     pub pulls_by_staleness: Vec<u64>,
-    /// Examples, and rows of pushes, that came when their synchronous step had been applied without them.
+    /// Examples, and rows of pushes, that came after their synchronous step was applied without them.
     pub dropped_late: (u64, u64),
     /// Whether the stop flag ended it early.
     pub stopped: bool,

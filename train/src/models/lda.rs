@@ -114,7 +114,7 @@ struct Sampler<'a, T> {
     /// Counts of the batch's words, and as they were pulled.
     counts: Vec<f32>,
     before: Vec<f32>,
-    /// The same of the topics.
+    /// Counts of the topics, and as they were pulled.
     totals: Vec<f32>,
     totals_before: Vec<f32>,
     /// Of the document that is drawn: its counts plus the prior.
@@ -137,7 +137,7 @@ impl Lda {
     /// at.
     ///
     /// # Errors
-    /// The data cannot be read or are no counts, or the rows cannot be had.
+    /// The data cannot be read or are no counts, or the rows cannot be read.
     ///
     /// # Panics
     /// When tables were opened before.
@@ -251,7 +251,7 @@ impl Lda {
     /// What the counts of all workers say, when they have all ended: the likelihood, and `most` words of each topic.
     ///
     /// # Errors
-    /// The rows cannot be had, or the counts are not those of these workers alone.
+    /// The rows cannot be read, or the counts are not those of these workers alone.
     pub fn topics<T: Tables>(
         &self,
         tables: &mut T,

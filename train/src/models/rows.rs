@@ -27,7 +27,7 @@ pub struct BatchRows {
     state: Vec<f32>,
     /// By replay the floats as they were pulled, otherwise the sums of gradients; then what is pushed.
     pushed: Vec<f32>,
-    /// Gradients added to each row, where the mean is asked for.
+    /// Gradients added to each row, for --reduce mean.
     counts: Vec<u32>,
 }
 

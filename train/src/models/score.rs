@@ -40,7 +40,7 @@ impl Forecast {
 /// no example has a label.
 ///
 /// # Errors
-/// The data cannot be read or is not of the model's shape, or the weights cannot be had.
+/// The data cannot be read or is not of the model's shape, or the weights cannot be read.
 pub fn score<T: WeightTables>(
     data: &Data,
     model: &mut dyn Model,

@@ -78,8 +78,56 @@ pub(crate) enum Role {
     Numeric(u64, u64),
 }
 
+/// The columns of one header, while they get their roles.
+struct Header<'a> {
+    file: &'a str,
+    names: &'a [String],
+    roles: Vec<Role>,
+}
+
+impl Header<'_> {
+    fn wrong(&self, what: String) -> ReadError {
+        ReadError::Columns { file: self.file.to_owned(), what }
+    }
+
+    /// Where the column is that this flag names.
+    fn find(&self, name: &str, flag: &'static str) -> Result<usize, ReadError> {
+        let mut at = (0..self.names.len()).filter(|&i| self.names[i] == name);
+        match (at.next(), at.next()) {
+            (Some(i), None) => Ok(i),
+            (Some(_), Some(_)) => {
+                Err(self.wrong(format!("the header has column {name:?} twice; rename one")))
+            }
+            (None, _) => Err(ReadError::NoColumn {
+                file: self.file.to_owned(),
+                column: name.to_owned(),
+                flag,
+                columns: self.names.to_vec(),
+            }),
+        }
+    }
+
+    fn set(&mut self, at: usize, role: Role) -> Result<(), ReadError> {
+        if self.roles[at] != Role::Skipped {
+            let name = &self.names[at];
+            return Err(self.wrong(format!(
+                "column {name:?} is chosen twice; name it once among --label, --categorical and --numeric"
+            )));
+        }
+        self.roles[at] = role;
+        Ok(())
+    }
+
+    /// The names of the columns with such a role.
+    fn named(&self, is_it: fn(&Role) -> bool) -> Vec<String> {
+        let chosen = self.names.iter().zip(&self.roles).filter(|(_, role)| is_it(role));
+        chosen.map(|(name, _)| name.clone()).collect()
+    }
+}
+
 impl ColumnChoice {
-    /// Gives each column of the header its role. Without `label_needed` a label that is not there is none.
+    /// Gives each column of the header its role. A label that the header does not have is an error only with
+    /// `label_needed`.
     ///
     /// # Errors
     /// A name that is not in the header (the columns are listed), stands there twice, or is chosen twice.
@@ -89,72 +137,53 @@ impl ColumnChoice {
         header: &[String],
         label_needed: bool,
     ) -> Result<(Columns, Vec<Role>), ReadError> {
-        let wrong = |what| ReadError::Columns { file: file.to_owned(), what };
+        let mut columns = Header { file, names: header, roles: vec![Role::Skipped; header.len()] };
         if header.len() > COLUMNS_MAX {
-            return Err(wrong(format!("{} columns; at most {COLUMNS_MAX} are allowed", header.len())));
+            return Err(columns.wrong(format!("{} columns; at most {COLUMNS_MAX} are allowed", header.len())));
         }
-        let mut roles = vec![Role::Skipped; header.len()];
-        let mut set = |at: usize, role: Role| -> Result<(), ReadError> {
-            if roles[at] != Role::Skipped {
-                let name = &header[at];
-                return Err(wrong(format!(
-                    "column {name:?} is chosen twice; name it once among --label, --categorical and --numeric"
-                )));
-            }
-            roles[at] = role;
-            Ok(())
-        };
-        let find = |name: &str, flag| {
-            let mut at = (0..header.len()).filter(|&i| header[i] == name);
-            match (at.next(), at.next()) {
-                (Some(i), None) => Ok(i),
-                (Some(_), Some(_)) => Err(wrong(format!("the header has column {name:?} twice; rename one"))),
-                (None, _) => Err(ReadError::NoColumn {
-                    file: file.to_owned(),
-                    column: name.to_owned(),
-                    flag,
-                    columns: header.to_vec(),
-                }),
-            }
-        };
-        let label = match &self.label {
-            Some(name) if label_needed || header.contains(name) => Some(find(name, "--label")?),
-            Some(_) => None,
-            None => {
-                header.iter().position(|c| c == "label").or((label_needed && !header.is_empty()).then_some(0))
-            }
-        };
+        let label = self.label_of(&columns, label_needed)?;
         if let Some(at) = label {
-            set(at, Role::Label)?;
+            columns.set(at, Role::Label)?;
         }
         for name in &self.numeric {
             let keys = ColumnKeys::new(name);
-            set(find(name, "--numeric")?, Role::Numeric(keys.numeric(), keys.missing()))?;
+            let at = columns.find(name, "--numeric")?;
+            columns.set(at, Role::Numeric(keys.numeric(), keys.missing()))?;
         }
         for name in &self.categorical {
-            set(find(name, "--categorical")?, Role::Categorical(ColumnKeys::new(name)))?;
+            let at = columns.find(name, "--categorical")?;
+            columns.set(at, Role::Categorical(ColumnKeys::new(name)))?;
         }
         if self.categorical.is_empty() && !self.only {
-            for (role, name) in roles.iter_mut().zip(header) {
-                if *role == Role::Skipped {
-                    find(name, "the header")?;
-                    *role = Role::Categorical(ColumnKeys::new(name));
+            for (at, name) in header.iter().enumerate() {
+                if columns.roles[at] == Role::Skipped {
+                    columns.find(name, "the header")?;
+                    columns.roles[at] = Role::Categorical(ColumnKeys::new(name));
                 }
             }
         }
-        let named = |f: fn(&Role) -> bool| {
-            let chosen = header.iter().zip(&roles).filter(|(_, r)| f(r));
-            chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
-        };
-        let categorical = named(|r| matches!(r, Role::Categorical(_)));
-        let numeric = named(|r| matches!(r, Role::Numeric(..)));
+        let categorical = columns.named(|role| matches!(role, Role::Categorical(_)));
+        let numeric = columns.named(|role| matches!(role, Role::Numeric(..)));
         if categorical.is_empty() && numeric.is_empty() {
-            return Err(wrong(format!(
+            return Err(columns.wrong(format!(
                 "no feature columns: the header is {:?}; is the delimiter right (.csv: comma, .tsv: tab)?",
                 few(header)
             )));
         }
         let (label, scale) = (label.map(|at| header[at].clone()), Scale::default());
-        Ok((Columns { label, categorical, numeric, scale }, roles))
+        Ok((Columns { label, categorical, numeric, scale }, columns.roles))
+    }
+
+    /// Where the label is.
+    fn label_of(&self, columns: &Header<'_>, needed: bool) -> Result<Option<usize>, ReadError> {
+        let names = columns.names;
+        match &self.label {
+            Some(name) if needed || names.contains(name) => columns.find(name, "--label").map(Some),
+            Some(_) => Ok(None),
+            None => Ok(names
+                .iter()
+                .position(|name| name == "label")
+                .or((needed && !names.is_empty()).then_some(0))),
+        }
     }
 }

@@ -182,7 +182,7 @@ pub enum ReadError {
         line: u64,
     },
     /// A line is not an example.
-    #[error("{0}; mend it, or skip such lines with --skip-bad-lines N")]
+    #[error("{0}; correct the line, or skip such lines with --skip-bad-lines N")]
     BadLine(BadLine),
     /// The labels of a file are -1, 0 and 1.
     #[error(
@@ -254,7 +254,7 @@ pub enum ReadError {
         /// Its length now.
         now: u64,
     },
-    /// Whoever hands out splits gives no more.
+    /// The source of splits has failed.
     #[error("{0}")]
     Pieces(String),
     /// The system gives no thread to read with.

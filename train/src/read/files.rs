@@ -1,4 +1,4 @@
-//! Which files are read: paths, folders and patterns turned into a list, in an order that everybody finds alike.
+//! Turns paths, folders and patterns into the list of files to read, in an order that is the same on every machine.
 
 use crate::limits::FILES_MAX;
 use crate::read::error::ReadError;

@@ -1,4 +1,4 @@
-//! The formats of data files: how each is known, and the one door to their lines.
+//! The formats of data files: how each is recognised, and the one type that reads their lines.
 
 use crate::limits::PAD_BYTES;
 use crate::read::block::Block;

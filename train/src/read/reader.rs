@@ -108,8 +108,8 @@ impl Reader {
         }
     }
 
-    /// The lines of a split of a file, in batches that are all this reader's; the first `piece.from` are gone past.
-    /// `None`: no line begins in it.
+    /// Reads the lines of a split of a file, and skips its first `piece.from` batches. All batches are this reader's.
+    /// `None`: no line begins in the split.
     pub(crate) fn of_piece(
         data: &Data,
         batch: usize,
@@ -128,7 +128,7 @@ impl Reader {
         Ok(Some(reader))
     }
 
-    /// The same of lines that come from elsewhere, from where the split begins.
+    /// Reads the lines of a split whose text comes from a client.
     pub(crate) fn of_text(
         data: &Data,
         batch: usize,
@@ -179,7 +179,7 @@ impl Reader {
         Ok(Reader::look(data)?.map(|found| found.format))
     }
 
-    /// The same, with what else the first of these files says.
+    /// Like [`check`](Self::check), and returns what else the first of these files shows.
     ///
     /// # Errors
     /// As for [`check`](Self::check).

@@ -95,12 +95,12 @@ where
             let fetch = move || {
                 while at < whole {
                     let got = shared.text(index, at, whole - at).and_then(|text| match text.bytes.len() {
-                        0 => Err("the client feeds less of a piece than it has said".to_owned()),
+                        0 => Err("the client sends fewer bytes of a split than it announced".to_owned()),
                         _ => Ok(text.bytes),
                     });
                     let ends = got.is_err();
                     at += got.as_ref().map_or(0, Vec::len) as u64;
-                    // Whoever reads it may have gone.
+                    // The reader may have ended already.
                     if to.send(got).is_err() || ends {
                         return;
                     }
@@ -173,8 +173,8 @@ fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(L
     }
     let most = HEAD_BYTES[1];
     Err(ReadError::Pieces(format!(
-        "{name}: its first line does not end in the first {most} bytes, which is as far as a fed worker looks: let the workers read it \
-         (--tasks on)"
+        "{name}: its first line does not end in the first {most} bytes, the most that the client sends of it; leave --feed out, and let the workers \
+         read the data (--tasks on)"
     )))
 }
 

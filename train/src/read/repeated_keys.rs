@@ -1,6 +1,6 @@
 //! Whether an example has a key twice: keys made by hashing come in no order that would tell.
 
-/// A stamp for each of the places that keys fall on; a place stamped for this example already is looked into.
+/// The number of the last example at each place of a hash table. If a place has this example's number, it is searched.
 #[derive(Clone, Debug)]
 pub(crate) struct RepeatedKeys {
     stamps: Vec<u32>,

@@ -7,7 +7,7 @@ use gannet_node::{ActivityKind, Heartbeat, PlanFile, SplitGrant};
 use gannet_transport::Net;
 use std::time::Duration;
 
-/// What a scheduler hands to this worker.
+/// The splits that a scheduler grants to this worker.
 pub struct Scheduled<N: Net> {
     attendance: Heartbeat<N>,
     /// The job's name.

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A split that somebody was given.
+/// A split that was granted to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Its number over all passes.
@@ -35,7 +35,7 @@ pub struct Split {
     pub name: (u64, u64),
 }
 
-/// Who hands splits out.
+/// A source of splits, such as the scheduler.
 pub trait Splits: Send + Sync {
     /// The next split to read; waits while others may still give some back. `None`: all are learned, or `stop` said so.
     ///
@@ -90,7 +90,7 @@ impl FileFingerprint {
         let io = |source| ReadError::Io { file: path.to_owned(), source };
         if path == "-" || !std::fs::metadata(path).map_err(io)?.is_file() {
             let file = shown_name(path).to_owned();
-            return Err(ReadError::ReadOnce { file, what: "handing its pieces out" });
+            return Err(ReadError::ReadOnce { file, what: "handing out its splits" });
         }
         let mut file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
@@ -103,7 +103,7 @@ impl FileFingerprint {
         Ok(FileFingerprint { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
     }
 
-    /// A file that is not here, as whoever has it says.
+    /// A file of another machine, as the client describes it.
     pub fn told(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
         FileFingerprint { bytes, print, packed, written: (0, 0) }
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes read so far, of how many; shared with whoever shows progress.
+/// Bytes read so far, and their total; shared with the progress display.
 #[derive(Clone, Debug, Default)]
 pub struct ReadPosition {
     pub(crate) read: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! The key of a text: what a categorical value of a CSV column is called in the table. Stable for ever: saved models
+//! The key of a text: the row of a categorical value of a CSV column. It must never change: saved models
 //! depend on it (docs/checkpoint.md).
 
 use crate::read::block::INTERCEPT_KEY;

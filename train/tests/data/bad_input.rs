@@ -41,7 +41,10 @@ fn check(format: Format, name: &str, cases: Vec<(&str, Vec<u8>, Wrong)>) {
                 let error = result.unwrap_err().to_string();
                 assert!(error.starts_with(&format!("{path}:{line}: ")), "{name}, {what}: {error}");
                 assert!(error.contains(expected), "{name}, {what}: {expected:?} is not in {error}");
-                assert!(error.contains("mend it, or skip such lines with --skip-bad-lines N"), "{error}");
+                assert!(
+                    error.contains("correct the line, or skip such lines with --skip-bad-lines N"),
+                    "{error}"
+                );
                 // It is one line: the others are read without it.
                 let good = bytes.split(|&b| b == b'\n').count() - 1;
                 let skipping = Data { skip_bad_lines: 1, ..data };

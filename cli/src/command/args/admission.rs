@@ -3,13 +3,13 @@
 use clap::Args;
 use gannet::table::{Admission, SKETCH_BYTES_DEFAULT};
 
-/// Which push of a key creates its row. The default is the first.
+/// Which push of a key creates its row. By default it is the first one.
 #[derive(Args, Debug, Clone)]
 pub struct AdmissionArgs {
-    /// A key gets a row at its N-th push (a batch pushes each of its keys once); rare keys cost no memory.
+    /// Create a key's row at its N-th push, so that rare keys take no memory. A batch pushes each of its keys once.
     #[arg(long, value_name = "N", conflicts_with = "admit_probability", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub admit_count: Option<u32>,
-    /// With --admit-count: KiB of memory in which each of the table's 64 shards counts (1 to 1024).
+    /// With --admit-count: KiB of memory for the counts of each of the table's 64 shards (1 to 1024).
     #[arg(long, value_name = "KIB", requires = "admit_count", default_value_t = SKETCH_BYTES_DEFAULT >> 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub admit_sketch: u32,
     /// Each push of a key without a row creates it with probability P (above 0, at most 1).
@@ -24,7 +24,7 @@ fn probability(text: &str) -> Result<f32, String> {
 }
 
 impl AdmissionArgs {
-    /// Whether any of them was given.
+    /// Whether one of these flags was given.
     pub fn given(&self) -> bool {
         self.admit_count.is_some() || self.admit_probability.is_some()
     }

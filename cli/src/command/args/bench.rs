@@ -1,4 +1,4 @@
-//! What `gannet bench` measures.
+//! The flags of `gannet bench`.
 
 use super::{IoArgs, MetricsArgs, OneSidedArgs, TransportName};
 use clap::Args;
@@ -16,20 +16,20 @@ pub struct BenchArgs {
     /// Unique keys of a batch.
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub batch: u32,
-    /// Worker processes, all at once; their rates are added. (Latency is always measured with one.)
+    /// Worker processes, which run at the same time. Their rates are added. Latency is always measured with one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub workers: u32,
-    /// Server threads for the throughput rows (latency is always measured with one).
+    /// Server threads for the throughput rows. Latency is always measured with one.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: u32,
     /// Keep the server's shards in this folder instead of memory.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Seconds for each number; for latency at most so long.
+    /// Seconds to measure for each number. For latency it is an upper limit.
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub seconds: f64,
-    /// Instead of the rest: grow a table of one weight a row with FTRL from nothing to so many rows, and say what growth cost the
-    /// server, by its own metrics.
+    /// Measure growth only: fill an empty table (one weight a row, FTRL) with this many rows, and print what growth
+    /// cost the server, from its own metrics.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub grow: Option<u64>,
     /// Print one JSON object.
@@ -38,19 +38,19 @@ pub struct BenchArgs {
     /// Numbers of the server process while it is measured.
     #[command(flatten)]
     pub metrics: MetricsArgs,
-    /// A part of the work, in a process of its own (the command starts these itself).
+    /// A part of the work, in its own process. The command starts these processes itself.
     #[arg(long, hide = true)]
     pub part: Option<String>,
-    /// Which of the workers the part is.
+    /// Which worker this part is.
     #[arg(long, hide = true, default_value_t = 0)]
     pub worker: u32,
-    /// The server's process, whose CPU time is measured.
+    /// The process id of the server, whose CPU time is measured.
     #[arg(long, hide = true)]
     pub server: Option<u32>,
-    /// What carries the bytes.
+    /// Transport between the workers and the server.
     #[arg(long, value_enum, default_value = "tcp")]
     pub transport: TransportName,
-    /// Whether rows are read without asking.
+    /// Whether workers read rows in the server's memory.
     #[command(flatten)]
     pub one_sided: OneSidedArgs,
     /// How bytes move over TCP.

@@ -1,4 +1,4 @@
-//! The rows that a worker keeps: `--cache-bytes`, `--cache-staleness`, `--sync-rows`, `--active-pull`.
+//! The worker's row cache: `--cache-bytes`, `--cache-staleness`, `--sync-rows`, `--active-pull`.
 
 use super::memory::size;
 use bytesize::ByteSize;
@@ -9,27 +9,27 @@ use std::time::Duration;
 /// What `--sync-rows` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncRowsName {
-    /// Rows come whole.
+    /// The server sends the whole row.
     Full,
-    /// Rows come only if they have changed.
+    /// The server sends the row only if it has changed.
     Incremental,
 }
 
 /// The cache of a worker.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct CacheArgs {
-    /// Keep rows in the worker, up to so many bytes, instead of pulling them each time; 0: none. Rows that are pulled often are
-    /// kept [default: 0]
+    /// Cache rows in the worker, up to this size, instead of pulling them each time. 0 means no cache. The cache keeps
+    /// the rows that are pulled often [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
     pub cache_bytes: Option<ByteSize>,
-    /// How long a kept row may be used: so many batches of this worker (8), or so long (250ms, 2s). Of ssp:N the bound holds as
-    /// well [default: 8]
+    /// How long a cached row may be used: a number of this worker's batches (8), or a time (250ms, 2s). The bound of
+    /// --sync ssp:N holds as well [default: 8]
     #[arg(long, value_name = "BATCHES|TIME", value_parser = staleness)]
     pub cache_staleness: Option<Staleness>,
-    /// How a kept row that is too old is pulled again: whole, or only if it has changed [default: incremental]
+    /// How a cached row that is too old is pulled again: whole, or only if it has changed [default: incremental]
     #[arg(long, value_enum, value_name = "HOW")]
     pub sync_rows: Option<SyncRowsName>,
-    /// Have the servers send what changes of the rows that are kept and were used again, unasked, every so many milliseconds.
+    /// Servers send changes of cached rows that were used again, every MS milliseconds, without a request.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub active_pull: Option<u32>,
 }

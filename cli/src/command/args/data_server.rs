@@ -1,12 +1,12 @@
-//! In-graph: one client has the data and feeds it to the workers.
+//! `--feed`: one process has the data and sends it to the workers (in-graph replication).
 
 use clap::Args;
 
-/// Who feeds a job.
+/// Where the data of a job comes from.
 #[derive(Args, Debug, Clone)]
 pub struct FeedingArgs {
-    /// Job whose data one process has (--job-name client) and feeds to workers without DATA: where the client listens, the same for it
-    /// and for its workers.
+    /// Job: address of the client (--job-name client), which reads DATA and sends it to the workers. The client listens
+    /// there. Its workers get the same flag and no DATA.
     #[arg(long, value_name = "HOST:PORT", requires = "job_name")]
     pub feed: Option<String>,
 }

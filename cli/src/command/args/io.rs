@@ -6,9 +6,9 @@ use gannet::transport::{Io, Tcp};
 /// What `--io` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoName {
-    /// What was measured to be the faster for training: epoll (docs/transports.md says when uring is).
+    /// The one that was faster for training: epoll. docs/transports.md says when uring is faster.
     Auto,
-    /// io_uring; where the system refuses it, epoll with a line in the log.
+    /// io_uring. If the system refuses it, epoll is used and the log says so.
     Uring,
     /// Plain sockets and epoll.
     Epoll,

@@ -5,11 +5,11 @@ use clap::Args;
 /// What is logged on standard error, and how.
 #[derive(Args, Debug, Clone, Default)]
 pub struct LogArgs {
-    /// What to log: off, error, warn, info, debug, trace, or by part: warn,gannet_node=debug. Default: what GANNET_LOG
-    /// says, else warn.
+    /// What to log: off, error, warn, info, debug, trace, or by module: warn,gannet_node=debug. Default: GANNET_LOG,
+    /// else warn.
     #[arg(id = "log", long = "log", global = true, value_name = "LEVEL")]
     pub level: Option<String>,
-    /// Make every line on standard error a JSON object: logs, progress, complaints.
+    /// Make every line on standard error a JSON object: logs, progress and warnings.
     #[arg(id = "log-json", long = "log-json", global = true)]
     pub json: bool,
 }

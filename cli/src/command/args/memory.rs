@@ -1,4 +1,4 @@
-//! How much memory tables may take.
+//! `--memory-limit`: how much memory tables may take.
 
 use bytesize::ByteSize;
 use clap::Args;
@@ -6,7 +6,8 @@ use clap::Args;
 /// What a process may take for its tables.
 #[derive(Args, Debug, Clone, Default)]
 pub struct MemoryArgs {
-    /// The most memory (or disk, with --data-dir) for tables: headers, indexes and rows. New rows beyond it are refused.
+    /// Memory limit for tables: headers, indexes and rows. With --data-dir it limits disk space. New rows beyond it are
+    /// refused.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory_limit: Option<ByteSize>,
 }

@@ -5,11 +5,10 @@ use clap::Args;
 /// Where numbers about the process can be fetched while it runs.
 #[derive(Args, Debug, Clone, Default)]
 pub struct MetricsArgs {
-    /// Answer http://HOST:PORT/metrics (Prometheus text) and /healthz; port 0 chooses a port, which is said on standard
-    /// error.
+    /// Serve http://HOST:PORT/metrics (Prometheus text) and /healthz. Port 0 chooses a port, which standard error says.
     #[arg(id = "metrics", long = "metrics", value_name = "HOST:PORT")]
     pub addr: Option<String>,
-    /// Let --metrics be an address that other machines reach: whoever does reads table names and counts.
+    /// Allow an address for --metrics that other machines can reach. Readers see the names of tables, and counts.
     #[arg(id = "metrics-public", long = "metrics-public", requires = "metrics")]
     pub public: bool,
 }

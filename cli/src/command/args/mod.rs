@@ -1,4 +1,4 @@
-//! The command line: what can be asked for. What it means stands beside each command.
+//! The command line: all commands and flags. Modules beside each command turn the flags into settings.
 
 mod admission;
 mod bench;
@@ -57,12 +57,14 @@ pub use validation::WatchArgs;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// A parameter server for sparse models: hash-partitioned tables in mmap-backed shards, optimizers on the server.
+/// A parameter server for sparse models. Servers keep hash-partitioned tables in memory-mapped shards, and run the
+/// optimizer.
 #[derive(Parser, Debug)]
 #[command(name = "gannet", version, max_term_width = 110)]
 #[command(
     after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
-3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nResults go to standard output; logs, progress and complaints to standard error."
+3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nResults go to standard output. Logs, progress and \
+warnings go to standard error."
 )]
 pub struct Cli {
     /// What to do.
@@ -101,43 +103,43 @@ impl Cli {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Train a model: in this process, or as a worker or server of a job.
+    /// Train a model, in this process or as one process of a job.
     Train(Box<TrainArgs>),
-    /// Serve shards until stopped.
+    /// Serve tables until stopped.
     Server(ServerArgs),
-    /// Keep a job's membership and hand out its data, without shards of its own.
+    /// Track a job's workers and hand out its data, without tables.
     Scheduler(SchedulerArgs),
-    /// Say how far a job is, who is in it, and who waits for whom.
+    /// Show the progress of a job, its workers, and who waits for whom.
     Status(StatusArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
-    /// Measure this machine's limit and the server beside it.
+    /// Measure this machine's limit, and the server beside it.
     Bench(BenchArgs),
-    /// Say what of this machine can be used, what not, and what to do about it.
+    /// Check what this machine supports, and say what to do about problems.
     Doctor(DoctorArgs),
 }
 
-/// What a process of a job is.
+/// The role of a process in a job.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobName {
-    /// A server: owns shards, ignores DATA and the model's options.
+    /// A server. It owns shards, and ignores DATA and the flags of the model.
     Ps,
-    /// A worker: reads DATA and trains.
+    /// A worker. It reads DATA and trains.
     Worker,
-    /// Has DATA, feeds it to workers that have none (--feed), and tests and saves at the end.
+    /// The client. It has DATA, sends it to workers without DATA (--feed), and tests and saves the model.
     Client,
 }
 
 /// `gannet train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// The training data: files (also .gz and .zst), folders of them, or - for standard input. Quoted patterns such as
-    /// 'part-*.gz' name files too. All are read in this order, as if they were one. A ps needs none.
+    /// The training data: files (also .gz and .zst), folders, or - for standard input. Quoted patterns such as
+    /// 'part-*.gz' work too. All are read in this order, as if they were one file. A ps needs none.
     pub data: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Data to test the model on when it is trained. Named as DATA is; may be given several times.
+    /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, value_name = "FILE")]
     pub test: Vec<PathBuf>,
     /// The model.
@@ -155,19 +157,20 @@ pub struct TrainArgs {
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,
-    /// Examples a batch [default: 256; 2048 for a worker of a job that replays, which learns the same in batches of any size]
+    /// Examples in a batch [default: 256; 2048 for a worker that pushes with replay, where the batch size does not
+    /// change the loss]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: Option<u32>,
-    /// Threads: 1 (read and learn in turn) or 2 (side by side, the default); of a ps as of `gannet server`.
+    /// Threads: 1 reads and learns in turn, 2 does both at the same time (default: 2). For a ps see `gannet server`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
     /// Train without an intercept.
     #[arg(long)]
     pub no_intercept: bool,
-    /// Where to write the model. The one that was there is kept in DIR/previous.
+    /// Folder to write the model to. A model that was there is moved to DIR/previous.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// What is done while it trains.
+    /// What happens while the model is trained.
     #[command(flatten)]
     pub watch: WatchArgs,
     /// Print one JSON object on standard output.
@@ -176,78 +179,78 @@ pub struct TrainArgs {
     /// The job this process belongs to.
     #[command(flatten)]
     pub job: JobArgs,
-    /// What its sessions may do and take.
+    /// Limits of a server's sessions.
     #[command(flatten)]
     pub sessions: SessionArgs,
-    /// What the tables of this process (not a worker's) may take.
+    /// Limit of the tables of this process. A worker of a job has none.
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// Numbers while it runs.
+    /// Metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
 }
 
-/// A job of several processes; the flags mean what TensorFlow's parameter-server scripts meant by them.
+/// A job of several processes. The flags have the meaning that they have in TensorFlow's parameter-server scripts.
 #[derive(Args, Debug)]
 pub struct JobArgs {
     /// Addresses of the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub ps_hosts: Vec<String>,
-    /// Addresses of the workers. Their number is what counts: they do not listen.
+    /// Addresses of the workers. Only their number matters: workers do not listen.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
     pub worker_hosts: Vec<String>,
-    /// What this process is.
+    /// The role of this process.
     #[arg(long, value_enum, requires = "ps_hosts")]
     pub job_name: Option<JobName>,
-    /// Which one of them it is, counted from 0.
+    /// Which process of its role this is, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub task_index: u32,
-    /// What was typed of these.
+    /// Which of these flags were typed.
     #[arg(skip)]
     pub given: JobFlagsGiven,
-    /// Which run it is.
+    /// The run.
     #[command(flatten)]
     pub run: RunArgs,
     /// How the workers keep step.
     #[command(flatten)]
     pub sync: SyncArgs,
-    /// How their pushes meet.
+    /// Whether pushes are damped.
     #[command(flatten)]
     pub damping: DampingArgs,
-    /// How the table is cut.
+    /// The shards of the table.
     #[command(flatten)]
     pub table: TableArgs,
     /// Seconds to wait for a peer before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,
-    /// Keep the server's shards in this folder (tmpfs or disk), so that they survive its death.
+    /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How the data comes to the workers.
+    /// How the data is divided among the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,
-    /// Who has it.
+    /// Where the data comes from.
     #[command(flatten)]
     pub feeding: FeedingArgs,
-    /// What carries the bytes.
+    /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,
-    /// Whether rows are read without asking.
+    /// Whether rows are read without a request.
     #[command(flatten)]
     pub one_sided: OneSidedArgs,
-    /// The rows that a worker keeps.
+    /// The worker's row cache.
     #[command(flatten)]
     pub cache: CacheArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
-    /// Who may talk to whom.
+    /// The token and TLS.
     #[command(flatten)]
     pub security: security::SecurityArgs,
-    /// What a ps asks for.
+    /// Which workers a ps trusts.
     #[command(flatten)]
     pub tls_server: security::TlsServerArgs,
-    /// Whom a worker believes.
+    /// Which servers a worker trusts.
     #[command(flatten)]
     pub tls_client: security::TlsClientArgs,
 }
@@ -255,34 +258,34 @@ pub struct JobArgs {
 /// `gannet server`.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
-    /// Address to listen on; port 0 chooses one, which is printed.
+    /// Address to listen on. Port 0 chooses a port, which is printed.
     #[arg(long, default_value = "127.0.0.1:7700")]
     pub listen: String,
-    /// Shard-owning threads. Default: one a core.
+    /// Threads that own shards. Default: one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
-    /// Keep the shards in this folder (tmpfs or disk), so that they survive the process's death.
+    /// Keep the shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// What its sessions may do and take.
+    /// Limits of its sessions.
     #[command(flatten)]
     pub sessions: SessionArgs,
-    /// What its tables may take.
+    /// Limit of its tables.
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// What carries the bytes.
+    /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
-    /// Who may talk to it.
+    /// The token and TLS.
     #[command(flatten)]
     pub security: security::SecurityArgs,
-    /// What it asks for.
+    /// Which workers it trusts.
     #[command(flatten)]
     pub tls_server: security::TlsServerArgs,
-    /// Numbers while it runs.
+    /// Metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
 }
@@ -293,13 +296,13 @@ pub struct PredictArgs {
     /// The folder that `train --out` wrote.
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// The examples: files, folders, patterns or -, as `train` has them.
+    /// The examples: files, folders, patterns or -, as for `gannet train`.
     #[arg(required = true)]
     pub data: Vec<PathBuf>,
-    /// How DATA is read; columns default to those that the model was trained with.
+    /// How DATA is read. Columns default to those that the model was trained with.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Print one JSON object with the measures instead of a probability a line.
+    /// Print one JSON object with the quality instead of one probability a line.
     #[arg(long)]
     pub json: bool,
 }

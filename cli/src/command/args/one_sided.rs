@@ -1,4 +1,4 @@
-//! Whether rows are read without asking their server.
+//! `--one-sided`: whether a worker reads rows in its server's memory, without a request.
 
 use clap::{Args, ValueEnum};
 use gannet::worker::OneSided;
@@ -6,19 +6,19 @@ use gannet::worker::OneSided;
 /// What `--one-sided` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneSidedName {
-    /// Where it costs less than asking: in the memory of a server on this host, and over RDMA where the devices of both sides read
-    /// by themselves (software devices such as soft-RoCE do not).
+    /// Where it is faster than a request: in the memory of a server on this host, and over RDMA with hardware devices
+    /// on both sides (software devices such as soft-RoCE do not count).
     Auto,
-    /// Wherever it can be done, over software devices too.
+    /// Wherever it is possible, also over software devices.
     Always,
-    /// Nowhere: the server is asked for all rows.
+    /// Nowhere. The worker requests all rows.
     Never,
 }
 
-/// Whether rows are read without asking their server.
+/// Whether a worker reads rows without a request.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct OneSidedArgs {
-    /// When a worker reads rows in its server's memory, without asking it [default: auto]
+    /// When a worker reads rows in its server's memory instead of sending a request [default: auto]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub one_sided: Option<OneSidedName>,
 }

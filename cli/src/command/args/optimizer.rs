@@ -32,13 +32,13 @@ pub enum OptimizerName {
 /// What `--push` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushName {
-    /// The change of state that learning the batch one example at a time makes: the loss of online learning.
+    /// The change of state from learning the batch one example at a time. The loss is that of online learning.
     Replay,
-    /// The batch's gradient; the rule runs where the rows are.
+    /// The batch's gradient. The server runs the update rule.
     Gradient,
 }
 
-/// What `--reduce` offers.
+/// What `--reduce` offers: how the gradients of a key in a batch are combined.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceName {
     /// They are added.
@@ -52,9 +52,9 @@ pub enum ReduceName {
 pub enum ScheduleName {
     /// Not at all.
     Constant,
-    /// By --decay-rate every --decay-steps, evenly.
+    /// By --decay-rate every --decay-steps, smoothly.
     Exponential,
-    /// By --decay-rate every --decay-steps, at once.
+    /// By --decay-rate every --decay-steps, in one jump.
     Step,
     /// To --decay-end in --decay-steps, along (1 - t / steps) ^ --decay-power.
     Polynomial,
@@ -67,15 +67,15 @@ pub enum ScheduleName {
 /// The update rule. A setting that the chosen rule does not have is refused.
 #[derive(Args, Debug)]
 pub struct OptimizerArgs {
-    /// The update rule. Default: ftrl; of models other than lr adagrad.
+    /// The update rule. Default: ftrl for --model lr, adagrad for the other models.
     #[arg(long, value_enum)]
     pub optimizer: Option<OptimizerName>,
-    /// What a push carries. Default: replay where the rule's state adds up (ftrl, group-ftrl, sgd, adagrad, row-adagrad,
-    /// without schedule, clipping or added L2), gradient otherwise.
+    /// What a push carries. Default: replay for ftrl, group-ftrl, sgd, adagrad and row-adagrad without schedule,
+    /// clipping or added L2, because their state adds up; else gradient.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub push: Option<PushName>,
-    /// What becomes of a key's gradients in the examples of a batch (--push gradient). Default: mean for sgd, momentum
-    /// and nesterov, whose steps are as long as the gradient; sum for the others.
+    /// How the gradients of a key in a batch are combined (--push gradient). Default: mean for sgd, momentum and
+    /// nesterov, whose steps grow with the gradient; sum for the others.
     #[arg(long, value_enum, value_name = "HOW")]
     pub reduce: Option<ReduceName>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub struct OptimizerArgs {
 #[derive(Args, Debug)]
 pub struct OptimizerSettings {
     /// Learning rate. Default: 0.1 for ftrl, group-ftrl, sgd, adagrad, row-adagrad; 0.01 for momentum, nesterov,
-    /// rmsprop; 0.001 for adam, amsgrad. Models other than lr have a default of their own for adagrad.
+    /// rmsprop; 0.001 for adam, amsgrad. Models other than lr have another default for adagrad.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub alpha: Option<f32>,
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.
@@ -99,7 +99,8 @@ pub struct OptimizerSettings {
     /// ftrl, group-ftrl, lbfgs: L1 penalty. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// L2 penalty. That of ftrl, group-ftrl and lbfgs is their own; for the others l2 * w joins each gradient. Default: 0.
+    /// L2 penalty. For ftrl, group-ftrl and lbfgs it is part of the rule; for the others l2 * w is added to each
+    /// gradient. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.
@@ -117,7 +118,8 @@ pub struct OptimizerSettings {
     /// adam, amsgrad: the weight of the past in the mean square. Default: 0.999.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta2: Option<f32>,
-    /// adagrad, row-adagrad, rmsprop, adam, amsgrad: keeps steps finite. Default: 1e-8.
+    /// adagrad, row-adagrad, rmsprop, adam, amsgrad: added to the denominator, so that steps stay finite. Default:
+    /// 1e-8.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub epsilon: Option<f32>,
     /// adam, amsgrad: decoupled weight decay. Default: 0.
@@ -131,16 +133,16 @@ pub struct OptimizerSettings {
     pub clip_norm: Option<f32>,
 }
 
-/// How the learning rate runs, by the number of each worker's push. Not for ftrl and group-ftrl.
+/// How the learning rate changes with the number of each worker's push. Not for ftrl and group-ftrl.
 #[derive(Args, Debug)]
 pub struct ScheduleArgs {
-    /// How the learning rate falls. Default: not at all.
+    /// How the learning rate falls. Default: constant.
     #[arg(long, value_enum, value_name = "HOW")]
     pub schedule: Option<ScheduleName>,
-    /// Pushes over which the learning rate rises to --alpha at first. Default: 0.
+    /// Pushes in which the learning rate first rises to --alpha. Default: 0.
     #[arg(long, value_name = "PUSHES")]
     pub warmup: Option<u32>,
-    /// Pushes of the schedule's unit; every --schedule but constant needs it.
+    /// Pushes in one unit of the schedule. Every --schedule but constant needs it.
     #[arg(long, value_name = "PUSHES")]
     pub decay_steps: Option<u32>,
     /// exponential, step: the factor. Default: 0.96 and 0.1.

@@ -1,25 +1,25 @@
-//! Which run the rows are of, and what becomes of one that is there.
+//! Which run the rows belong to, and what happens to a run that exists already.
 
 use clap::Args;
 
-/// The name of a run that is given none.
+/// The name of a run without `--run`.
 pub const DEFAULT_RUN: &str = "default";
 
-/// Of a job's workers and its client, and of a training that keeps its rows in a folder.
+/// For the workers and the client of a job, and for a training that keeps its rows in a folder.
 #[derive(Args, Debug, Clone)]
 pub struct RunArgs {
-    /// Job, or --data-dir: the name of this training on these servers, or in this folder: runs of different names share no
-    /// rows. The same for all workers of a job [default: default]
+    /// Job, or --data-dir: the name of this training on these servers or in this folder. Runs with different names
+    /// share no rows. All workers of a job need the same name [default: default]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-    /// Train the rows of a run that is finished further, or those of one that is not with other flags. The first process of a
-    /// run decides; a run that is not finished goes on by itself where the flags are those that it was begun with.
+    /// Train the rows of a finished run further, or those of an unfinished run with other flags. The first process of a
+    /// run decides. An unfinished run continues without this flag if the flags are those that it began with.
     #[arg(long = "continue", conflicts_with = "fresh")]
     pub go_on: bool,
-    /// Begin the run with new rows; those that it had are dropped. Not while a worker of it lives.
+    /// Begin the run with new rows. The old rows are deleted. Refused while a worker of the run lives.
     #[arg(long)]
     pub fresh: bool,
-    /// Job with fixed shares (--tasks off): end without an error when a worker has not trained its share.
+    /// Job with fixed shares (--tasks off): exit without an error when a worker has not trained its share.
     #[arg(long)]
     pub allow_missing_workers: bool,
 }

@@ -1,4 +1,4 @@
-//! What the commands about a job's scheduler take.
+//! The flags of `gannet scheduler` and `gannet status`.
 
 use super::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use super::{IoArgs, MetricsArgs, SessionArgs, TransportArgs};
@@ -8,28 +8,28 @@ use std::path::PathBuf;
 /// `gannet scheduler`.
 #[derive(Args, Debug)]
 pub struct SchedulerArgs {
-    /// Address to listen on; port 0 chooses one, which is printed.
+    /// Address to listen on. Port 0 chooses a port, which is printed.
     #[arg(long, default_value = "127.0.0.1:7700")]
     pub listen: String,
-    /// Keep the job's book in this folder, so that a scheduler that was killed goes on where it stood.
+    /// Keep the job's state in this folder, so that a restarted scheduler continues the job.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// What its sessions may do and take.
+    /// Limits of its sessions.
     #[command(flatten)]
     pub sessions: SessionArgs,
-    /// What carries the bytes.
+    /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
-    /// Who may talk to it.
+    /// The token and TLS.
     #[command(flatten)]
     pub security: SecurityArgs,
-    /// What it asks for.
+    /// Which workers it trusts.
     #[command(flatten)]
     pub tls_server: TlsServerArgs,
-    /// Numbers while it runs.
+    /// Metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
 }
@@ -37,34 +37,35 @@ pub struct SchedulerArgs {
 /// `gannet status`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all answered; 2 a bad flag, or a --run that nobody knows; 3 the scheduler, or a server, could not be reached."
+    after_help = "Exit codes: 0 all answered; 2 a bad flag, or an unknown --run; 3 the scheduler or a server could \
+not be reached."
 )]
 pub struct StatusArgs {
-    /// The job's servers; the one whose text comes first in alphabetical order knows the runs, and is the scheduler.
+    /// The job's servers. The one that comes first in alphabetical order knows the runs, and is the scheduler.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
     pub ps_hosts: Vec<String>,
-    /// The job's scheduler, if the workers were given one. Default: as `gannet train` has it.
+    /// The job's scheduler, if the workers have this flag. Default: as for `gannet train`.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
-    /// The run to tell of [default: default, or the only one that there is]
+    /// The run to show [default: default, or the only run]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-    /// Seconds to wait for each.
+    /// Seconds to wait for each of them.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub peer_timeout: u64,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// What carries the bytes.
+    /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,
-    /// Who may talk to whom.
+    /// The token and TLS.
     #[command(flatten)]
     pub security: SecurityArgs,
-    /// Whom it believes.
+    /// Which servers are trusted.
     #[command(flatten)]
     pub tls_client: TlsClientArgs,
 }

@@ -1,5 +1,4 @@
-//! The help in sections: which section each flag stands in, and which flags the short help (`-h`) shows. Also how flags may be
-//! spelled.
+//! The help in sections: the section of each flag, the flags in the short help (`-h`), and other spellings of flags.
 
 use clap::{Arg, Command};
 use std::ffi::OsString;

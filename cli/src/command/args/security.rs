@@ -1,40 +1,43 @@
-//! Flags that say who may talk to a server.
+//! The token and TLS.
 
 use clap::Args;
 use std::path::PathBuf;
 
-/// What a server asks for and a worker shows.
+/// What a server requires and a worker presents.
 #[derive(Args, Debug, Clone, Default)]
 pub struct SecurityArgs {
-    /// The token that servers and workers share: a file with one line of 16 to 4096 bytes that only its owner may read.
+    /// File with the token that servers and workers share: one line of 16 to 4096 bytes. Only its owner may have access
+    /// to it.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Speak TLS with this certificate (PEM, with those between it and its authority). Of a worker: for servers that ask.
+    /// Use TLS with this certificate (PEM, with the intermediate certificates). A worker needs one for servers that
+    /// require it.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert (PEM, without a passphrase).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Talk beyond this machine without a token or without TLS: whoever reaches the port may do what a worker may.
+    /// Allow connections from and to other machines without a token or without TLS. Whoever reaches the port can then
+    /// do what a worker can.
     #[arg(long)]
     pub insecure: bool,
 }
 
-/// What a server asks for besides.
+/// Which workers a server trusts.
 #[derive(Args, Debug, Clone, Default)]
 pub struct TlsServerArgs {
-    /// A server lets in only workers with a certificate signed by an authority in this file (PEM).
+    /// Server: accept only workers whose certificate is signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
 }
 
-/// Whom a worker believes.
+/// Which servers a worker trusts.
 #[derive(Args, Debug, Clone, Default)]
 pub struct TlsClientArgs {
-    /// A worker speaks TLS, and believes servers with a certificate signed by an authority in this file (PEM).
+    /// Worker: use TLS, and trust servers whose certificate is signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// The name in the servers' certificates, when it is not the host of --ps-hosts.
+    /// The name in the servers' certificates, if it is not the host in --ps-hosts.
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a server lets its sessions do and take.
+//! Limits of a server's sessions.
 
 use super::memory::size;
 use bytesize::ByteSize;
@@ -7,32 +7,32 @@ use gannet::Transports;
 use gannet::server::SessionLimits;
 use std::time::Duration;
 
-/// Limits of sessions; docs/security.md says how they work together.
+/// Limits of sessions. docs/security.md says how they work together.
 #[derive(Args, Debug, Clone)]
 pub struct SessionArgs {
-    /// Server: sessions that each of its threads takes; a worker has one with every thread. Default: 4096.
+    /// Server: most sessions of each thread. A worker has one session with every thread. Default: 4096.
     #[arg(long, value_name = "N")]
     pub sessions_max: Option<usize>,
-    /// Server: seconds after which a session that says nothing ends. Default: 300.
+    /// Server: seconds after which a silent session is closed. Default: 300.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(2..=86_400))]
     pub session_silence: Option<u64>,
-    /// Server: memory for the buffers of all sessions together; over it they wait for their turn. Default: 1GiB.
+    /// Server: memory for the buffers of all sessions. When it is used up, sessions wait. Default: 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub session_memory: Option<ByteSize>,
-    /// Server: memory for the keysets of all sessions together; over it pushes carry their keys. Default: 1GiB.
+    /// Server: memory for the keysets of all sessions. When it is used up, pushes carry their keys. Default: 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub keyset_memory: Option<ByteSize>,
-    /// Server: memory for the rings of all sessions over RDMA, pinned while they live, 1 MiB each; workers that find none left
-    /// use tcp. Default: 512MiB.
+    /// Server: pinned memory for the RDMA rings of all sessions, 1 MiB each. When it is used up, new workers use tcp.
+    /// Default: 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub rdma_memory: Option<ByteSize>,
-    /// Server: requests that a session may have under way. Default: 1024.
+    /// Server: requests that a session may have in flight. Default: 1024.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub credit_requests: Option<u32>,
 }
 
 impl SessionArgs {
-    /// A flag of these that was given.
+    /// The first of these flags that was given.
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             (self.sessions_max.is_some(), "--sessions-max"),
@@ -45,7 +45,7 @@ impl SessionArgs {
         flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
     }
 
-    /// The server's network with the memory for RDMA that was asked for.
+    /// The server's network, with this limit of RDMA memory.
     pub fn net(&self, net: Transports) -> Transports {
         match self.rdma_memory {
             Some(size) => net.with_rdma_memory(size.as_u64() as usize),
@@ -53,7 +53,7 @@ impl SessionArgs {
         }
     }
 
-    /// The defaults where nothing is said.
+    /// The limits, with defaults for flags that were not given.
     pub fn limits(&self) -> SessionLimits {
         let usual = SessionLimits::default();
         let bytes = |size: Option<ByteSize>, usual: usize| size.map_or(usual, |size| size.as_u64() as usize);

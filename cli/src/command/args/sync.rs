@@ -1,43 +1,44 @@
-//! How the workers of a job keep step: `--sync`, `--issync`, `--replicas-to-aggregate`, `--worker-timeout`, `--deterministic`.
+//! How the workers of a job keep step: `--sync`, `--issync`, `--replicas-to-aggregate`, `--worker-timeout`,
+//! `--deterministic`.
 
 use clap::Args;
 
 /// What `--sync` offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncName {
-    /// Pushes are applied when they come.
+    /// The servers apply pushes as they arrive.
     Asp,
-    /// No worker is more than so many steps ahead of another.
+    /// No worker is more than this many steps ahead of another.
     Ssp(u32),
     /// All workers make a step together.
     Bsp,
 }
 
-/// Of a job's workers; a ps, which is told by them, takes them too.
+/// For the workers of a job. A ps accepts the flags too; its workers tell it the values.
 #[derive(Args, Debug, Clone)]
 pub struct SyncArgs {
-    /// How workers keep step: asp (not at all: pushes are applied when they come), ssp:N (no worker is more than N batches ahead of
-    /// another), bsp (each batch of all workers is one push) [default: asp]
+    /// How workers keep step. asp: pushes are applied as they arrive. ssp:N: no worker is more than N batches ahead of
+    /// another. bsp: a batch of every worker makes one step [default: asp]
     #[arg(long, value_name = "asp|ssp:N|bsp", value_parser = sync_name)]
     pub sync: Option<SyncName>,
     /// false (or 0) means --sync asp, true (or 1) means --sync bsp, as in TensorFlow's scripts.
     #[arg(long, value_name = "true|false", value_parser = truth)]
     pub issync: Option<u32>,
-    /// With bsp: a batch is applied when K of the workers have made it; what comes later is dropped and counted [default: all of
-    /// them]
+    /// With bsp: apply a step when K workers have pushed their batch. Later batches are dropped and counted [default:
+    /// all workers]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub replicas_to_aggregate: Option<u32>,
-    /// How long a worker that gives no sign is waited for (ssp, bsp), or keeps its pieces of the data (--tasks), before the others
-    /// go on without it [default: 60]
+    /// Seconds without a sign from a worker after which the others go on without it (ssp, bsp), and its splits go to
+    /// other workers (--tasks) [default: 60]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub worker_timeout: Option<f64>,
-    /// The same data and number of workers make the same model, bit for bit, whatever the servers, threads, transport and timing:
-    /// bsp of all workers, who are waited for or the job fails.
+    /// Make the same model, bit for bit, from the same data and number of workers, with any servers, threads, transport
+    /// and timing. It means bsp with all workers. The job fails if a worker is lost.
     #[arg(long)]
     pub deterministic: bool,
 }
 
-/// What scripts of TensorFlow write for a flag that is a number or a boolean.
+/// A number or a boolean, as scripts of TensorFlow write this flag.
 fn truth(text: &str) -> Result<u32, String> {
     match text.to_ascii_lowercase().as_str() {
         "0" | "false" => Ok(0),

@@ -1,12 +1,12 @@
-//! How a job's table is cut.
+//! `--shards`: how many shards the table has.
 
 use clap::Args;
 
-/// The table.
+/// The shards of the table.
 #[derive(Args, Debug, Clone)]
 pub struct TableArgs {
-    /// Job: shards of the table, a power of two up to 4096; each is owned by one server thread, so that more threads than
-    /// shards have nothing to do. Default: 64. The same for all workers, and for good.
+    /// Job: shards of the table, a power of two up to 4096. One server thread owns each shard, so threads beyond that
+    /// number are idle. All workers need the same value, and it cannot be changed later. Default: 64.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub shards: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! How a job's data comes to its workers, and how long they may be silent.
+//! How the data of a job is divided among its workers.
 
 use super::memory::size;
 use bytesize::ByteSize;
@@ -7,28 +7,29 @@ use clap::{Args, ValueEnum};
 /// What `--tasks` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TasksName {
-    /// On wherever it can be had, off elsewhere; standard error says which, and why.
+    /// On if the data and the flags allow it, otherwise off. If it is off, standard error says why.
     Auto,
-    /// The scheduler hands out pieces of the files; those of a worker that dies go to others.
+    /// The scheduler hands out splits of the files. The splits of a worker that dies go to others.
     On,
-    /// Worker i of n takes every n-th batch, from the i-th on.
+    /// Worker i of n takes every n-th batch, beginning with the i-th.
     Off,
 }
 
-/// Data tasks of a job.
+/// The splits of a job, and who hands them out.
 #[derive(Args, Debug, Clone)]
 pub struct TaskArgs {
-    /// Job: on: a scheduler hands out the data in pieces; off: each worker takes a fixed share. The same for all of its workers.
+    /// Job: whether a scheduler hands out splits of the data (on), or each worker takes a fixed share (off). All
+    /// workers need the same value.
     #[arg(long, value_enum, default_value = "auto")]
     pub tasks: TasksName,
-    /// Job: bytes of a piece. Default: a sixteenth of a worker's part of the data, from 64 KiB to 4 MiB.
+    /// Job: bytes of a split. Default: a sixteenth of a worker's part of the data, from 64 KiB to 4 MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub task_bytes: Option<ByteSize>,
-    /// Job with --tasks on: train from when all workers have come (for at most --peer-timeout), not each from when it comes.
+    /// Job with --tasks on: begin to train when all workers have joined. They wait for at most --peer-timeout.
     #[arg(long)]
     pub start_together: bool,
-    /// Job: the server that is its scheduler, or a `gannet scheduler`. Default: the one of --ps-hosts whose
-    /// text comes first in alphabetical order.
+    /// Job: the scheduler: one of the servers, or a `gannet scheduler`. Default: the address of --ps-hosts that comes
+    /// first in alphabetical order.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
 }

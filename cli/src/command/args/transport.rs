@@ -1,4 +1,4 @@
-//! What carries a process's bytes.
+//! `--transport`: how bytes move between workers and servers.
 
 use super::IoArgs;
 use clap::{Args, ValueEnum};
@@ -8,20 +8,20 @@ use gannet::transport::Transport;
 /// What `--transport` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportName {
-    /// Of a worker: shared memory where the server is on this host and lets it in, else RDMA where a device is here and the
-    /// server answers over it, else tcp; the log says which, and why. Of a server: whatever a worker chooses.
+    /// Worker: shared memory if the server is on this host and accepts it; else RDMA if there is a device and the
+    /// server answers over it; else tcp. The log says which, and why. Server: whatever a worker chooses.
     Auto,
     /// TCP only.
     Tcp,
-    /// Shared memory only: servers and workers of one host.
+    /// Shared memory only, for servers and workers on one host.
     Shm,
-    /// RDMA (builds with the feature rdma or rdma-dlopen). A job that has begun goes on over tcp when RDMA breaks, if the
-    /// server takes it.
+    /// RDMA (builds with the feature rdma or rdma-dlopen). If RDMA breaks during a job, it continues over tcp, if the
+    /// server accepts that.
     Verbs,
 }
 
 impl TransportName {
-    /// This transport; `io` is how bytes move where it is TCP.
+    /// The network with this transport. `io` says how bytes move over TCP.
     pub fn net(self, io: IoArgs) -> Transports {
         Transports::over(io.net()).with_transport(match self {
             TransportName::Auto => Transport::Auto,
@@ -31,7 +31,7 @@ impl TransportName {
         })
     }
 
-    /// As it is written.
+    /// The name as it is typed.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -42,10 +42,10 @@ impl TransportName {
     }
 }
 
-/// What carries a process's bytes.
+/// The transport of a process.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct TransportArgs {
-    /// What carries the bytes between workers and servers.
+    /// Transport between workers and servers.
     #[arg(long, value_enum, default_value = "auto")]
     pub transport: TransportName,
 }

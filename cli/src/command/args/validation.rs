@@ -1,15 +1,16 @@
-//! What is done now and then while a model is trained.
+//! `--validate-every` and `--save-secs`.
 
 use clap::Args;
 
-/// Now and then, and by the chief of a job: worker 0, or with --tasks on whom the scheduler has for it.
+/// What the chief of a job does while the model is trained. It is worker 0, or with --tasks on the worker that the
+/// scheduler has chosen.
 #[derive(Args, Debug)]
 pub struct WatchArgs {
-    /// Every N steps (batches of this worker; of a client of all workers) score the data of --test, and print the step, the loss of the examples since then and
-    /// what the model is worth; with --json all of it is in the report.
+    /// Every N steps score the data of --test. Prints the step, the loss since the last validation, and the quality;
+    /// with --json they are part of the report. A step is a batch of this worker; for a client, of any worker.
     #[arg(long, value_name = "N", requires = "test", value_parser = clap::value_parser!(u64).range(1..))]
     pub validate_every: Option<u64>,
-    /// Every so many seconds save the model so far in --out.
+    /// Save the model to --out every SECONDS.
     #[arg(long, value_name = "SECONDS", requires = "out", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub save_secs: Option<u64>,
 }

@@ -66,7 +66,7 @@ impl Finding {
         }
     }
 
-    /// The same for a program.
+    /// The finding as JSON.
     pub fn json(&self) -> Value {
         json!({ "area": self.area, "level": self.level(), "text": self.text, "remedy": self.remedy })
     }

@@ -8,8 +8,8 @@ use gannet::worker::WorkerError;
 use gannet::{Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 
-/// A session with each of the server's threads, and its end: over what a worker would choose, then over each transport by
-/// itself. Nothing is pulled or pushed, no table is opened.
+/// Opens a session with each of the server's threads and closes it: over the transport that a worker would choose, then
+/// over each transport. It pulls and pushes nothing, and opens no table.
 pub fn findings(peer: &str, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     match greet(peer, args, TransportName::Auto)? {

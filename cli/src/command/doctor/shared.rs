@@ -1,4 +1,5 @@
-//! What sessions over shared memory are made of: a sealed memfd, a socket with an abstract name, a descriptor sent over it.
+//! Checks what sessions over shared memory need: a sealed memfd, a socket with an abstract name, and a descriptor that
+//! is sent over it.
 
 use super::finding::{Finding, Level};
 use rustix::fd::{AsFd, OwnedFd};
@@ -53,7 +54,7 @@ fn sealed() -> Result<OwnedFd, ProbeRefusal> {
     }
 }
 
-/// Sends a descriptor to this process itself over a socket with an abstract name; the user that the other end is told of.
+/// Sends a descriptor to this process over a socket with an abstract name. Returns the user id that the other end sees.
 fn sent(memory: &OwnedFd) -> Result<u32, ProbeRefusal> {
     let at = |what| move |errno| (what, errno);
     let name = format!("gannet/doctor-{}", std::process::id());

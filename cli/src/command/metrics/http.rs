@@ -1,5 +1,5 @@
-//! The endpoint: axum on a thread of its own with a current-thread runtime, so that no thread of a role ever waits for a
-//! scraper. A connection carries one request and has little time; there are few at once.
+//! The endpoint of `--metrics`: axum on its own thread with a current-thread runtime, so that no other thread waits for
+//! a scraper. A connection carries one request and has a short time limit. There are few at once.
 
 use super::Answers;
 use axum::Router;
@@ -68,7 +68,7 @@ impl Drop for Endpoint {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of the metrics died of a bug");
+            tracing::error!("the thread that serves metrics has panicked");
         }
     }
 }

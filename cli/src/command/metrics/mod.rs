@@ -1,5 +1,5 @@
-//! `--metrics`: the numbers of a process while it runs, for Prometheus. Each part of the process tells its own; this puts
-//! them on one page. docs/metrics.md has the table of all of them.
+//! `--metrics`: metrics of a running process, for Prometheus. Each part of the process writes its own metrics; this
+//! module puts them on one page. docs/metrics.md lists all of them.
 
 mod http;
 mod process;
@@ -44,7 +44,7 @@ impl Answers {
     }
 }
 
-/// The metrics of this process: an endpoint if one was asked for.
+/// The metrics of this process, and the endpoint of `--metrics`.
 pub struct Metrics {
     answers: Arc<Answers>,
     /// Ends with this.
@@ -104,8 +104,8 @@ fn listen(text: &str, public: bool, answers: Arc<Answers>) -> Result<Endpoint, F
     let addrs = addresses(text)?;
     if let Some(open) = addrs.iter().find(|addr| !addr.ip().is_loopback() && !public) {
         return Err(Failure::input(format!(
-            "--metrics {text}: {} is reached by other machines, and whoever asks is answered; 127.0.0.1 and [::1] are \
-             this machine's own; --metrics-public allows others",
+            "--metrics {text}: other machines can reach {}, and nobody needs a token to read the metrics; use 127.0.0.1 or \
+             [::1], or allow it with --metrics-public",
             open.ip()
         )));
     }

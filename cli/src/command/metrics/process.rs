@@ -9,7 +9,7 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// Tells what can be had; a number that cannot is left out.
+/// Writes the numbers that the system has, and leaves the others out.
 pub fn tell(role: &str, started: f64, page: &mut dyn MetricsSink) {
     page.gauge(
         "gannet_build_info",

@@ -1,4 +1,5 @@
-//! Numbers as Prometheus text (exposition format 0.0.4): families by name, samples by labels, what was told twice added up.
+//! Metrics as Prometheus text (exposition format 0.0.4): families sorted by name, samples by labels. Samples that are
+//! written twice are added.
 
 use gannet::metrics::{BUCKETS, Buckets, MetricsSink};
 use std::collections::BTreeMap;

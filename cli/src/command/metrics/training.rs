@@ -1,4 +1,4 @@
-//! A training's numbers: as its loop told them last.
+//! The metrics of a training, as its loop last reported them.
 
 use gannet::metrics::MetricsSink;
 use gannet::train::models::{Fitted, Fitting};

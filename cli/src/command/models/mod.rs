@@ -3,34 +3,36 @@
 mod report;
 mod saved;
 mod topics;
+mod worker;
 
 pub use report::{in_words, put};
 pub use saved::{Shape, layer, load, predict};
+pub use worker::worker;
 
-use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TasksName, TrainArgs};
+use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, ended_how};
 use super::optimizer::{RuleChoice, asked};
-use super::report::{Teller, warn_of_bad_lines, warn_of_no_positive};
+use super::report::{Teller, warn_of_bad_lines};
 use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
-use super::train::{backend_failure, ended_early, learned_something, options, tell_saved, train_failure};
+use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::validation::{Midway, Watching};
-use super::{Failure, input, job, saved_model, server, signals, sync_flags, tasks, warm_start};
+use super::{Failure, input, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, ModelSettings,
-    Objective, Softmax, fit_watched, push_of, score,
+    Objective, Softmax, fit_watched, score,
 };
 use gannet::train::{
-    Data, Labels, LocalTables, Options, PushContent, ReadError, Reduce, RemoteTables, Share, StepReport,
-    Tables, TrainError,
+    Data, Labels, LocalTables, Options, PushContent, Reduce, RemoteTables, Share, StepReport, Tables,
+    TrainError,
 };
 use gannet::{Schema, Transports};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 /// A setting's flag, whether it was given, and whose it is.
 type Setting = (&'static str, bool, &'static [ModelName]);
@@ -117,7 +119,8 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
         factors: of.factors.unwrap_or(default_factors) as usize,
         hidden: hidden.iter().map(|&units| units as usize).collect(),
     };
-    let model = build(&shape, settings).ok_or_else(|| Failure::input("--model lr is trained elsewhere"))?;
+    let model =
+        build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
     for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }
@@ -192,123 +195,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     run.map_or(Ok(()), |run| run.finish(fitted.rows))
 }
 
-/// The tables of a model.
-fn schemas(model: &dyn Model) -> Vec<Schema> {
-    std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
-}
-
-/// Trains as a worker of a job.
-pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
-    job::check(&args.job)?;
-    let job = &args.job;
-    if job.damping.damping.is_some() {
-        return Err(Failure::input("--damping: only pushes of --model lr are damped so far; leave it out"));
-    }
-    if args.model.model == ModelName::Lda {
-        return topics::worker(args);
-    }
-    let (mut model, shape) = model(args)?;
-    let share = Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 };
-    let chief = job.task_index == 0;
-    // With a scheduler any worker may become the chief.
-    let mut options = options_of(args, &*model, share, chief || job.tasks.tasks == TasksName::On)?;
-    let push = push_of(&options, &*model).map_err(backend_failure)?;
-    options.push = Some(push);
-    let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
-    let member = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
-    if chief {
-        preflight(args, &options, &*model)?;
-    }
-    let stop = signals::stop_flag()?;
-    options.stop_on(&stop);
-    // Looked at when every worker is done, not by the training itself.
-    let mut held_out = options.test.take();
-    let metrics = Metrics::start(&args.metrics, "worker")?;
-    let scheduled = tasks::are_wanted(args, &options)?;
-    let mut line = job::line(job, Some(&metrics))?;
-    let schemas = schemas(&*model);
-    let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-    let settings = runs::settings(args, &options.data.files, None, Some(&options))?;
-    let of_run = (settings.clone(), &options.data.scale);
-    let joined = runs::join(args, &mut line, of_run, &names, job.task_index)?;
-    let Some(run) = joined else { return Ok(()) };
-    run.scale(&mut options.data, held_out.as_mut());
-    // First of all, as for logistic regression (job.rs).
-    let seat = match scheduled {
-        true => Some(tasks::join(args, &mut options, &schemas, &line, None, &settings)?),
-        false => None,
-    };
-    let fixed = seat.is_none() && share.workers > 1;
-    if fixed {
-        run.say_who_is_missing()?;
-    }
-    let mut tables = RemoteTables::new(line.connect(&metrics)?);
-    keep_step(&mut tables, member);
-    if let Some(seat) = &seat {
-        seat.open_tables(tables.worker())?;
-        seat.start_together(job, &stop)?;
-    }
-    let leads = || seat.as_ref().map_or(chief, InJob::is_chief);
-    let trained = |batches| run.trained(batches);
-    let mut watching = Watching::new(args, held_out.as_ref(), model.task(), &leads).telling(&trained);
-    let of = (args, &metrics, seat.as_ref());
-    let fitted = learn(&options, (&mut *model, &shape), &mut tables, &stop, of, &mut watching);
-    let validations = watching.into_validations();
-    let mut fitted = match (fitted, &seat) {
-        (Err(failure), Some(seat)) => return Err(seat.failed(failure)),
-        (fitted, _) => fitted?,
-    };
-    tables.close_pusher().map_err(backend_failure)?;
-    if !fitted.stopped {
-        run.done()?;
-    }
-    let chief = seat.as_ref().map_or(Ok(chief), |seat| seat.sums_up(&stop))?;
-    let mut account = run.account();
-    if fixed && !fitted.stopped {
-        let (batches, workers) = (fitted.batches, share.workers);
-        let of = |rank| Some(runs::share(batches, args.epochs, rank, workers));
-        let table = tables.id(0);
-        account = match job.task_index {
-            0 => run.wait(tables.worker(), table, &of, &stop)?,
-            _ => run.wait_for_chief(&of, &stop)?,
-        };
-        fitted.stopped = stop.load(Relaxed);
-    }
-    if chief && !fitted.stopped {
-        if let Some(data) = held_out {
-            match score(&data, &mut *model, &mut tables) {
-                // Whoever ends the wait for the test set keeps what was learned.
-                Err(TrainError::Read(ReadError::Stopped { .. })) => fitted.stopped = true,
-                tested => fitted.test = tested.map_err(train_failure)?,
-            }
-        }
-        fitted.measure(&*model, &mut tables).map_err(backend_failure)?;
-    }
-    if chief {
-        finish(args, &shape, &*model, &mut tables, (&fitted, &account), validations)?;
-        if !fitted.stopped {
-            run.finish(fitted.rows, &account)?;
-        }
-    } else {
-        warn_of_no_positive(fitted.examples);
-        let weights = report::weights(&*model, &mut tables, &fitted)?;
-        report::tell(args, (&fitted, &account), &weights, None);
-    }
-    if let Some(seat) = seat {
-        seat.tell_end(fitted.examples, fitted.progressive.as_ref().map(report::loss), fitted.seconds);
-        if chief {
-            seat.saved();
-        }
-        seat.leave(&mut options);
-    }
-    ended_early(fitted.stopped, fitted.examples)?;
-    if !scheduled {
-        learned_something(fitted.examples, &fitted.bad_lines)?;
-    }
-    run.ended(&account, args.out.as_deref().filter(|_| chief))
-}
-
-/// Of all tables of a model.
+/// The schemas of all tables of a model.
 fn schemas_of(model: &dyn Model) -> Vec<Schema> {
     std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
 }
@@ -328,8 +215,8 @@ fn membership(
         && tables > 1
     {
         return Err(Failure::input(format!(
-            "--replicas-to-aggregate {aggregate}: --model {model} has {tables} tables that are learned in step, and each could take other \
-             workers into a step; leave the flag out (all {workers} make a step)"
+            "--replicas-to-aggregate {aggregate}: --model {model} has {tables} tables, and the tables could aggregate different \
+             workers in a step; leave the flag out (all {workers} make a step)"
         )));
     }
     Ok(member)
@@ -342,11 +229,11 @@ fn keep_step(tables: &mut RemoteTables<Transports>, member: SyncConfig) {
     }
 }
 
-/// Topics take fixed shares of the documents, whose words they remember from pass to pass.
+/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
 fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     if tasks::are_wanted(args, options)? {
-        let what = "--tasks on: the documents of --model lda are not handed out, since their worker remembers the topics of their words; \
-                    leave the flag out: each worker takes a fixed share";
+        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
+                    the flag out, so that each worker takes a fixed share";
         return Err(Failure::input(what));
     }
     Ok(())

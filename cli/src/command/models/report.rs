@@ -158,7 +158,7 @@ fn json_of(
     Value::Object(object)
 }
 
-/// The same in words.
+/// The quality in words.
 pub fn in_words(measured: &Measured) -> String {
     match measured {
         Measured::Click(quality) => words(quality),

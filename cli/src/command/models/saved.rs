@@ -1,5 +1,6 @@
-//! Models of several tables on disk: the table of the examples' keys in the folder itself, each other table in a folder in it of
-//! its name and the save's. The first is written last: until then the folder has the model that it had before.
+//! Saved models of several tables. The folder itself has the table of the examples' keys. Each other table has a folder
+//! in it, named after the table and the save. The first table is written last, so until then the folder has the
+//! previous model.
 
 use super::super::args::PredictArgs;
 use super::super::model::{DataReading, Notes, reading, write};

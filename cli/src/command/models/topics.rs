@@ -135,10 +135,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     if !alone && !sampled.stopped {
         let table = tables.id(0);
         // A batch is pushed when it is first seen and again in each sweep: how many are left is not known.
-        account = match chief {
-            true => run.wait(tables.worker(), table, &|_| None, &stop)?,
-            false => run.wait_for_chief(&|_| None, &stop)?,
-        };
+        account = run.wait_for_shares(tables.worker(), table, &|_| None, &stop)?;
         sampled.stopped = stop.load(Relaxed);
     }
     if !chief {

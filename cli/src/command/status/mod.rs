@@ -13,7 +13,7 @@ use gannet::{Transports, Worker, WorkerConfig};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Why somebody could not be asked.
+/// Why a peer could not be queried.
 #[derive(Debug, Clone)]
 struct Trouble {
     /// In words that follow its address.
@@ -105,7 +105,7 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     Ok(StatusAnswers { servers, runs, run, scheduler, named: named.is_some(), job })
 }
 
-/// What somebody answered, or why not; an error where what was asked cannot be right.
+/// The answer of a peer, or why there is none. An error if the question itself is wrong.
 fn heard<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer)),
@@ -234,7 +234,7 @@ fn held(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
     job.leases.iter().filter(|(_, of)| *of == incarnation).map(|(task, _)| *task).collect()
 }
 
-/// What the worker in this place is at; nothing unless it lives.
+/// What a live worker at this index does.
 fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
     let doing = job.work.get(place).map(|work| work.doing).unwrap_or_default();
     let at = match doing {

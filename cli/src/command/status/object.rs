@@ -1,4 +1,4 @@
-//! `gannet status --json`: what was heard as one object. Numbers that there are none of are null.
+//! `gannet status --json`: the answers as one object. Unknown numbers are null.
 
 use super::{StatusAnswers, at, chief, held, loss, rate, standing};
 use gannet::job::{JobStatus, Member};

@@ -44,7 +44,7 @@ fn of_run(heard: &StatusAnswers, run: &Run) -> String {
     let (live, client) = heard.live(run);
     let workers = counted(live.len() as u64, "worker", "workers");
     match (live.len(), client) {
-        (0, false) => format!("not finished, nobody of it lives, generation {generation}"),
+        (0, false) => format!("not finished, no worker is alive, generation {generation}"),
         (_, false) => format!("running, generation {generation}, {workers} live"),
         (_, true) => format!("running, generation {generation}, {workers} and the client live"),
     }

@@ -30,7 +30,7 @@ pub trait WeightTables {
     /// initial value.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError>;
 }
 
@@ -67,13 +67,13 @@ pub trait Tables: WeightTables {
     /// Begins to pull the weights or the state of the rows of `keys`.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
     /// The rows of the oldest pull begun and not finished, into `out`, whose length is made right.
     ///
     /// # Errors
-    /// The rows cannot be had, or no pull was begun.
+    /// The rows cannot be read, or no pull was begun.
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError>;
 
     /// Pushes to the rows of the table's pull that was finished last, of a `piece` of the data under its name.
@@ -122,7 +122,7 @@ pub trait Tables: WeightTables {
     /// Calls `page` with keys and stored floats until all rows of the table have come, each once.
     ///
     /// # Errors
-    /// The rows cannot be had.
+    /// The rows cannot be read.
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
     /// Puts rows that were saved into a table, in the place of those that are there.
@@ -150,7 +150,7 @@ pub trait Tables: WeightTables {
         false
     }
 
-    /// Adds the numbers, from 0, of pushes to a table of which rows came when their step had been applied without
+    /// Adds the numbers, from 0, of pushes to a table of which rows came after their step was applied without
     /// them, since this was asked last.
     fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}
 

@@ -1,0 +1,265 @@
+//! A worker of a job that trains logistic regression. It trains its share of the data against the servers. One worker
+//! of the job, the chief, evaluates and saves the model.
+
+use super::args::{TasksName, TrainArgs};
+use super::fed_worker::FedClient;
+use super::metrics::Metrics;
+use super::runs::{self, Account, InRun};
+use super::tasks::{self, InJob};
+use super::validation::Watching;
+use super::{Failure, cache_flags, job, report, signals, sync_flags, train};
+use gannet::sync::{SyncConfig, SyncMode};
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, Data, Options, Progress, PushContent, Quality, ReadError, Reduce, RemoteBackend, Report, Share,
+    TrainError, evaluate,
+};
+use gannet::worker::CacheConfig;
+use gannet::{Read, Schema, Transports, Worker};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Batches that are pulled before the current batch is learned. On one machine a second one gained nothing.
+const DEPTH: usize = 1;
+
+/// Runs a worker that reads the data itself.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    run(args, None)
+}
+
+/// Runs a worker. With `fed` its data comes from a client, which then evaluates and saves.
+pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
+    let job = &args.job;
+    let mut own = LrWorker::new(args, fed.as_ref())?;
+    let scheduled = tasks::are_wanted(args, &own.options)?;
+    let mut line = match &fed {
+        Some(fed) => fed.line(),
+        None => job::line(job, Some(&own.metrics))?,
+    };
+    let files = fed.as_ref().map(|fed| &fed.plan().files[..]);
+    let settings = runs::settings(args, &own.options.data.files, files, Some(&own.options))?;
+    let stored = own.stored_schema();
+    let of_run = (settings.clone(), &own.options.data.scale);
+    let joined = runs::join(args, &mut line, of_run, &[&stored.name], job.task_index)?;
+    let Some(run) = joined else { return Ok(()) };
+    run.scale(&mut own.options.data, own.held_out.as_mut());
+    // The worker joins the job before it connects: a second process with this index is refused before it can replace
+    // the first one at the servers.
+    let in_job = match scheduled {
+        true => Some(tasks::join(args, &mut own.options, &[stored], &line, fed, &settings)?),
+        false => None,
+    };
+    let mut worker = line.connect(&own.metrics)?;
+    own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
+    if own.fixed_shares {
+        run.say_who_is_missing()?;
+    }
+    if let Some(in_job) = &in_job {
+        in_job.open_tables(&mut worker)?;
+    }
+    let mut backend = own.open(worker)?;
+    if let Some(in_job) = &in_job {
+        in_job.start_together(job, &own.stop)?;
+    }
+    let (mut trained, validations) = own.train(&mut backend, &run, in_job.as_ref())?;
+    let account = own.close(&mut backend, &run, in_job.as_ref(), &mut trained)?;
+    let test = own.evaluate(&mut backend, &mut trained)?;
+    own.report(&mut backend, &run, &trained, (test.as_ref(), &account), validations)?;
+    if let Some(in_job) = in_job {
+        let loss = trained.progressive.as_ref().map(|quality| quality.log_loss);
+        in_job.end(&mut own.options, (trained.examples, loss, trained.seconds), own.is_chief);
+    }
+    train::ended(&trained)?;
+    if !scheduled {
+        train::learned_something(trained.examples, &trained.bad_lines)?;
+    }
+    run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
+}
+
+/// What this worker trains, and how.
+struct LrWorker<'a> {
+    args: &'a TrainArgs,
+    schema: Schema,
+    options: Options,
+    /// The test set. The chief reads it when all workers are done; the training does not.
+    held_out: Option<Data>,
+    /// The servers damp changes by those of other workers.
+    damped: bool,
+    sync: SyncConfig,
+    cache: Option<CacheConfig>,
+    /// Each worker has a fixed share of the data, and there are several.
+    fixed_shares: bool,
+    /// This worker evaluates and saves. With a scheduler that is known after the training.
+    is_chief: bool,
+    stop: Arc<AtomicBool>,
+    metrics: Metrics,
+}
+
+impl<'a> LrWorker<'a> {
+    /// Checks the flags and the data, before anything is connected.
+    fn new(args: &'a TrainArgs, fed: Option<&FedClient>) -> Result<LrWorker<'a>, Failure> {
+        let job = &args.job;
+        job::check(job)?;
+        let schema = train::schema(args)?;
+        let workers = job.worker_hosts.len() as u32;
+        let share = Share { worker: job.task_index, workers };
+        let is_chief = job.task_index == 0 && fed.is_none();
+        // With a scheduler any worker may become the chief.
+        let mut options = train::options(args, share, is_chief || job.tasks.tasks == TasksName::On)?;
+        let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
+        options.push = Some(push);
+        let damped = sync_flags::is_damped(job, push)?;
+        if let Some(fed) = fed {
+            options.data.files = fed.files();
+        }
+        if is_chief {
+            train::preflight(args, &options, &schema)?;
+        }
+        let stop = signals::stop_flag()?;
+        options.stop_on(&stop);
+        let held_out = options.test.take();
+        let metrics = Metrics::start(&args.metrics, "worker")?;
+        let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
+        let sync = sync_flags::membership(&job.sync, job.task_index, workers, push, reduce);
+        let cache = cache_flags::of_training(args, &schema, push, sync.mode)?;
+        if damped && cache.is_some() {
+            return Err(Failure::input(
+                "--cache-bytes cannot be combined with damping, because only the servers know what a damped push \
+                 makes of a row: leave --cache-bytes out, or add --damping off",
+            ));
+        }
+        let fixed_shares = false;
+        Ok(LrWorker {
+            args,
+            schema,
+            options,
+            held_out,
+            damped,
+            sync,
+            cache,
+            fixed_shares,
+            is_chief,
+            stop,
+            metrics,
+        })
+    }
+
+    /// The schema of the table at the servers.
+    fn stored_schema(&self) -> Schema {
+        if self.damped { self.schema.counting() } else { self.schema.clone() }
+    }
+
+    /// Opens the table.
+    fn open(&self, worker: Worker<Transports>) -> Result<RemoteBackend<Transports>, Failure> {
+        let backend = if self.damped {
+            RemoteBackend::open_damped(worker, &self.schema, DEPTH)
+        } else {
+            RemoteBackend::open(worker, &self.schema, DEPTH)
+        };
+        let mut backend = backend.map_err(train::backend_failure)?;
+        if let Some(cache) = self.cache {
+            backend.cache(Read::State, cache).map_err(train::backend_failure)?;
+        }
+        // A single asynchronous worker has nobody to keep step with.
+        if self.sync.workers > 1 || self.sync.mode != SyncMode::Asp {
+            backend.join(self.sync).map_err(train::backend_failure)?;
+        }
+        Ok(backend)
+    }
+
+    /// Trains, and returns what was done and the validations on the way.
+    fn train(
+        &self,
+        backend: &mut RemoteBackend<Transports>,
+        run: &InRun,
+        in_job: Option<&InJob>,
+    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
+        let is_chief = || in_job.map_or(self.is_chief, InJob::is_chief);
+        let count_batches = |batches| run.trained(batches);
+        let mut watching = Watching::new(self.args, self.held_out.as_ref(), Objective::Click, &is_chief)
+            .telling(&count_batches);
+        let mut tell = |p: &Progress| {
+            if let Some(in_job) = in_job {
+                in_job.tell(p.examples, p.log_loss, p.seconds);
+            }
+        };
+        let of = (self.args, &self.metrics);
+        let trained = train::learn(&self.options, backend, &self.stop, of, &mut tell, &mut watching);
+        let trained = trained.map_err(|failure| match in_job {
+            Some(in_job) => in_job.failed(failure),
+            None => failure,
+        })?;
+        Ok((trained, watching.into_validations()))
+    }
+
+    /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.
+    fn close(
+        &mut self,
+        backend: &mut RemoteBackend<Transports>,
+        run: &InRun,
+        in_job: Option<&InJob>,
+        trained: &mut Report,
+    ) -> Result<Account, Failure> {
+        let table = backend.table();
+        backend.leave().map_err(train::backend_failure)?;
+        backend.worker().close_pusher(table)?;
+        if !trained.stopped {
+            run.done()?;
+        }
+        if let Some(in_job) = in_job {
+            self.is_chief = in_job.sums_up(&self.stop)?;
+        }
+        if !self.fixed_shares || trained.stopped {
+            return Ok(run.account());
+        }
+        let (batches, epochs, workers) = (trained.batches, self.args.epochs, self.sync.workers);
+        let share = |rank| Some(runs::share(batches, epochs, rank, workers));
+        let account = run.wait_for_shares(backend.worker(), table, &share, &self.stop)?;
+        trained.stopped = self.stop.load(Relaxed);
+        Ok(account)
+    }
+
+    /// The chief's last look: the quality on the test set, and the size of the table.
+    fn evaluate(
+        &mut self,
+        backend: &mut RemoteBackend<Transports>,
+        trained: &mut Report,
+    ) -> Result<Option<Quality>, Failure> {
+        let mut test = None;
+        if self.is_chief && !trained.stopped {
+            if let Some(data) = self.held_out.take() {
+                match evaluate(&data, backend) {
+                    // A signal that ends the wait for the test set does not discard the model.
+                    Err(TrainError::Read(ReadError::Stopped { .. })) => trained.stopped = true,
+                    tested => test = tested.map_err(train::train_failure)?,
+                }
+            }
+            let stats = backend.stats().map_err(train::backend_failure)?;
+            trained.rows = stats.rows;
+            trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
+        }
+        Ok(test)
+    }
+
+    /// Prints the report. The chief saves the model first, and finishes the run.
+    fn report(
+        &self,
+        backend: &mut RemoteBackend<Transports>,
+        run: &InRun,
+        trained: &Report,
+        (test, account): (Option<&Quality>, &Account),
+        validations: Option<Vec<Value>>,
+    ) -> Result<(), Failure> {
+        if !self.is_chief {
+            report::warn_of_no_positive(trained.examples);
+            report::print_or_json(self.args.json, trained, account);
+            return Ok(());
+        }
+        train::finish(self.args, backend, trained, (test, account), validations)?;
+        if !trained.stopped {
+            run.finish(trained.rows, account)?;
+        }
+        Ok(())
+    }
+}
