@@ -3,7 +3,7 @@
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX};
 use crate::schema::init::Init;
 
-/// Why a schema cannot be.
+/// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
@@ -13,49 +13,49 @@ pub enum SchemaError {
     /// The dimension is 0 or too large.
     #[error("table {table:?}: dim {dim} is outside 1..={DIM_MAX}")]
     Dim {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The weights a row that were requested.
         dim: u32,
     },
     /// Too many segments.
     #[error("table {table:?}: {segments} segments a row, at most {SEGMENTS_MAX} are allowed")]
     Segments {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The number of segments that was requested.
         segments: usize,
     },
     /// The number of shards is not a power of two in range.
     #[error("table {table:?}: {shards} shards: a power of two from 1 to {SHARDS_MAX} is needed")]
     Shards {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The number of shards that was requested.
         shards: u32,
     },
-    /// The initial values are not finite.
+    /// The initial values are not finite, or their bounds are out of order.
     #[error("table {table:?}: initial values {init:?} are not finite or not in order")]
     Init {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The initial values that were requested.
         init: Init,
     },
-    /// The admission's parameters are out of range.
+    /// The parameters of the admission are out of range.
     #[error("table {table:?}: admission {reason}")]
     Admission {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What is wrong with it.
+        /// What is wrong with the admission.
         reason: String,
     },
-    /// The rule's hyper-parameters are out of range.
+    /// The parameters of the rule are out of range.
     #[error("table {table:?}: {reason}")]
     Rule {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What the rule says.
+        /// What is wrong with the rule, in words.
         reason: String,
     },
 }

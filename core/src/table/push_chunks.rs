@@ -1,19 +1,21 @@
-//! A long push in pieces, each with the row that names it.
+//! Cuts a long push into parts, each with the row number that names it.
 
 use crate::hash::{hash, shard_of};
 use std::ops::Range;
 
-/// Cuts the keys of a push, which are in cut order, into pieces of at most `most` keys: the keys of each, and how many rows of
-/// its first key's shard stand before it ([`PushName::row`](crate::PushName)). `shards`: those of the table.
+/// Cuts the keys of a push, which are in shard order, into parts of at most `most` keys. `shards` is the table's number
+/// of shards. Yields for each part the range of its keys, and how many rows of its first key's shard stand before it
+/// ([`PushName::row`](crate::PushName)).
 ///
 /// # Panics
+/// When `most` is 0.
 /// When `most` is 0.
 pub fn pieces(keys: &[u64], most: usize, shards: u32) -> impl Iterator<Item = (Range<usize>, u32)> + '_ {
     assert!(most > 0, "pieces of no keys");
     let shard = move |at: usize| shard_of(hash(keys[at]), shards);
     let mut begin = 0;
     (0..keys.len()).step_by(most).map(move |from| {
-        // Where the run of the piece's first key begins.
+        // Where the run of the part's first key begins.
         if from > 0 && shard(from) != shard(from - 1) {
             begin = from;
         }
