@@ -49,7 +49,7 @@ pub use push_name::{DATA_PUSHERS, PushName};
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::Applied;
-pub use table::push_chunks::pieces;
+pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 

@@ -135,7 +135,7 @@ impl Extents {
     pub(crate) fn check(&self, length: u64) -> Result<(), String> {
         let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
         if used > EXTENTS_MAX {
-            return Err(format!("{used} extents where at most {EXTENTS_MAX} can be"));
+            return Err(format!("it names {used} extents, more than the limit of {EXTENTS_MAX}"));
         }
         let mut mapped = [0usize; 3];
         for i in 0..used {
@@ -148,7 +148,7 @@ impl Extents {
             let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
             let (name, mapped) = (region.name(), mapped[region as usize]);
             if bytes > mapped {
-                return Err(format!("{bytes} bytes of {name} are claimed, {mapped} mapped"));
+                return Err(format!("it claims {bytes} bytes of {name}, but maps {mapped}"));
             }
         }
         Ok(())

@@ -62,7 +62,9 @@ pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
     }
     if word(head, 8) != FORMAT {
         let format = word(head, 8);
-        return Err(OtherHead::Foreign(format!("format {format}, this program writes {FORMAT}")));
+        return Err(OtherHead::Foreign(format!(
+            "its format is {format}, but this version of gannet reads format {FORMAT}"
+        )));
     }
     if word(head, HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
         return Err(OtherHead::Torn("the checksum of its head is wrong".into()));
@@ -76,7 +78,7 @@ pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
 pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<(), OtherHead> {
     let found = check_bytes(head)?;
     if found != *schema || word(head, 12) != number {
-        let shard = || format!("it holds shard {}, {number} was asked", word(head, 12));
+        let shard = || format!("it holds shard {}, but shard {number} was requested", word(head, 12));
         let shard = (word(head, 12) != number).then(shard);
         let differences = found.differences(schema);
         let all = shard.into_iter().chain(Some(differences).filter(|text| !text.is_empty()));

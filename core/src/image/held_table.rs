@@ -98,7 +98,7 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), Ope
     match read {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let length = std::fs::metadata(path).map_err(io)?.len();
-            return Err(torn(format!("{length} bytes are less than a header")));
+            return Err(torn(format!("its {length} bytes are too short for a header")));
         }
         read => read.map_err(io)?,
     }
@@ -108,7 +108,7 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), Ope
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path.into(), how },
     })?;
     if schema.name != table {
-        let how = format!("its name is {:?}, {table:?} was asked", schema.name);
+        let how = format!("its name is {:?}, but {table:?} was requested", schema.name);
         return Err(OpenError::OtherSchema { path: path.into(), how });
     }
     let confirmed = bytes[CONFIRMED..] == 1u64.to_le_bytes();

@@ -28,7 +28,7 @@ pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), Strin
             *linked = true;
             Ok(())
         }
-        None => Err(format!("overflow bucket {link} is linked and {used} are in use")),
+        None => Err(format!("overflow bucket {link} is linked, but only {used} are in use")),
     };
     // The contents of buckets on the free list mean nothing, except for their links.
     let mut free = vec![false; used];
@@ -45,7 +45,10 @@ pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), Strin
         follow(u64::from(bucket.link()))?;
         let mut taken = entries(!bucket.matches(0) & FULL);
         if let Some(entry) = taken.find(|&entry| u64::from(bucket.slot(entry)) >= high) {
-            return Err(format!("its index names slot {} and {high} were ever used", bucket.slot(entry)));
+            return Err(format!(
+                "its index names slot {}, but only {high} were ever used",
+                bucket.slot(entry)
+            ));
         }
     }
     Ok(())

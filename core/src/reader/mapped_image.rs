@@ -100,7 +100,8 @@ impl MappedImage {
     #[inline(always)]
     fn word(&self, at: usize, order: Ordering) -> u64 {
         assert!(at + 8 <= PUSHERS && at.is_multiple_of(8));
-        // SAFETY: inside the header, which is mapped and allocated up to here (checked), aligned, only loaded as an atomic.
+        // SAFETY: inside the header, which is mapped and allocated up to here (checked). The word is aligned and only
+        // loaded as an atomic.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }.load(order)
     }
 
@@ -163,7 +164,7 @@ impl MappedImage {
             let (r, name) = (region as usize, region.name());
             let (old, new, mapped) = (self.rest.published[r], published[r], self.rest.mapped[r]);
             if new > mapped || new < old {
-                return Err(format!("{new} bytes of {name} are claimed, {old} were; {mapped} are mapped"));
+                return Err(format!("it claims {new} bytes of {name} after {old}, but {mapped} are mapped"));
             }
             let ahead = (new - old).min(self.rest.populate);
             if ahead > 0 {

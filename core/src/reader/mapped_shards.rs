@@ -75,7 +75,7 @@ impl MappedShards {
                 .map_err(|error| given(error.to_string()))?;
             check_head(&shard.head(), schema, number).map_err(|other| match other {
                 OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
-                OtherHead::Schema(how) => given(format!("it is not what was asked for: {how}")),
+                OtherHead::Schema(how) => given(format!("it does not match the request: {how}")),
             })?;
             shard.follow().map_err(given)?;
             Ok(shard)

@@ -40,17 +40,17 @@ impl Admission {
         let wrong = |reason: String| Err(SchemaError::Admission { table: table.into(), reason });
         match *self {
             Admission::Count { pushes, .. } if !(2..=ADMIT_PUSHES_MAX).contains(&pushes) => {
-                wrong(format!("at push {pushes}: 2 to {ADMIT_PUSHES_MAX} is allowed"))
+                wrong(format!("at push {pushes} is not allowed: use 2 to {ADMIT_PUSHES_MAX}"))
             }
             Admission::Count { sketch_bytes: b, .. }
                 if b == 0 || b % 64 != 0 || b as usize > SKETCH_BYTES_MAX =>
             {
                 wrong(format!(
-                    "a sketch of {b} bytes a shard: a multiple of 64 up to {SKETCH_BYTES_MAX} is allowed"
+                    "with a sketch of {b} bytes a shard is not allowed: use a multiple of 64 up to {SKETCH_BYTES_MAX}"
                 ))
             }
             Admission::Probability(p) if !(p > 0.0 && p < 1.0) => {
-                wrong(format!("with probability {p}: above 0 and below 1 is allowed"))
+                wrong(format!("with probability {p} is not allowed: use a number above 0 and below 1"))
             }
             _ => Ok(()),
         }

@@ -8,10 +8,12 @@ use crate::schema::init::Init;
 #[non_exhaustive]
 pub enum SchemaError {
     /// The name is empty, too long, or has other characters.
-    #[error("table name {0:?}: 1 to 64 characters of A-Z a-z 0-9 _ . - are allowed, not starting with a dot")]
+    #[error(
+        "table name {0:?} is not allowed: use 1 to 64 characters of A-Z a-z 0-9 _ . - and do not start with a dot"
+    )]
     Name(String),
     /// The dimension is 0 or too large.
-    #[error("table {table:?}: dim {dim} is outside 1..={DIM_MAX}")]
+    #[error("table {table:?}: dim {dim} is not allowed: use 1 to {DIM_MAX}")]
     Dim {
         /// The table's name.
         table: String,
@@ -19,7 +21,7 @@ pub enum SchemaError {
         dim: u32,
     },
     /// Too many segments.
-    #[error("table {table:?}: {segments} segments a row, at most {SEGMENTS_MAX} are allowed")]
+    #[error("table {table:?}: {segments} segments a row are not allowed: use at most {SEGMENTS_MAX}")]
     Segments {
         /// The table's name.
         table: String,
@@ -27,7 +29,7 @@ pub enum SchemaError {
         segments: usize,
     },
     /// The number of shards is not a power of two in range.
-    #[error("table {table:?}: {shards} shards: a power of two from 1 to {SHARDS_MAX} is needed")]
+    #[error("table {table:?}: {shards} shards are not allowed: use a power of two from 1 to {SHARDS_MAX}")]
     Shards {
         /// The table's name.
         table: String,
@@ -35,7 +37,9 @@ pub enum SchemaError {
         shards: u32,
     },
     /// The initial values are not finite, or their bounds are out of order.
-    #[error("table {table:?}: initial values {init:?} are not finite or not in order")]
+    #[error(
+        "table {table:?}: initial values {init:?} are not allowed: use finite numbers, the lower bound first"
+    )]
     Init {
         /// The table's name.
         table: String,

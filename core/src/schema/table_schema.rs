@@ -55,26 +55,26 @@ impl Schema {
         let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
             if format!("{here:?}") != format!("{there:?}") {
                 let (here, there) = (in_words(here), in_words(there));
-                all.push(format!("{field} {here}, {there} was asked"));
+                all.push(format!("{field} {here}, but {there} was requested"));
             }
         };
         differ("its name is", &self.name, &asked.name);
         differ("its dimension is", &self.dim, &asked.dim);
         differ("its rule is", &self.rule, &asked.rule);
-        differ("what is done before the rule is", &self.shaping, &asked.shaping);
-        differ("its first weights are", &self.init, &asked.init);
+        differ("its gradient transform is", &self.shaping, &asked.shaping);
+        differ("its initial weights are", &self.init, &asked.init);
         differ("its seed is", &self.seed, &asked.seed);
-        differ("the number of its shards is", &self.shards, &asked.shards);
+        differ("its number of shards is", &self.shards, &asked.shards);
         differ("its admission is", &self.admission, &asked.admission);
         let same = self.more.len() == asked.more.len();
         let (ours, theirs): (&[Segment], &[Segment]) =
             if same { (&self.more, &asked.more) } else { (&[], &[]) };
-        differ("the number of its further segments is", &self.more.len(), &asked.more.len());
+        differ("its number of further segments is", &self.more.len(), &asked.more.len());
         for (n, (here, there)) in (1..).zip(ours.iter().zip(theirs)) {
             differ(&format!("the dimension of segment {n} is"), &here.dim, &there.dim);
             differ(&format!("the rule of segment {n} is"), &here.rule, &there.rule);
-            differ(&format!("what is done before the rule of segment {n} is"), &here.shaping, &there.shaping);
-            differ(&format!("the first weights of segment {n} are"), &here.init, &there.init);
+            differ(&format!("the gradient transform of segment {n} is"), &here.shaping, &there.shaping);
+            differ(&format!("the initial weights of segment {n} are"), &here.init, &there.init);
         }
         all.join("; ")
     }

@@ -51,25 +51,25 @@ pub struct FileV1 {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The system refused.
+    /// A call of the operating system failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// Where.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// There is no checkpoint.
-    #[error("{}: no gannet checkpoint here (no MANIFEST); give the folder that --out named", .0.display())]
+    /// The folder has no checkpoint.
+    #[error("{}: no gannet checkpoint here (no MANIFEST file): give the folder that --out named", .0.display())]
     Missing(PathBuf),
-    /// A file is damaged or not ours.
-    #[error("{}: {why}; the checkpoint cannot be used, take another", path.display())]
+    /// A file is damaged, or is not part of a checkpoint of this version.
+    #[error("{}: {why}: the checkpoint is damaged; use another one", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What shows it.
+        /// What is wrong with it.
         why: String,
     },
 }
@@ -231,12 +231,15 @@ impl Checkpoint {
         let mut bytes = Vec::new();
         file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(io_error("reading", &path))?;
         if bytes.len() < HEAD || bytes[..8] != *MANIFEST_MAGIC {
-            return Err(damaged("not a gannet manifest".into()));
+            return Err(damaged("this is not a gannet manifest".into()));
         }
         let (head, body) = bytes.split_at(HEAD);
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         if word(8) != VERSION {
-            return Err(damaged(format!("version {}, this program reads {VERSION}", word(8))));
+            return Err(damaged(format!(
+                "its version is {}, but this version of gannet reads {VERSION}",
+                word(8)
+            )));
         }
         if u64::from(word(16)) | u64::from(word(20)) << 32 != body.len() as u64
             || word(12) != crc32c::crc32c(body)
@@ -295,14 +298,16 @@ impl Checkpoint {
         let floats = self.schema.floats();
         for file in &self.manifest.files {
             if file.name.contains(['/', '\\']) {
-                let (path, why) =
-                    (self.folder.join(MANIFEST), format!("it names {:?}, not a file here", file.name));
+                let (path, why) = (
+                    self.folder.join(MANIFEST),
+                    format!("it names {:?}, which is not a file of this folder", file.name),
+                );
                 return Err(CheckpointError::Damaged { path, why });
             }
             let path = self.folder.join(&file.name);
             let bytes = match std::fs::read(&path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    let why = "the manifest names this file, and it is not there".into();
+                    let why = "the manifest names this file, but it does not exist".into();
                     return Err(CheckpointError::Damaged { path, why });
                 }
                 other => other.map_err(io_error("reading", &path))?,
@@ -312,7 +317,7 @@ impl Checkpoint {
             let want = n.checked_mul(8 + 4 * floats).and_then(|b| b.checked_add(HEAD));
             if want != Some(bytes.len()) {
                 return Err(damaged(format!(
-                    "{} bytes where {} were saved",
+                    "the file has {} bytes, but {} were saved",
                     bytes.len(),
                     want.unwrap_or(usize::MAX)
                 )));

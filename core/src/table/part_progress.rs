@@ -107,10 +107,10 @@ impl Shard {
     }
 
     /// Commits the rows of a part and remembers how far it came: to its end, or to the row that was refused.
-    pub(crate) fn end_part(&mut self, piece: PartProgress, result: &Result<(), (u32, PushError)>) {
+    pub(crate) fn end_part(&mut self, part: PartProgress, result: &Result<(), (u32, PushError)>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
-        let PartProgress { place: i, mut entry, row, rows, .. } = piece;
+        let PartProgress { place: i, mut entry, row, rows, .. } = part;
         entry.version = self.version;
         entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {

@@ -213,18 +213,18 @@ impl Program {
             ("sums", self.sums.len(), PROGRAM_SUMS_MAX),
         ];
         if let Some((what, count, max)) = counts.into_iter().find(|(_, count, max)| count > max) {
-            return Err(format!("a program of {count} {what}, {max} are the limit"));
+            return Err(format!("a program of {count} {what} is too long: the limit is {max}"));
         }
         if self.pass > Vectors::PASS_MAX {
-            return Err(format!("pass {}, {} is the last", self.pass, Vectors::PASS_MAX));
+            return Err(format!("pass {} is too high: the last is {}", self.pass, Vectors::PASS_MAX));
         }
         let (loaded, written) = self.columns();
         let columns = vectors.columns();
         if let Some(column) = loaded.iter().chain(&written).find(|&&column| column >= columns) {
-            return Err(format!("column {column}, the rows have {columns}"));
+            return Err(format!("column {column} does not exist: the rows have {columns} columns"));
         }
         if written.contains(&0) {
-            return Err("column 0 is made by pushes only".into());
+            return Err("column 0 cannot be made by a program: only pushes change it".into());
         }
         match written.iter().find(|column| loaded.contains(column)) {
             Some(column) => Err(format!("column {column} is read before it is made")),
@@ -262,8 +262,14 @@ mod tests {
             check(vec![ProgramStep::Multiply { to: 1, by: 2 }]),
             Err("column 1 is read before it is made".into())
         );
-        assert_eq!(check(vec![combine(0, 1)]), Err("column 0 is made by pushes only".into()));
-        assert_eq!(check(vec![combine(1, 6)]), Err("column 6, the rows have 6".into()));
+        assert_eq!(
+            check(vec![combine(0, 1)]),
+            Err("column 0 cannot be made by a program: only pushes change it".into())
+        );
+        assert_eq!(
+            check(vec![combine(1, 6)]),
+            Err("column 6 does not exist: the rows have 6 columns".into())
+        );
         let many = Program { steps: vec![combine(1, 2); PROGRAM_STEPS_MAX + 1], ..Program::default() };
         assert!(many.check(vectors).unwrap_err().contains("steps"));
     }

@@ -46,7 +46,7 @@ pub enum NewerRow {
 impl Shards {
     /// A snapshot version: every later change gets a higher row version, and no earlier change has a higher one. Raises
     /// the version counters of all shards here to it.
-    pub fn stamp(&mut self) -> u64 {
+    pub fn snapshot_version(&mut self) -> u64 {
         let highest = self.shards.iter().map(|shard| shard.version).max().unwrap_or(0);
         for shard in self.shards.iter_mut().filter(|shard| shard.version < highest) {
             shard.version = highest;
@@ -56,7 +56,7 @@ impl Shards {
     }
 
     /// [`Shards::pull_segments`] of the rows that differ from what the reader has cached. `held` has one entry for each
-    /// key. Appends to `told` the answer for each key, and to `slots` its slot. The floats of answered rows come first
+    /// key. Appends to `answers` the answer for each key, and to `slots` its slot. The floats of answered rows come first
     /// in `out`, one row after another. Returns how many rows were answered, and the snapshot version.
     ///
     /// # Errors
@@ -70,11 +70,11 @@ impl Shards {
         (read, segments): (Read, Segments),
         out: &mut [f32],
         slots: &mut Vec<u32>,
-        told: &mut Vec<NewerRow>,
+        answers: &mut Vec<NewerRow>,
     ) -> Result<(usize, u64), PullError> {
         if held.len() != keys.len() {
             let (got, want) = (held.len(), keys.len());
-            return Err(PullError::Length { what: "rows that are held", got, want });
+            return Err(PullError::Length { what: "cached row versions", got, want });
         }
         let from = slots.len();
         self.pull_segments(keys, read, segments, out, Some(slots))?;
@@ -84,10 +84,12 @@ impl Shards {
             let newer = match (held, slot) {
                 (CachedVersion::NoRow, NONE) => NewerRow::Same,
                 (_, NONE) => NewerRow::NoRow,
-                (CachedVersion::Row(stamp), slot) if self.version_of(key, slot) <= stamp => NewerRow::Same,
+                (CachedVersion::Row(snapshot), slot) if self.version_of(key, slot) <= snapshot => {
+                    NewerRow::Same
+                }
                 _ => NewerRow::Row,
             };
-            told.push(newer);
+            answers.push(newer);
             if newer != NewerRow::Same {
                 if rows != i {
                     out.copy_within(i * floats..(i + 1) * floats, rows * floats);
@@ -95,7 +97,7 @@ impl Shards {
                 rows += 1;
             }
         }
-        Ok((rows, self.stamp()))
+        Ok((rows, self.snapshot_version()))
     }
 
     /// The row version of `key`, whose row is in this slot.

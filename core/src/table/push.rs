@@ -95,7 +95,8 @@ impl Shards {
             return Err(PushError::NoCount(self.schema.name.clone()));
         }
         if write == Write::Sum && Vectors::of(&self.schema).is_none() {
-            let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
+            let (table, why) =
+                (self.schema.name.clone(), "only tables of vectors take sums of a pass".into());
             return Err(PushError::Program { table, why });
         }
         let want = keys.len() * self.schema.write_floats(write);
@@ -310,16 +311,16 @@ fn push<I: Isa, U: Update, W: Width>(
         let shard = &mut shards[owner as usize];
         // Only the first run may have rows in an earlier call.
         let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
-        let piece = match shard.begin_part(&name, (to - from) as u32)? {
+        let part = match shard.begin_part(&name, (to - from) as u32)? {
             PartStart::Duplicate => {
                 call.applied.duplicate += (to - from) as u32;
                 continue;
             }
-            PartStart::From(piece) => piece,
+            PartStart::From(part) => part,
         };
         incarnations.raise(name.pusher, name.incarnation);
-        let start = piece.from as usize;
-        call.applied.duplicate += piece.from;
+        let start = part.from as usize;
+        call.applied.duplicate += part.from;
         let run = ShardRun {
             schema,
             name: call.name,
@@ -333,7 +334,7 @@ fn push<I: Isa, U: Update, W: Width>(
         } else {
             apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
         };
-        shard.end_part(piece, &result);
+        shard.end_part(part, &result);
         result.map_err(|(_, e)| e)?;
     }
     Ok(())

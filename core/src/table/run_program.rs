@@ -147,10 +147,14 @@ impl Shards {
     ) -> Result<Vec<f64>, PushError> {
         let table = || self.schema.name.clone();
         let unfit = |why: String| PushError::Program { table: table(), why };
-        let vectors = Vectors::of(&self.schema).ok_or_else(|| unfit("its rows are no vectors".into()))?;
+        let vectors = Vectors::of(&self.schema)
+            .ok_or_else(|| unfit("this is not a table of vectors, so no program can run on it".into()))?;
         program.check(vectors).map_err(unfit)?;
         if name.row != 0 {
-            return Err(unfit(format!("a program begins at row 0 of a shard, {} was named", name.row)));
+            return Err(unfit(format!(
+                "a program must start at row 0 of a shard, but its name says row {}",
+                name.row
+            )));
         }
         self.check_pusher(name.pusher, name.incarnation)?;
         let count = self.shards.len();
@@ -158,7 +162,11 @@ impl Shards {
             let range = self.first..self.first + count as u32;
             return Err(PushError::Program {
                 table: self.schema.name.clone(),
-                why: format!("shard {shard} is not here, {} to {} are", range.start, range.end - 1),
+                why: format!(
+                    "shard {shard} is not open here: shards {} to {} are",
+                    range.start,
+                    range.end - 1
+                ),
             });
         };
         own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())
@@ -174,11 +182,11 @@ impl Shard {
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
         // A part that was cut short begins again. The rows that it has already written get the same values once more.
-        let piece = match self.begin_part(name, ALL_ROWS)? {
-            PartStart::From(piece) => Some(piece),
+        let part = match self.begin_part(name, ALL_ROWS)? {
+            PartStart::From(part) => Some(part),
             PartStart::Duplicate => None,
         };
-        let fresh = piece.is_some();
+        let fresh = part.is_some();
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         let mut slots = Vec::with_capacity(BLOCK);
         let mut next = 0;
@@ -202,8 +210,8 @@ impl Shard {
             }
             blocks.reduce(program, slots.len(), free);
         }
-        if let Some(piece) = piece {
-            self.end_part(piece, &Ok(()));
+        if let Some(part) = part {
+            self.end_part(part, &Ok(()));
         }
         Ok(blocks.sums.iter().map(Sum::value).collect())
     }

@@ -93,7 +93,7 @@ impl Shard {
         let torn = |why: String| OpenError::Torn { path: path.into(), why };
         let length = file.metadata().map_err(io)?.len();
         if length < crate::limits::CHUNK_BYTES as u64 {
-            return Err(torn(format!("{length} bytes are less than a header")));
+            return Err(torn(format!("its {length} bytes are too short for a header")));
         }
         let mut image = Image::map(
             file,
@@ -353,6 +353,6 @@ fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u3
         OPEN if boot == boot_words(place.boot) => Ok(()),
         OPEN => Err(OpenError::OlderBoot { path: path() }),
         UNSYNCED => torn("some of it could not be written to its medium when it was closed"),
-        flag => torn(&format!("its clean flag is {flag}")),
+        flag => torn(&format!("its clean flag has the unknown value {flag}")),
     }
 }

@@ -127,8 +127,8 @@ impl Shards {
         Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
     }
 
-    /// Runs rules on this instruction set, or on a narrower one where it does not pay. Without this call the widest set of
-    /// the CPU is used. The rows have the same bits on all of them.
+    /// Runs rules on this instruction set, or on a narrower one where a wide one does not pay. Without this call the
+    /// widest set of the CPU is used. The rows have the same bits on all of them.
     #[cfg(feature = "test-support")]
     pub fn set_cpu(&mut self, cpu: Cpu) {
         self.cpu = cpu;

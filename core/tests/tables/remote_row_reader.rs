@@ -1,5 +1,5 @@
-//! Rows read by nothing but the addresses that the shards list, as a device would, beside what their owner answers. The
-//! device is /proc/self/mem. The orders in which a real one may read are enumerated in remote_row_reader.rs.
+//! Rows read only through the addresses that the shards list, as a device would, beside what their owner answers. The
+//! device is /proc/self/mem. remote_row_reader.rs enumerates the orders in which a real device may read.
 
 use gannet_core::*;
 use gannet_optim::{AdaGrad, Adam, Add, Ftrl, GradientTransform, GroupFtrl, Rule};
@@ -39,7 +39,7 @@ impl Device {
         read
     }
 
-    /// `None`: they do not stand in one stretch.
+    /// `None`: the bytes are not in one stretch.
     fn row(&self, shard: u32, offset: u64, bytes: usize) -> Option<Vec<u8>> {
         let rows = &self.readable.iter().find(|readable| readable.shard == shard).unwrap().rows;
         let at = rows.iter().rfind(|stretch| stretch.offset <= offset)?;
@@ -91,7 +91,7 @@ fn rows_are_read_by_address_alone() {
                     assert!(glimpse.is_line(key, &row, &mut out));
                     assert_eq!(out, want, "key {key}");
                 }
-                // Another key's, one that was being written, one that was freed, and bytes that are cut off.
+                // Another key's row, one that is being written, one that was freed, and bytes that are cut off.
                 let mut other = row.clone();
                 assert!(!glimpse.is_line(key + 1, &row, &mut out));
                 other[0] |= 1;

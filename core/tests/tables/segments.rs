@@ -1,4 +1,5 @@
-//! Rows of several segments against a naive model: a map from key to one row a segment, each run by its own rule.
+//! Rows of several segments against a naive model: a map from key to one row for each segment, each run by its own
+//! rule.
 
 use gannet_core::*;
 use gannet_optim::*;
@@ -113,7 +114,7 @@ fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Pulls every choice of segments of `keys`. Each pull must answer exactly the chosen segments, with the model's values.
+/// Pulls every choice of segments of `keys`. A pull must answer exactly the chosen segments, with the model's values.
 fn pulls_of_segments_agree(table: &mut Shards, model: &Model, keys: &[u64]) -> Result<(), TestCaseError> {
     let all: Vec<Segment> = model.schema.segments().collect();
     for bits in 1..1u8 << all.len() {
@@ -190,8 +191,8 @@ proptest! {
         let count = segments.len();
         for wrong in [Segments::of_bits(0), Segments::only(&[count]), Segments::only(&[0, 7])] {
             let refused = table.pull_segments(&keys, Read::Weights, wrong, &mut weights, None);
-            let told = matches!(refused, Err(PullError::Segments { .. }));
-            prop_assert!(told);
+            let named = matches!(refused, Err(PullError::Segments { .. }));
+            prop_assert!(named);
         }
     }
 }
