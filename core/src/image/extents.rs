@@ -8,7 +8,6 @@
 //! Two threads may make the same bytes ready at once, because each step (allocate, populate) asks for a state, not for
 //! a change. Only one thread at a time takes extents. After the owner has closed the image nobody takes any, so a late
 //! grower cannot meet the next owner of the file. Only the owner publishes.
-//! for it then must not meet the next owner of the file. Only the owner publishes.
 #![allow(unsafe_code)]
 
 use crate::error::GrowError;

@@ -200,7 +200,7 @@ mod tests {
 
     /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for
     /// another key, frees that and inserts KEY again. It uses the functions that write rows.
-    fn incarnation(words: usize) -> Vec<Vec<u64>> {
+    fn slot_history(words: usize) -> Vec<Vec<u64>> {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
         let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
         let write = |counter: u64, key: u64| {
@@ -256,9 +256,8 @@ mod tests {
     /// every order of all of these against every step of the owner.
     fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> RemoteReadOutcome {
         let schema = schema(2 * (states[0].len() - 2));
-        let mut glimpse = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
-        let (mut out, mut outcome) =
-            (vec![0.0; glimpse.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
+        let mut reader = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
+        let (mut out, mut outcome) = (vec![0.0; reader.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
         let (parts, end) = (states[0].len().div_ceil(words), states.len());
         each_way(parts, end, &mut |moments| {
             let part = |(p, &moment): (usize, &usize)| {
@@ -277,7 +276,7 @@ mod tests {
             let (before, after) = (versions(before, 0..first + 1), versions(after, *last..end));
             for version in before.intersection(&after) {
                 let version = bytes(&[*version]);
-                if glimpse.is_row(KEY, &version, &bytes(&row), &version, &mut out) {
+                if reader.is_row(KEY, &version, &bytes(&row), &version, &mut out) {
                     outcome.believed += 1;
                     outcome.torn += usize::from(!is_whole(&out));
                 }
@@ -296,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_row_in_one_line_needs_one_read() {
-        let states = incarnation(6);
+        let states = slot_history(6);
         let outcome = try_all(&states, states[0].len(), From::Row, From::Row);
         assert_eq!(outcome.torn, 0);
         assert!(outcome.believed >= 3);
@@ -304,7 +303,7 @@ mod tests {
 
     #[test]
     fn three_batches_are_enough_for_any_row() {
-        for (states, words) in [(incarnation(6), LINE), (incarnation(4), 1)] {
+        for (states, words) in [(slot_history(6), LINE), (slot_history(4), 1)] {
             let outcome = try_all(&states, words, From::OwnBatch, From::OwnBatch);
             assert_eq!(outcome.torn, 0);
             assert!(outcome.believed >= 3);
@@ -314,7 +313,7 @@ mod tests {
     /// Cheaper protocols that look sound: the enumeration must find the orders that break them.
     #[test]
     fn less_is_not_enough() {
-        let torn = |words, before, after| try_all(&incarnation(6.min(4 * words)), words, before, after).torn;
+        let torn = |words, before, after| try_all(&slot_history(6.min(4 * words)), words, before, after).torn;
         assert!(torn(LINE, From::Row, From::Row) > 0, "one READ of several lines");
         assert!(torn(LINE, From::SameBatch, From::SameBatch) > 0, "a version at head and tail of one READ");
         assert!(torn(LINE, From::Row, From::OwnBatch) > 0, "a row and then its version");
@@ -325,16 +324,16 @@ mod tests {
     #[test]
     fn only_rows_inside_a_line_are_one_line() {
         for floats in [1, 2, 3, 12, 13, 16] {
-            let glimpse = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
+            let reader = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
             for slot in 0..200 {
-                let lines = |byte: u64| (glimpse.offset(slot) + byte) / 64;
-                assert_eq!(glimpse.is_one_line(slot), lines(0) == lines(glimpse.bytes() as u64 - 1));
+                let lines = |byte: u64| (reader.offset(slot) + byte) / 64;
+                assert_eq!(reader.is_one_line(slot), lines(0) == lines(reader.bytes() as u64 - 1));
             }
         }
     }
 
     #[test]
-    fn the_header_line_tells_the_life_and_whether_it_is_served() {
+    fn the_header_line_has_the_incarnation_and_whether_it_is_served() {
         let mut line = [0; HEADER_LINE_BYTES];
         line[INCARNATION - HEADER_LINE_AT..][..8].copy_from_slice(&9u64.to_le_bytes());
         assert!(!is_served(&line, 9));

@@ -245,9 +245,11 @@ impl Schema {
     }
 }
 
-/// Bytes of encoded initial values. The second constant is the most bytes of a schema.
+/// Bytes of encoded initial values.
 const INIT_BYTES: usize = 12;
+/// Bytes of an encoded segment.
 const SEGMENT_BYTES: usize = 4 + INIT_BYTES + RULE_BYTES;
+/// The most bytes of an encoded schema.
 pub(crate) const SCHEMA_BYTES_MAX: usize =
     4 + TABLE_NAME_BYTES_MAX + 4 + 8 + SEGMENT_BYTES + 12 + 4 + (SEGMENTS_MAX - 1) * SEGMENT_BYTES;
 

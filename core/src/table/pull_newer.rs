@@ -56,12 +56,11 @@ impl Shards {
     }
 
     /// [`Shards::pull_segments`] of the rows that differ from what the reader has cached. `held` has one entry for each
-    /// key. Appends to `answers` the answer for each key, and to `slots` its slot. The floats of answered rows come first
-    /// in `out`, one row after another. Returns how many rows were answered, and the snapshot version.
+    /// key. Appends the answer for each key to `answers`, and its slot to `slots`. The floats of answered rows come
+    /// first in `out`, one row after another. Returns how many rows were answered, and the snapshot version.
     ///
     /// # Errors
     /// As [`Shards::pull_segments`], or `held` has another length than `keys`.
-    /// As [`Shards::pull_segments`], `held` too having an entry for each key.
     #[allow(clippy::too_many_arguments)]
     pub fn pull_newer(
         &mut self,

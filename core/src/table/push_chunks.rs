@@ -9,7 +9,6 @@ use std::ops::Range;
 ///
 /// # Panics
 /// When `most` is 0.
-/// When `most` is 0.
 pub fn push_parts(keys: &[u64], most: usize, shards: u32) -> impl Iterator<Item = (Range<usize>, u32)> + '_ {
     assert!(most > 0, "parts of no keys");
     let shard = move |at: usize| shard_of(hash(keys[at]), shards);
